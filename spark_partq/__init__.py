@@ -1,0 +1,225 @@
+"""Partitioned message queues for Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from spark_partq.core.errors import (
+    CheckpointMismatchError,
+    CommitFailedError,
+    CorruptTableError,
+    DataLossError,
+    FencedError,
+    GroupNotFoundError,
+    InvalidArgumentError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    PartqError,
+    QueueAlreadyExistsError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    SchemaMismatchError,
+    SinkAheadError,
+    StoreUnavailableError,
+)
+from spark_partq.core.keys import partition_of
+from spark_partq.core.schema import Struct
+from spark_partq.spark.session import register, session
+from spark_partq.spark.sink import QueueSink
+from spark_partq.storage import groups as _groups
+from spark_partq.storage import queues as _queues
+from spark_partq.storage import retention as _retention
+from spark_partq.storage.queues import PartitionDescription, QueueDescription
+from spark_partq.storage.retention import MaintenanceReport
+from spark_partq.storage.store import Store as _Store
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointMismatchError",
+    "CommitFailedError",
+    "CorruptTableError",
+    "DataLossError",
+    "FencedError",
+    "GroupNotFoundError",
+    "InvalidArgumentError",
+    "MaintenanceReport",
+    "NotAStoreError",
+    "OffsetOutOfRangeError",
+    "PartitionDescription",
+    "PartqError",
+    "QueueAlreadyExistsError",
+    "QueueDescription",
+    "QueueNotFoundError",
+    "QueueNotReadyError",
+    "QueueSink",
+    "SchemaMismatchError",
+    "SinkAheadError",
+    "StoreUnavailableError",
+    "append",
+    "create_queue",
+    "delete_group",
+    "delete_queue",
+    "describe_queue",
+    "list_groups",
+    "list_queues",
+    "maintain",
+    "partition_of",
+    "queue_sink",
+    "register",
+    "session",
+]
+
+Path = str | os.PathLike[str]
+StorageOptions = Mapping[str, str] | None
+
+
+def create_queue(
+    store: Path,
+    queue: str,
+    schema: str | StructType | Struct,
+    key: str | Iterable[str] | None = None,
+    partitions: int = 8,
+    *,
+    storage_options: StorageOptions = None,
+    **settings: Any,
+) -> QueueDescription:
+    """Create a queue (Q1).
+
+    Parameters
+    ----------
+    store : path
+        A folder or an object-store URI; made if it is new.
+    schema : str or StructType
+        The payload's columns. Every column is nullable.
+    key : str or list of str, optional
+        Columns of the partition key (Q2); None spreads the messages evenly (Q3).
+    partitions : int
+        1 to 4096.
+    storage_options : dict, optional
+        delta-rs's storage options.
+    **settings
+        See `core.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
+
+    Raises
+    ------
+    InvalidArgumentError, NotAStoreError, QueueAlreadyExistsError
+        Before anything is written.
+    """
+    columns = schema.jsonValue() if isinstance(schema, StructType) else schema
+    _queues.create_queue(_Store.at(store, storage_options), queue, columns, key, partitions, **settings)
+    return describe_queue(store, queue, storage_options=storage_options)
+
+
+def describe_queue(store: Path, queue: str, *, storage_options: StorageOptions = None) -> QueueDescription:
+    """What the queue is and how many messages each partition holds (Q8)."""
+    opened = _queues.open_queue(_Store.at(store, storage_options), queue)
+    groups = _groups.groups_of(opened.store, opened.state.queue_id)
+
+    def positions(partition: int) -> list[int]:
+        return [g.position((opened.state.queue_id, partition)) or 0 for g in groups]
+
+    return _queues.describe(opened, [g.name for g in groups], positions)
+
+
+def list_queues(store: Path, *, storage_options: StorageOptions = None) -> list[str]:
+    """Names of the store's queues."""
+    return _queues.list_queues(_Store.at(store, storage_options))
+
+
+def delete_queue(store: Path, queue: str, *, storage_options: StorageOptions = None) -> None:
+    """Delete a queue and all of its messages; deleting again finishes an interrupted deletion."""
+    _queues.delete_queue(_Store.at(store, storage_options), queue)
+
+
+def list_groups(store: Path, *, storage_options: StorageOptions = None) -> list[str]:
+    """Names of the store's consumer groups."""
+    return _groups.list_groups(_Store.at(store, storage_options))
+
+
+def delete_group(store: Path, group: str, *, storage_options: StorageOptions = None) -> None:
+    """Forget a consumer group and its positions, so that retention no longer waits for it (Q8)."""
+    _groups.delete_group(_Store.at(store, storage_options), group)
+
+
+def maintain(
+    store: Path, queue: str | None = None, *, storage_options: StorageOptions = None
+) -> list[MaintenanceReport]:
+    """Remove what every group has acknowledged or what is too old, and delete unused files (Q8).
+
+    Parameters
+    ----------
+    queue : str, optional
+        One queue; None means all that are Ready.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError
+        For the one queue that was named.
+    """
+    opened = _Store.at(store, storage_options)
+    if queue is not None:
+        return [_retention.maintain(_queues.open_queue(opened, queue))]
+    reports = []
+    for name in _queues.list_queues(opened):
+        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError):  # it is being made or deleted just now
+            reports.append(_retention.maintain(_queues.open_queue(opened, name)))
+    return reports
+
+
+def queue_sink(
+    store: Path,
+    queue: str,
+    *,
+    order_by: str | Iterable[str] | None = None,
+    sink_id: str | None = None,
+    storage_options: StorageOptions = None,
+) -> QueueSink:
+    """A function for ``writeStream.foreachBatch`` that writes each micro-batch into a queue exactly once (Q5).
+
+    Parameters
+    ----------
+    order_by : str or list of str, optional
+        Columns that give the order of messages inside a micro-batch (Q4); None keeps the order in which Spark read them,
+        which over several files is not that of their names.
+    sink_id : str, optional
+        Under which replayed batches are recognized; None is the streaming query's id.
+
+    Raises
+    ------
+    QueueNotFoundError, NotAStoreError, InvalidArgumentError
+        At once.
+    SchemaMismatchError, SinkAheadError
+        From a micro-batch, before anything of it is written.
+    """
+    columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
+    return QueueSink(_Store.at(store, storage_options), queue, columns, sink_id)
+
+
+def append(
+    df: DataFrame,
+    store: Path,
+    queue: str,
+    *,
+    order_by: str | Iterable[str] | None = None,
+    sink_id: str | None = None,
+    batch_id: int | None = None,
+    storage_options: StorageOptions = None,
+) -> int:
+    """Write a batch DataFrame into a queue and return how many messages were added.
+
+    With `sink_id` and `batch_id` (rising from 0) a repeated call adds nothing (Q5) and returns 0 for what is already in.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If only one of the two ids is given.
+    """
+    sink = queue_sink(store, queue, order_by=order_by, sink_id=sink_id, storage_options=storage_options)
+    return sink.append(df, batch_id)

@@ -1,0 +1,104 @@
+"""Every error that a user can meet.
+
+    PartqError
+    ├── InvalidArgumentError      INVALID_ARGUMENT       an option, name or count that cannot be right
+    ├── NotAStoreError            NOT_A_STORE            the path holds something else, or nothing
+    ├── StoreUnavailableError     STORE_UNAVAILABLE      the path cannot be reached or read
+    ├── QueueNotFoundError        QUEUE_NOT_FOUND
+    ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
+    ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
+    ├── GroupNotFoundError        GROUP_NOT_FOUND
+    ├── SchemaMismatchError       SCHEMA_MISMATCH        rows or queues whose columns differ
+    ├── OffsetOutOfRangeError     OFFSET_OUT_OF_RANGE    a requested offset that the queue does not have
+    ├── DataLossError             DATA_LOSS              messages were removed before they were read
+    ├── CorruptTableError         CORRUPT_TABLE          a foreign or damaged file or log in the store
+    ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
+    ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
+    ├── FencedError               FENCED                 a newer consumer took the group over
+    └── CommitFailedError         COMMIT_FAILED          the store refused a write
+
+`error_class` is stable and meant for programs; the message names what is involved and what to do next.
+Spark carries errors of its Python workers to the driver as text, so the text begins with the class.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PartqError(Exception):
+    """Base of all errors of this package.
+
+    Attributes
+    ----------
+    error_class : str
+        Stable name of the kind of error.
+    params : dict
+        The names involved (queue, group, partition, offset…), as strings.
+    """
+
+    error_class: ClassVar[str] = "PARTQ_ERROR"
+
+    def __init__(self, message: str, **params: object) -> None:
+        self.params = {name: str(value) for name, value in params.items()}
+        super().__init__(f"[{self.error_class}] {message}")
+
+
+class InvalidArgumentError(PartqError):
+    error_class = "INVALID_ARGUMENT"
+
+
+class NotAStoreError(PartqError):
+    error_class = "NOT_A_STORE"
+
+
+class StoreUnavailableError(PartqError):
+    error_class = "STORE_UNAVAILABLE"
+
+
+class QueueNotFoundError(PartqError):
+    error_class = "QUEUE_NOT_FOUND"
+
+
+class QueueAlreadyExistsError(PartqError):
+    error_class = "QUEUE_ALREADY_EXISTS"
+
+
+class QueueNotReadyError(PartqError):
+    error_class = "QUEUE_NOT_READY"
+
+
+class GroupNotFoundError(PartqError):
+    error_class = "GROUP_NOT_FOUND"
+
+
+class SchemaMismatchError(PartqError):
+    error_class = "SCHEMA_MISMATCH"
+
+
+class OffsetOutOfRangeError(PartqError):
+    error_class = "OFFSET_OUT_OF_RANGE"
+
+
+class DataLossError(PartqError):
+    error_class = "DATA_LOSS"
+
+
+class CorruptTableError(PartqError):
+    error_class = "CORRUPT_TABLE"
+
+
+class CheckpointMismatchError(PartqError):
+    error_class = "CHECKPOINT_MISMATCH"
+
+
+class SinkAheadError(PartqError):
+    error_class = "SINK_AHEAD"
+
+
+class FencedError(PartqError):
+    error_class = "FENCED"
+
+
+class CommitFailedError(PartqError):
+    error_class = "COMMIT_FAILED"

@@ -1,0 +1,145 @@
+"""Which partition a key belongs to (Q2).
+
+    partition = pmod(xxhash64(column 1, column 2, …; seed 42), N)
+
+This is Spark's ``xxhash64``: XXH64 with seed 42 over the first column, then each further column hashed with
+the result so far as its seed. A null leaves the seed as it is. What is hashed of a value:
+
+    boolean                               1 or 0 as a 4-byte integer
+    byte, short, int, date (days)         4-byte little-endian integer
+    long, timestamp(_ntz) (microseconds)  8-byte little-endian integer
+    float, double                         the 4 or 8 bytes of its IEEE form; -0.0 as 0.0, any NaN as the canonical one
+    decimal(p <= 18, s)                   its unscaled value as a long
+    decimal(p > 18, s)                    the shortest big-endian two's complement of its unscaled value
+    string, binary                        its (UTF-8) bytes
+    array, struct                         its elements, one after the other
+
+so that any language with XXH64 can place a key. Golden vectors: tests/core/test_keys.py.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+import xxhash
+
+from spark_partq.core.errors import InvalidArgumentError
+
+SEED = 42
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MASK = (1 << 64) - 1
+_WIDE = Context(prec=80)  # the default context would round a decimal(38)
+
+
+def partition_of(values: Sequence[Any], types: Sequence[Any], partitions: int) -> int | None:
+    """The partition of a key, or None for the null key (every column null), which is spread (Q3).
+
+    Parameters
+    ----------
+    values : sequence
+        One Python value per key column: int, str, bytes, bool, float, Decimal, date, datetime, list, dict (struct).
+    types : sequence
+        The columns' types in Spark's JSON form, for example ``["string", "long"]``.
+    partitions : int
+        N, the queue's partition count.
+
+    Examples
+    --------
+    >>> partition_of(["N14228"], ["string"], 8)
+    5
+    >>> partition_of([None], ["string"], 8) is None
+    True
+    """
+    if all(v is None for v in values):
+        return None
+    return key_hash(values, types) % partitions
+
+
+def key_hash(values: Sequence[Any], types: Sequence[Any], seed: int = SEED) -> int:
+    """Spark's ``xxhash64`` of these values, as a signed 64-bit integer.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a value does not fit its type.
+    """
+    if len(values) != len(types):
+        raise InvalidArgumentError(f"the key has {len(types)} columns, {len(values)} values were given")
+    state = seed & _MASK
+    for value, type_ in zip(values, types, strict=True):
+        state = _hash(value, type_, state)
+    return state - (1 << 64) if state >> 63 else state
+
+
+def _hash(value: Any, type_: Any, seed: int) -> int:
+    if value is None:
+        return seed
+    if isinstance(type_, dict):
+        if type_["type"] == "array" and isinstance(value, Sequence):
+            for element in value:
+                seed = _hash(element, type_["elementType"], seed)
+            return seed
+        if (
+            type_["type"] == "struct"
+            and isinstance(value, Mapping)
+            and {f["name"] for f in type_["fields"]} == set(value)
+        ):
+            for field in type_["fields"]:
+                seed = _hash(value[field["name"]], field["type"], seed)
+            return seed
+        raise InvalidArgumentError(
+            f"{value!r} is not a {type_['type']} that can be hashed", value=repr(value), type=type_["type"]
+        )
+    try:
+        return xxhash.xxh64_intdigest(_bytes(value, type_), seed)
+    except (TypeError, AttributeError, struct.error, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{value!r} is not a {type_}: {error}", value=repr(value), type=type_) from None
+
+
+def _bytes(value: Any, type_: str) -> bytes:
+    match type_:
+        case "string":
+            return bytes(value.encode("utf-8"))
+        case "binary":
+            return bytes(value)
+        case "boolean":
+            return struct.pack("<i", 1 if value else 0)
+        case "byte" | "short" | "integer":
+            return struct.pack("<i", value)
+        case "long":
+            return struct.pack("<q", value)
+        case "date":
+            return struct.pack("<i", (value - _EPOCH.date()).days)
+        case "timestamp":
+            return struct.pack("<q", _micros(value.astimezone(dt.UTC) - _EPOCH))
+        case "timestamp_ntz":
+            return struct.pack("<q", _micros(value.replace(tzinfo=dt.UTC) - _EPOCH))
+        case "float":
+            return struct.pack("<f", _canonical(value))
+        case "double":
+            return struct.pack("<d", _canonical(value))
+        case _ if type_.startswith("decimal("):
+            precision, scale = map(int, type_[8:-1].split(","))
+            scaled = Decimal(value).scaleb(scale, context=_WIDE)
+            unscaled = int(scaled)
+            if scaled != unscaled or abs(unscaled) >= 10**precision:
+                raise ValueError("it has too many digits")
+            if precision <= 18:
+                return struct.pack("<q", unscaled)
+            bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1  # with the sign
+            return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
+        case _:
+            raise ValueError("no key can have this type")
+
+
+def _micros(delta: dt.timedelta) -> int:
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _canonical(value: float) -> float:
+    return math.nan if math.isnan(value) else value + 0.0  # -0.0 + 0.0 is 0.0

@@ -1,0 +1,174 @@
+"""Offsets as text: those that users write in options, and those that Spark keeps in a checkpoint.
+
+An offset is always the next message: a range ``[start, end)`` holds ``end - start`` messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
+
+EARLIEST = -2
+LATEST = -1
+
+JsonOffsets = dict[str, dict[int, int]]  # queue -> partition -> offset, EARLIEST or LATEST
+
+
+def parse_offsets(option: str, text: str, partition_counts: Mapping[str, int]) -> int | JsonOffsets:
+    """Read ``earliest``, ``latest`` or ``{"orders": {"0": 10, "1": -2}}``, as Spark's Kafka source does.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these, or names a queue or partition that is not read.
+    """
+    folded = text.strip().lower()
+    if folded in ("earliest", "latest"):
+        return EARLIEST if folded == "earliest" else LATEST
+    try:
+        parsed = json.loads(text)
+        offsets = {str(q): {int(p): _integer(o) for p, o in parts.items()} for q, parts in parsed.items()}
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise InvalidArgumentError(
+            f'{option}={text!r} is none of earliest, latest, {{"queue": {{"partition": offset}}}} '
+            "(offset -2 for earliest, -1 for latest)",
+            option=option,
+        ) from None
+    for queue, parts in offsets.items():
+        if queue not in partition_counts:
+            raise InvalidArgumentError(
+                f"{option} names queue {queue!r}, which is not read here ({', '.join(partition_counts)} are)",
+                option=option,
+                queue=queue,
+            )
+        for partition, offset in parts.items():
+            if not 0 <= partition < partition_counts[queue]:
+                raise InvalidArgumentError(
+                    f"{option} names partition {partition} of queue {queue!r}, which has partitions 0 to "
+                    f"{partition_counts[queue] - 1}",
+                    option=option,
+                    queue=queue,
+                    partition=partition,
+                )
+            if offset < EARLIEST:
+                raise InvalidArgumentError(
+                    f"{option}: offset {offset} of partition {partition} of queue {queue!r} is negative; "
+                    "-2 means earliest and -1 latest",
+                    option=option,
+                )
+    return offsets
+
+
+def resolve(
+    option: str, wanted: int, first: int, end: int, queue: str, partition: int, *, fail_on_data_loss: bool = True
+) -> int:
+    """The offset that `wanted` (an offset, EARLIEST or LATEST) means in a partition that holds ``[first, end)``.
+
+    Raises
+    ------
+    OffsetOutOfRangeError
+        If it lies beyond the end, or before the first message still there while data loss is to fail.
+    """
+    if wanted == EARLIEST:
+        return first
+    if wanted == LATEST:
+        return end
+    if wanted > end:
+        raise OffsetOutOfRangeError(
+            f"{option}: partition {partition} of queue {queue!r} ends at offset {end}, {wanted} lies beyond it; "
+            "use an offset up to the end, or -1 for latest",
+            queue=queue,
+            partition=partition,
+            offset=wanted,
+            end=end,
+        )
+    if wanted < first:
+        if fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"{option}: messages {wanted} to {first - 1} of partition {partition} of queue {queue!r} have been removed; "
+                f"start at {first} or set failOnDataLoss=false",
+                queue=queue,
+                partition=partition,
+                offset=wanted,
+                first=first,
+            )
+        return first
+    return wanted
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+@dataclass(frozen=True)
+class Range:
+    """Messages ``[start, end)`` of a partition, planned under an epoch."""
+
+    epoch: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """What Spark stores for each micro-batch: all that is needed to read it again.
+
+    Attributes
+    ----------
+    group, instance : str
+        Who planned it. Both are made up at the first start of a query that names none, and live on in its checkpoint.
+    queue_ids : dict
+        Queue name to the queue's UUID, so that a checkpoint of a queue that was deleted and made anew is noticed.
+    ranges : dict
+        (queue name, partition) to the last planned range.
+    """
+
+    group: str
+    instance: str
+    queue_ids: dict[str, str]
+    ranges: dict[tuple[str, int], Range]
+
+    def to_json(self) -> dict[str, Any]:
+        """The dictionary that Spark turns into text; equal offsets give equal text.
+
+        Examples
+        --------
+        >>> StreamOffset("g", "i", {"q": "u"}, {("q", 1): Range(1, 0, 7)}).to_json()
+        {'group': 'g', 'instance': 'i', 'queues': {'q': {'id': 'u', 'partitions': {'1': [1, 0, 7]}}}, 'version': 1}
+        """
+        queues: dict[str, Any] = {
+            name: {"id": queue_id, "partitions": {}} for name, queue_id in sorted(self.queue_ids.items())
+        }
+        for (queue, partition), r in sorted(self.ranges.items()):
+            queues[queue]["partitions"][str(partition)] = [r.epoch, r.start, r.end]
+        return {"group": self.group, "instance": self.instance, "queues": queues, "version": 1}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
+        """Read back `to_json`.
+
+        Raises
+        ------
+        CheckpointMismatchError
+            If the checkpoint was written by another source or a newer version.
+        """
+        try:
+            if value["version"] != 1:
+                raise ValueError
+            queues = value["queues"]
+            return cls(
+                group=value["group"],
+                instance=value["instance"],
+                queue_ids={name: q["id"] for name, q in queues.items()},
+                ranges={(name, int(p)): Range(*r) for name, q in queues.items() for p, r in q["partitions"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CheckpointMismatchError(
+                "the checkpoint holds no offset of this source (or one of a newer version); use another checkpointLocation"
+            ) from None

@@ -1,0 +1,61 @@
+"""Settings of a queue: what can be set, its unit, its bounds and its default."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from spark_partq.core.errors import InvalidArgumentError
+
+MAX_PARTITIONS = 4096
+
+Millis = Annotated[int, Field(ge=0, le=10 * 365 * 86_400_000)]
+
+
+class QueueSettings(BaseModel):
+    """Settings of one queue. Every duration is in milliseconds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        From `parse`, with every wrong setting named.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    rebalance_delay_ms: Millis = Field(
+        5_000, description="holddown before a rebalance, so that consumers can settle (R5)"
+    )
+    max_handoff_time_ms: Millis = Field(3_000, description="how long a handoff waits for acknowledgements (H1, H4)")
+    retention_ms: Millis | None = Field(
+        None, description="remove messages older than this even if nobody read them; None keeps them (Q8)"
+    )
+    vacuum_grace_ms: Millis = Field(
+        86_400_000,
+        description="age after which a file that no log names may be deleted; also bounds how long a write may take",
+    )
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> QueueSettings:
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            known = ", ".join(cls.model_fields)
+            raise InvalidArgumentError(f"queue settings: {wrong}. Known settings: {known}", settings=wrong) from None
+
+
+def check_partition_count(partitions: object) -> int:
+    """Return the partition count if a queue can have it (1 to 4096).
+
+    Raises
+    ------
+    InvalidArgumentError
+        Otherwise.
+    """
+    if isinstance(partitions, int) and not isinstance(partitions, bool) and 1 <= partitions <= MAX_PARTITIONS:
+        return partitions
+    raise InvalidArgumentError(
+        f"partitions={partitions!r}: a queue has 1 to {MAX_PARTITIONS} partitions", partitions=partitions
+    )

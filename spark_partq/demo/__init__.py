@@ -1,0 +1,1 @@
+"""A year of flights through a queue: `spark-partq demo`."""

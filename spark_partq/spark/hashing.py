@@ -1,0 +1,37 @@
+"""The partition of a row as a Spark expression; `core.keys` is the same in Python."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from spark_partq.core.queue import QueueState
+from spark_partq.core.schema import is_hashable
+
+
+def partition_column(state: QueueState, salt: str) -> Column:
+    """The partition number of each row, an int.
+
+    A row with a key goes where its key's hash says (Q2). A row without one (no key columns, or all null) goes where the
+    hash of its whole content and `salt` says (Q3): it never depends on a position, so a replayed batch that
+    arrives in another order puts each row where it was. `salt` is the batch, which spreads rows that are all alike.
+    """
+    n = sf.lit(state.operating_partitions)
+    content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"]]
+    spread = sf.pmod(sf.xxhash64(*content, sf.lit(salt)), n)
+    if not state.key:
+        return spread.cast("int")
+    key = [quoted(name) for name in state.key]
+    all_null = reduce(Column.__and__, [column.isNull() for column in key])
+    return sf.when(all_null, spread).otherwise(sf.pmod(sf.xxhash64(*key), n)).cast("int")
+
+
+def _hashable(name: str, type_: object) -> Column:
+    return quoted(name) if is_hashable(type_) else sf.to_json(sf.struct(quoted(name)))
+
+
+def quoted(name: str) -> Column:
+    """The column of exactly this name, whatever it contains."""
+    return sf.col("`" + name.replace("`", "``") + "`")

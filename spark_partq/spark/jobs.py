@@ -1,0 +1,225 @@
+"""What the jobs in `jobs/` share: how they are told to stop, and how they report a refusal."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
+
+import typer
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_partq.core.errors import PartqError
+
+BatchFunction = Callable[[DataFrame, int], None]
+
+# Options that several jobs have.
+Trigger = Annotated[
+    str,
+    typer.Option(
+        "--trigger",
+        help="available-now: what is there, then end. continuous: as fast as possible, for ever. "
+        '"10 seconds": that often.',
+    ),
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Storage option of the store for delta-rs; repeatable."),
+]
+
+# How long a micro-batch may go on after the job was told to stop. Most schedulers kill after 30 s.
+GRACE_S = 20.0
+_STOP, _ENDED = "stop", "ended"
+
+
+class Stop:
+    """Turns SIGTERM and SIGINT into a polite end of the job.
+
+    The running micro-batch is finished and no further one is begun. A second signal, or `GRACE_S`, ends it at once;
+    what was interrupted is done again at the next start.
+    """
+
+    def __init__(self) -> None:
+        # Signal handlers may put into a SimpleQueue whatever the interrupted thread is doing; an Event could deadlock.
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        if _under_spark_submit():
+            # Under spark-submit the process that gets the signals is the JVM around this one. On Ctrl-C both get it.
+            _on_jvm_signals(lambda: self._events.put(_STOP))
+            self._on_signal: Callable[[], None] = lambda: None
+        else:
+            self._on_signal = lambda: self._events.put(_STOP)
+        _on_signals(self._on_signal)
+
+    def gated(self, function: BatchFunction) -> BatchFunction:
+        """`function` for ``foreachBatch``, which begins no micro-batch once the job was told to stop."""
+
+        def gate(batch: DataFrame, batch_id: int) -> None:
+            if self._stopping.is_set():
+                raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
+            function(batch, batch_id)
+
+        return gate
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so many seconds; True, at once, if the job was told to stop."""
+        with contextlib.suppress(queue.Empty):
+            self._events.get(timeout=seconds)
+            return True
+        return False
+
+    def run(self, query: StreamingQuery) -> None:
+        """Wait until the query ends, by itself or because the job is told to stop.
+
+        Raises
+        ------
+        StreamingQueryException
+            If it failed by itself.
+        """
+        _on_signals(self._on_signal)  # a new session puts a handler of its own for SIGINT in place
+        threading.Thread(target=self._watch, args=(query,), daemon=True).start()
+        told = self._events.get() == _STOP
+        if told:
+            self._stopping.set()
+            self._finish_batch(query)
+            query.stop()
+        error = query.exception()
+        if error is not None and not told and not self.wait(0):
+            raise error
+
+    def _watch(self, query: StreamingQuery) -> None:
+        with contextlib.suppress(Exception):  # `run` asks the query for its error
+            query.awaitTermination()
+        self._events.put(_ENDED)
+
+    def _finish_batch(self, query: StreamingQuery) -> None:
+        before = _batches_done(query)
+        until = time.monotonic() + GRACE_S
+        while query.isActive and _is_busy(query) and _batches_done(query) == before and time.monotonic() < until:
+            if self.wait(0.05):
+                return
+
+
+def _is_busy(query: StreamingQuery) -> bool:
+    status = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+
+def _batches_done(query: StreamingQuery) -> int:
+    progress: Any = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
+
+
+def _on_signals(action: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: action())
+
+
+def _under_spark_submit() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _gateway() -> Any:
+    SparkContext._ensure_initialized()  # connects to the JVM that is there; makes no context
+    return SparkContext._gateway
+
+
+def _on_jvm_signals(action: Callable[[], None]) -> None:
+    class Handler:
+        def handle(self, _: object) -> None:
+            action()
+
+        class Java:
+            implements: ClassVar[list[str]] = ["sun.misc.SignalHandler"]
+
+    gateway = _gateway()
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    jvm: Any = gateway.jvm
+    for name in ("TERM", "INT"):
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), Handler())
+
+
+def main(command: Callable[..., None]) -> None:
+    """Run a job's command: exit code 0 done, 1 refused (one line on stderr), 2 wrong usage."""
+    # py4j logs every error of a foreachBatch function with its traceback; it arrives here too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    app.command(help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
+    try:
+        app()
+    except Exception as error:
+        line = refusal(error)
+        if line is None:
+            raise
+        _print_error(f"error: {line}")
+        sys.exit(1)
+
+
+def _print_error(line: str) -> None:
+    if not _under_spark_submit():
+        print(line, file=sys.stderr)
+        return
+    # What the Python of a driver writes to stderr, spark-submit sends to stdout.
+    jvm: Any = _gateway().jvm
+    jvm.java.lang.System.err.println(line)
+
+
+def refusal(error: BaseException) -> str | None:
+    """``[CLASS] message`` of what was refused, in one line; None for an error that is nobody's request.
+
+    Spark carries an error of ours from its Python workers and callbacks as text inside its own.
+    """
+    if isinstance(error, PartqError):
+        return _one_line(str(error))
+    if isinstance(error, PySparkException):
+        found = re.search(rf"\[(?:{'|'.join(_error_classes())})\] [^\n]*", str(error))
+        if found:
+            return found[0].strip()
+        if isinstance(error, (AnalysisException, IllegalArgumentException)):
+            return _one_line(str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0])
+    return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _error_classes() -> list[str]:
+    classes: list[type[PartqError]] = [PartqError, *PartqError.__subclasses__()]
+    return sorted(cls.error_class for cls in classes)
+
+
+def key_values(pairs: list[str] | None) -> dict[str, str]:
+    """``["a=1", "b=x=y"]`` as ``{"a": "1", "b": "x=y"}``; anything else is wrong usage."""
+    values = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{pair!r} is not of the form name=value")
+        values[name] = value
+    return values
+
+
+def trigger(text: str) -> dict[str, Any]:
+    """Arguments of ``writeStream.trigger`` for ``available-now``, ``continuous`` or an interval."""
+    if text == "available-now":
+        return {"availableNow": True}
+    if text == "continuous":
+        return {"processingTime": "0 seconds"}
+    if re.fullmatch(r"\d+ (millisecond|second|minute|hour)s?", text):
+        return {"processingTime": text}
+    raise typer.BadParameter(f'{text!r} is none of available-now, continuous, an interval such as "10 seconds"')

@@ -1,0 +1,69 @@
+"""What a task does: turn slices of files into rows, for both kinds of reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_partq.core.schema import MESSAGE_COLUMNS
+from spark_partq.storage.messages import Slice, read_slice
+from spark_partq.storage.partition import FileIndex
+from spark_partq.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A slice of a file and what its rows say of their delivery."""
+
+    slice: Slice
+    epoch: int | None = None
+
+
+class FlowPartition(InputPartition):
+    """All that one task reads: the pieces, in order, that a flow is given in a micro-batch."""
+
+    def __init__(
+        self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None, redelivered: bool = False
+    ) -> None:
+        super().__init__(flow)
+        self.store, self.pieces, self.flow, self.redelivered = store, pieces, flow, redelivered
+
+
+def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Batches of exactly `schema`: the payload, then the message columns."""
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    payload = pa.schema(list(arrow)[: -len(MESSAGE_COLUMNS["fields"])])
+    for piece in partition.pieces:
+        part = piece.slice
+        for first, batch in read_slice(partition.store, part, payload):
+            n = batch.num_rows
+            offset = part.base_offset + first
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *batch.columns,
+                    pa.repeat(part.queue, n),
+                    pa.repeat(pa.scalar(part.partition, pa.int32()), n),
+                    pa.array(np.arange(offset, offset + n)),
+                    pa.repeat(pa.scalar(part.enqueued_us, arrow.field("_enqueued_at").type), n),
+                    pa.repeat(partition.redelivered, n),
+                    pa.repeat(pa.scalar(partition.flow, pa.string()), n),
+                    pa.repeat(pa.scalar(piece.epoch, pa.int64()), n),
+                ],
+                schema=arrow,
+            )
+
+
+def slices(queue: str, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
+    """The rows of offsets ``[start, end)``, file by file."""
+    found = []
+    for i in index.overlapping(start, end):
+        base, rows = int(index.base[i]), int(index.rows[i])
+        low, high = max(start - base, 0), min(end - base, rows)
+        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i])))
+    return found

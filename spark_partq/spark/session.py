@@ -1,0 +1,54 @@
+"""A Spark session with Delta and the `partq` source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+from spark_partq.spark.compat import PUSHDOWN_CONF
+
+SESSION_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    PUSHDOWN_CONF: "true",
+}
+
+_PACKAGES = "spark.jars.packages"
+
+
+def session(app: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A session that reads and writes Delta tables and queues.
+
+    Parameters
+    ----------
+    app : str
+        The application's name.
+    master : str, optional
+        Spark master; None keeps that of ``spark-submit``, or ``local[*]``.
+    conf : dict, optional
+        Further settings; they win over this function's own, and ``spark.jars.packages`` are added to Delta's.
+    """
+    # The workers' Python must have the packages that the driver's has; python3 of the PATH may not.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    settings = {**SESSION_CONF, **(conf or {})}
+    packages = settings.pop(_PACKAGES, "")
+    builder = configure_spark_with_delta_pip(builder, [name for name in packages.split(",") if name])
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("partq")`` known to a session whose Python does not have the package installed as a wheel."""
+    from spark_partq.spark.source import PartqDataSource
+
+    spark.dataSource.register(PartqDataSource)

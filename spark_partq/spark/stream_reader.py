@@ -1,0 +1,361 @@
+"""Queues as a stream (Q7): the planner beside the driver, and what it hands to the tasks.
+
+Spark asks the planner for `latestOffset` only when every earlier micro-batch has been executed and committed; so that is where
+the group acknowledges. In this order: look at the control table, acknowledge what is finished, look at the
+partitions, plan. `partitions(start, end)` reads everything from its arguments, so a replayed batch is the same batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_partq.core.admission import Backlog, Limits, admit
+from spark_partq.core.errors import CheckpointMismatchError, DataLossError, FencedError
+from spark_partq.core.group import GroupFact, join
+from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.spark.options import Options
+from spark_partq.spark.reading import FlowPartition, Piece, read, slices
+from spark_partq.spark.starting import offset_at_time
+from spark_partq.storage.groups import Group
+from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queues import Queue, in_threads, open_queue, queue_state, same_payload
+
+Where = tuple[str, int]  # queue name, partition
+
+# Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
+_IDLE_WAIT_S = (0.01, 0.1)
+_QUEUE_CHECK_S = 1.0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's side of a consumer group."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._planner: Planner | None = None
+        self._available_now = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}  # open tables stay in the planner process
+
+    def initialOffset(self) -> dict[str, Any]:
+        # Asked for at every start until a first micro-batch has been committed, also when that is about to be replayed: names
+        # that this start chose would not be those under which it was planned.
+        return StreamOffset(self._options.group or "", self._options.instanceId or "", {}, {}).to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        planned = StreamOffset.from_json(start)
+        limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
+        end = self._bound(planned).next(planned, limits)
+        return start if end is None else end.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        planned = StreamOffset.from_json(end)
+        return self._bound(planned).tasks(StreamOffset.from_json(start), planned)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FlowPartition)
+        return read(partition, self._schema)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # One limit can be told to Spark; `latestOffset` applies all that are set.
+        o = self._options
+        if o.maxRowsPerTrigger is not None:
+            return ReadMaxRows(o.maxRowsPerTrigger)
+        if o.maxBytesPerTrigger is not None:
+            return ReadMaxBytes(o.maxBytesPerTrigger)
+        if o.maxFilesPerTrigger is not None:
+            return ReadMaxFiles(o.maxFilesPerTrigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+        if self._planner is not None:
+            self._planner.stop_at_present()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        if self._planner is None:
+            return None
+        return self._planner.latest()
+
+    def _bound(self, planned: StreamOffset) -> Planner:
+        """The planner, which joins the group at its first use, under the names of `planned` or new ones."""
+        if self._planner is None:
+            group = planned.group or f"query-{uuid.uuid4()}"
+            planner = Planner(self._options, group, planned.instance or f"{group[:40]}-{uuid.uuid4().hex[:12]}")
+            planner.check_checkpoint(planned)
+            if self._available_now:
+                planner.stop_at_present()
+            self._planner = planner
+        return self._planner
+
+
+class Planner:
+    """Plans micro-batches and keeps the group's books. Lives in the planner process, used by one thread."""
+
+    def __init__(self, options: Options, group: str, instance: str) -> None:
+        self._options = options
+        self._queues: dict[str, Queue] = {}
+        for name in options.queues:
+            self._queues[name] = open_queue(options.store, name)
+        same_payload(list(self._queues.values()))
+        self._ids = {name: queue.state.queue_id for name, queue in self._queues.items()}
+        self._group = Group(options.store, options.group or group)
+        self._instance = options.instanceId or instance
+        self._incarnation = uuid.uuid4().hex
+        self._acknowledged: dict[Where, tuple[int, int]] = {}
+        self._own_plans: set[str] = set()
+        self._joined = False
+        self._idle = 0
+        self._wait = threading.Event()
+        self._checked_s = time.monotonic()
+        self._until: dict[Where, int] | None = None
+        self._batches = itertools.count(1)
+        self._served: dict[Where, int] = {}  # the last batch that took something of a partition
+        counts = {name: len(queue.partitions) for name, queue in self._queues.items()}
+        self._wanted = parse_offsets("startingOffsets", options.startingOffsets, counts)
+        self._refresh()
+        if self._group.exists():
+            self._group.refresh()
+        self._first_starts()  # a wrong startingOffsets is refused before anything is changed
+
+    def stop_at_present(self) -> None:
+        """Plan nothing that is written later than now (Trigger.AvailableNow)."""
+        self._until = {w: t.next_offset for w, t in self._tables()}
+
+    # ---- offsets
+    def check_checkpoint(self, planned: StreamOffset) -> None:
+        """Refuse a checkpoint of another group or queue.
+
+        Raises
+        ------
+        CheckpointMismatchError
+        """
+        if planned.group not in ("", self._group.name):
+            raise CheckpointMismatchError(
+                f"the checkpoint belongs to group {planned.group!r}, this query to {self._group.name!r}; "
+                "use that group or another checkpointLocation",
+                group=planned.group,
+            )
+        for name, queue_id in planned.queue_ids.items():
+            if name not in self._ids:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._ids)}; "
+                    "read that queue or use another checkpointLocation",
+                    queue=name,
+                )
+            if queue_id != self._ids[name]:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to an earlier queue {name!r} that was deleted since; use another checkpointLocation",
+                    queue=name,
+                )
+
+    def latest(self) -> dict[str, Any]:
+        ranges = {w: Range(0, t.next_offset, t.next_offset) for w, t in self._tables()}
+        return StreamOffset(self._group.name, self._instance, self._ids, ranges).to_json()
+
+    def next(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
+        """The end of the next micro-batch, `done` being finished; None if there is nothing to do."""
+        self._join()
+        if self._idle:
+            self._wait.wait(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
+        self._check_still_owner()
+        self._acknowledge(done)
+        self._refresh()
+        starts = {w: self._start(w, done) for w, _ in self._tables()}
+        ends = self._admitted(starts, limits)
+        if all(ends[w] == starts[w] for w in starts):
+            self._idle = min(self._idle + 1, 8)
+            return None
+        self._idle = 0
+        ranges = {w: Range(self._epoch(w), starts[w], ends[w]) for w in starts}
+        end = StreamOffset(self._group.name, self._instance, self._ids, ranges)
+        self._own_plans = {_text(end)}
+        return end
+
+    def tasks(self, start: StreamOffset, end: StreamOffset) -> list[FlowPartition]:
+        """One task per flow, with the rows of ``(start, end]`` of its partitions."""
+        self._join()
+        replayed = _text(end) not in self._own_plans
+        if start.ranges == end.ranges:
+            return []
+        flows = self._options.flows
+        pieces: list[list[Piece]] = [[] for _ in range(flows)]
+        for i, (where, planned) in enumerate(sorted(end.ranges.items())):
+            if planned.end > planned.start and self._is_mine(where, planned.epoch):
+                table = self._table(where)
+                if replayed:
+                    table.refresh()
+                start_at = max(planned.start, self._group.state.floors.get(self._id(where), 0))
+                self._check_still_there(where, start_at, planned.end)
+                found = slices(*where, table.index, start_at, planned.end)
+                pieces[i % flows] += [Piece(part, self._epoch(where)) for part in found]
+        store = self._options.store
+        return [
+            FlowPartition(store, tuple(mine), f"{self._instance}/{flow}", replayed) for flow, mine in enumerate(pieces)
+        ]
+
+    # ---- the group
+    def _join(self) -> None:
+        if self._joined:
+            return
+        partitions = [(w[0], self._ids[w[0]], w[1]) for w, _ in self._tables()]
+
+        def decision() -> list[GroupFact]:
+            return join(
+                self._group.state, self._instance, self._incarnation, partitions, self._group.acks, self._first_starts()
+            )
+
+        self._group.decide(decision)
+        self._joined = True
+
+    def _check_still_owner(self) -> None:
+        """Stop if another process has taken the group over since.
+
+        Raises
+        ------
+        FencedError
+        """
+        self._group.refresh_control()
+        for where, _ in self._tables():
+            grant = self._group.state.grants[self._id(where)]
+            if grant.incarnation != self._incarnation:
+                raise FencedError(
+                    f"partition {where[1]} of queue {where[0]!r} in group {self._group.name!r} now belongs to "
+                    f"{grant.instance!r} (epoch {grant.epoch}), which started later; this query stops, and what it has not "
+                    "acknowledged is delivered there. Run one query per group",
+                    group=self._group.name,
+                    instance=grant.instance,
+                    epoch=grant.epoch,
+                )
+
+    def _acknowledge(self, done: StreamOffset) -> None:
+        rows = []
+        for where, planned in done.ranges.items():
+            if self._is_mine(where, planned.epoch) and planned.end > planned.start:
+                claim = (self._epoch(where), planned.end)
+                if self._acknowledged.get(where) != claim:
+                    self._acknowledged[where] = claim
+                    rows.append((self._id(where), *claim))
+        if rows:
+            self._group.acknowledge(rows, self._incarnation)
+
+    def _is_mine(self, where: Where, epoch: int) -> bool:
+        """Whether a range planned under `epoch` lies in this instance's unbroken ownership."""
+        grant = self._group.state.grants.get(self._id(where))
+        return grant is not None and grant.base_epoch <= epoch <= grant.epoch
+
+    def _epoch(self, where: Where) -> int:
+        return self._group.state.grants[self._id(where)].epoch
+
+    def _id(self, where: Where) -> tuple[str, int]:
+        return self._ids[where[0]], where[1]
+
+    # ---- partitions
+    def _tables(self) -> Iterator[tuple[Where, PartitionTable]]:
+        for name, queue in self._queues.items():
+            for table in queue.partitions:
+                yield (name, table.partition), table
+
+    def _table(self, where: Where) -> PartitionTable:
+        return self._queues[where[0]].partitions[where[1]]
+
+    def _refresh(self) -> None:
+        if time.monotonic() - self._checked_s > _QUEUE_CHECK_S:
+            self._checked_s = time.monotonic()
+            for name, queue_id in self._ids.items():
+                if queue_state(self._options.store, name).queue_id != queue_id:
+                    raise CheckpointMismatchError(
+                        f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+                        queue=name,
+                    )
+        changed = [table for _, table in self._tables() if table.may_have_changed()]
+        in_threads(self._options.store, lambda table: table.refresh(), changed)
+
+    def _first_starts(self) -> dict[tuple[str, int], int]:
+        """Where each partition starts that the group has never had."""
+        o = self._options
+        first: dict[tuple[str, int], int] = {}
+        for where, table in self._tables():
+            if self._id(where) in self._group.state.grants:
+                continue
+            if o.startingTimestamp is not None:
+                start = offset_at_time(table, o.startingTimestamp, o.startingOffsetsByTimestampStrategy)
+            else:
+                offsets = self._wanted
+                wanted = offsets if isinstance(offsets, int) else offsets.get(where[0], {}).get(where[1], EARLIEST)
+                bounds = table.first_offset, table.next_offset
+                start = resolve("startingOffsets", wanted, *bounds, *where, fail_on_data_loss=o.failOnDataLoss)
+            first[self._id(where)] = start
+        return first
+
+    def _start(self, where: Where, done: StreamOffset) -> int:
+        """Where the next micro-batch of a partition starts."""
+        start = self._group.position(self._id(where)) or 0
+        planned = done.ranges.get(where)
+        if planned and self._is_mine(where, planned.epoch):
+            start = max(start, planned.end)
+        return self._check_still_there(where, start, self._table(where).next_offset)
+
+    def _check_still_there(self, where: Where, start: int, end: int) -> int:
+        first, last = self._table(where).first_offset, self._table(where).next_offset
+        if max(start, end) > last:
+            raise DataLossError(
+                f"partition {where[1]} of queue {where[0]!r} ends at offset {last}, but group {self._group.name!r} has already been "
+                f"given messages up to {max(start, end) - 1}: the partition was put back to an older state. Restore it, or go on "
+                "with another group and a new checkpointLocation",
+                queue=where[0],
+                partition=where[1],
+                group=self._group.name,
+            )
+        if start < min(first, end) and self._options.failOnDataLoss:
+            raise DataLossError(
+                f"messages {start} to {min(first, end) - 1} of partition {where[1]} of queue {where[0]!r} were removed before group "
+                f"{self._group.name!r} read them (retention time); set failOnDataLoss=false to go on behind them",
+                queue=where[0],
+                partition=where[1],
+                group=self._group.name,
+            )
+        return max(start, min(first, end))
+
+    def _admitted(self, starts: dict[Where, int], limits: Limits) -> dict[Where, int]:
+        ends = {w: t.next_offset for w, t in self._tables()}
+        if self._until is not None:
+            ends = {w: max(starts[w], min(end, self._until[w])) for w, end in ends.items()}
+        waiting = sorted((w for w in starts if ends[w] > starts[w]), key=lambda w: (self._served.get(w, 0), w))
+        if not limits or not waiting:
+            return ends
+        rows = admit([self._backlog(w, starts[w], ends[w]) for w in waiting], limits)
+        admitted = dict(zip(waiting, rows, strict=True))
+        self._served.update(dict.fromkeys((w for w in waiting if admitted[w]), next(self._batches)))
+        return {w: starts[w] + admitted.get(w, 0) for w in starts}
+
+    def _backlog(self, where: Where, start: int, end: int) -> Backlog:
+        index = self._table(where).index
+        files = index.overlapping(start, end)
+        part = slice(files.start, files.stop)
+        whole = index.rows[part]
+        rows = np.minimum(index.end[part], end) - np.maximum(index.base[part], start)
+        return Backlog(rows, index.size[part] * rows // np.maximum(whole, 1))
+
+
+def _text(offset: StreamOffset) -> str:
+    return str(offset.to_json())

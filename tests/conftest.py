@@ -1,0 +1,66 @@
+"""One Spark session and fresh stores for all tests."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+import spark_partq as partq
+
+# The zone of the session, of the driver's Python and of the workers all differ from UTC, where faults would hide.
+ZONE = "America/New_York"
+os.environ["TZ"] = ZONE
+time.tzset()
+
+settings.register_profile(
+    "partq",
+    deadline=None,
+    derandomize=True,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("partq")
+
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.session.timeZone": ZONE,
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the tests, with a session time zone that is not UTC."""
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = partq.session("tests", "local[2]", {**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """The path of a store that does not exist yet."""
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def stopped_queries(spark: SparkSession) -> Iterator[None]:
+    """Whatever a test leaves running is stopped after it."""
+    yield
+    for query in spark.streams.active:
+        query.stop()

@@ -1,0 +1,187 @@
+"""What several tests need: messages without Spark, whole streams as rows, other driver processes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from spark_partq.storage.groups import Group
+from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable
+from spark_partq.storage.queues import Queue, open_queue
+from spark_partq.storage.rows import now as wall_clock
+from spark_partq.storage.store import Store
+
+ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
+
+
+# ---- without Spark
+def opened(store: str, queue: str = "q") -> Queue:
+    """The queue with all of its partitions looked at."""
+    found = open_queue(Store.at(store), queue)
+    found.refresh()
+    return found
+
+
+def new_file(store: str, queue: str, partition: int, columns: dict[str, Sequence[Any]]) -> NewFile:
+    """A file of messages that nobody has committed yet."""
+    table = pa.table(columns)
+    table = table.append_column("_row", pa.array(range(table.num_rows), pa.int64()))
+    path = f"part-{uuid.uuid4().hex}.parquet"
+    target = f"{store}/queues/{queue}/partitions/partition={partition}/{path}"
+    pq.write_table(table, target)
+    return NewFile(partition, path, table.num_rows, os.path.getsize(target), f'{{"numRecords":{table.num_rows}}}', 0)
+
+
+def put(
+    store: str,
+    partition: int,
+    values: Iterable[Any],
+    *,
+    queue: str = "q",
+    column: str = "v",
+    type_: pa.DataType | None = None,
+    record: BatchRecord | None = None,
+    now: Callable[[], dt.datetime] = wall_clock,
+    table: PartitionTable | None = None,
+) -> int | None:
+    """Commit one file of messages with a single payload column, and return the first offset."""
+    file = new_file(store, queue, partition, {column: pa.array(values, type_ or pa.int64())})
+    table = table or opened(store, queue).partitions[partition]
+    return table.append([file], record, now)
+
+
+def position(store: str, group: str, partition: int, queue: str = "q") -> int | None:
+    """The offset of the next message that the group wants."""
+    found = Group(Store.at(store), group)
+    found.refresh()
+    return found.position((opened(store, queue).state.queue_id, partition))
+
+
+def in_parallel(functions: Sequence[Callable[[], T]]) -> list[T | BaseException]:
+    """Run all at once, each in a thread; an exception is a result."""
+    results: list[Any] = [None] * len(functions)
+    barrier = threading.Barrier(len(functions))
+
+    def run(i: int) -> None:
+        barrier.wait()
+        try:
+            results[i] = functions[i]()
+        except BaseException as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def eventually(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
+    """The first true value of the condition."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what} did not come about within {timeout_s} s"
+        time.sleep(0.05)
+
+
+# ---- with Spark
+def read(spark: SparkSession, store: str, queue: str = "q", **options: Any) -> DataFrame:
+    """The queue as a batch DataFrame."""
+    return spark.read.format("partq").option("path", store).option("queue", queue).options(**options).load()
+
+
+def stream(spark: SparkSession, store: str, queue: str = "q", **options: Any) -> DataFrame:
+    """The queue as a stream."""
+    return spark.readStream.format("partq").option("path", store).option("queue", queue).options(**options).load()
+
+
+def consume(
+    spark: SparkSession,
+    store: str,
+    checkpoint: str | Path,
+    *,
+    queue: str = "q",
+    each: Callable[[DataFrame, int], None] | None = None,
+    **options: Any,
+) -> list[list[Row]]:
+    """All that is there now, as a list of micro-batches; `each` is called with every batch after its rows were taken."""
+    batches: list[list[Row]] = []
+
+    def take(df: DataFrame, batch_id: int) -> None:
+        batches.append(df.collect())
+        if each:
+            each(df, batch_id)
+
+    query = (
+        stream(spark, store, queue, **options)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return [rows for rows in batches if rows]
+
+
+def flat(batches: Iterable[Iterable[T]]) -> list[T]:
+    return [row for rows in batches for row in rows]
+
+
+def places(rows: Iterable[Row]) -> list[tuple[int, int]]:
+    """(partition, offset) of each row, sorted."""
+    return sorted((r["_partition"], r["_offset"]) for r in rows)
+
+
+def assert_dense(rows: Iterable[Row]) -> None:
+    """Every offset from 0 to the end of each partition occurs once (Q4)."""
+    counts: dict[int, int] = {}
+    for partition, offset in places(rows):
+        assert offset == counts.get(partition, 0), (
+            f"partition {partition}: {offset} instead of {counts.get(partition, 0)}"
+        )
+        counts[partition] = offset + 1
+
+
+# ---- other processes
+def driver(program: str, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start a Python program in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, **(env or {})},
+    )
+
+
+def finished(process: subprocess.Popen[str], code: int = 0, timeout_s: float = 180.0) -> str:
+    """What the program printed; it must end with this exit code."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"did not end within {timeout_s} s:\n{out[-2000:]}\n{err[-4000:]}") from None
+    assert process.returncode == code, f"exit code {process.returncode}:\n{out[-2000:]}\n{err[-4000:]}"
+    return out

@@ -1,0 +1,129 @@
+"""Q2: Spark's expression and the plain Python hash agree, for every type; and the null key's place."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from spark_partq.core import queue as core
+from spark_partq.core.keys import key_hash, partition_of
+from spark_partq.core.queue import QueueState
+from spark_partq.core.schema import payload_schema
+from spark_partq.core.settings import QueueSettings
+from spark_partq.spark.hashing import partition_column
+from tests.vectors import VECTORS
+
+text = st.text(st.characters(codec="utf-8"), max_size=40)
+# datetime.timestamp() of local times is what PySpark sends; it cannot be computed for the first and last days of all
+years = {"min_value": dt.datetime(2, 1, 1), "max_value": dt.datetime(9998, 1, 1)}
+instants = st.datetimes(**years).map(lambda t: t.replace(tzinfo=dt.UTC))
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    top = 10**precision - 1
+    return st.integers(-top, top).map(
+        lambda n: Decimal(n).scaleb(-scale) if precision <= 18 else Decimal(f"{n}e-{scale}")
+    )
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "string": text,
+    "binary": st.binary(max_size=80).map(bytearray),
+    "boolean": st.booleans(),
+    "tinyint": st.integers(-(2**7), 2**7 - 1),
+    "smallint": st.integers(-(2**15), 2**15 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32) | st.sampled_from([-0.0, 0.0]),
+    "double": st.floats() | st.sampled_from([-0.0, 0.0]),
+    "decimal(7,2)": decimals(7, 2),
+    "decimal(18,0)": decimals(18, 0),
+    "decimal(19,4)": decimals(19, 4),
+    "decimal(38,12)": decimals(38, 12),
+    "date": st.dates(dt.date(1, 1, 1)),
+    "timestamp": instants,
+    "timestamp_ntz": st.datetimes(**years),
+    "array<string>": st.lists(st.none() | text, max_size=4),
+    "array<decimal(20,0)>": st.lists(st.none() | decimals(20, 0), max_size=4),
+    "struct<x:bigint,y:array<date>>": st.fixed_dictionaries(
+        {"x": st.none() | st.integers(-(2**63), 2**63 - 1), "y": st.none() | st.lists(st.dates(), max_size=3)}
+    ),
+}
+
+
+@pytest.mark.parametrize("ddl", VALUES)
+def test_any_value(spark: SparkSession, ddl: str) -> None:
+    """Q2: the same hash in Python and in Spark, for 200 values of a type beside another column."""
+    rows: list[tuple[Any, str | None]] = []
+
+    @settings(max_examples=200, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.none() | VALUES[ddl], st.none() | text)
+    def gather(value: Any, other: str | None) -> None:
+        rows.append((value, other))
+
+    gather()
+    schema = payload_schema(f"a {ddl}, b string")
+    types = [f["type"] for f in schema["fields"]]
+    df = spark.createDataFrame(rows, StructType.fromJson(schema))
+    # The values as Python got them, not as Spark rounds them (a NaN's bits, a float's width)
+    hashes = [row.h for row in df.select(sf.xxhash64("a", "b").alias("h")).collect()]
+    assert len(hashes) == len(rows) > 100
+    wrong = [(row, h) for row, h in zip(rows, hashes, strict=True) if key_hash(row, types) != h]
+    assert wrong == []
+
+
+def test_golden_vectors(spark: SparkSession) -> None:
+    """Q2: this Spark gives the pinned hashes too."""
+    hashes = spark.sql("select " + ", ".join(f"xxhash64({v.sql})" for v in VECTORS)).first()
+    assert {v.name: h for v, h in zip(VECTORS, hashes, strict=True)} == {v.name: v.hash for v in VECTORS}
+
+
+def state(ddl: str, key: list[str], partitions: int) -> QueueState:
+    fact = core.created("id", payload_schema(ddl, key), key, partitions, QueueSettings.parse({}))
+    done = core.QueueFact("PartitionsCreated", {"partitions": partitions})
+    found = core.replay("q", [fact, done])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 4096])
+def test_partition_of_each_row(spark: SparkSession, partitions: int) -> None:
+    """Q2: the sink's expression is `partition_of` of the key's columns in the key's order."""
+    queue = state("a string, b int, c string", ["c", "a"], partitions)
+    rows = [(f"a{i % 5}" if i % 3 else None, i, f"c{i}" if i % 4 else None) for i in range(200)]
+    df = spark.createDataFrame(rows, "a string, b int, c string")
+    found = df.select(partition_column(queue, "0").alias("p")).collect()
+    for (a, _, c), row in zip(rows, found, strict=True):
+        assert 0 <= row.p < partitions
+        if a is not None or c is not None:
+            assert row.p == partition_of([c, a], ["string", "string"], partitions)
+
+
+def test_null_keys_do_not_depend_on_the_order(spark: SparkSession) -> None:
+    """Q3, Q5: a replay that sees its rows in another order puts each row where it was."""
+    queue = state("k string, m map<string,int>, v int", ["k"], 5)
+    df = spark.createDataFrame([(None, {"x": i, "y": -i}, i) for i in range(100)], "k string, m map<string,int>, v int")
+    place = partition_column(queue, "7").alias("p")
+    first = {r.v: r.p for r in df.select("v", place).collect()}
+    second = {r.v: r.p for r in df.orderBy(sf.desc("v")).repartition(3).select("v", place).collect()}
+    other_batch = {r.v: r.p for r in df.select("v", partition_column(queue, "8").alias("p")).collect()}
+    assert first == second != other_batch
+    assert min(Counter(first.values()).values()) > 8
+
+
+def test_odd_column_names(spark: SparkSession) -> None:
+    """Q2: dots, backticks and keywords in a key's name are just a name."""
+    ddl = "`a.b` string, `c``d` string, `select` string"
+    queue = state(ddl, ["a.b", "c`d", "select"], 9)
+    df = spark.createDataFrame([("x", "y", "z")], ddl)
+    (row,) = df.select(partition_column(queue, "0").alias("p")).collect()
+    assert row.p == partition_of(["x", "y", "z"], ["string"] * 3, 9)

@@ -1,0 +1,334 @@
+"""The jobs, started as users start them: by spark-submit, on one machine and on a cluster, and by plain Python (U1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import spark_partq as partq
+from spark_partq.spark.jobs import key_values, refusal
+from tests.helpers import ROOT, eventually, finished, position, put, stream
+
+CLUSTER = ["--master", "local-cluster[2,1,1024]"]
+# Nothing that a small machine spends its time on.
+SMALL = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]  # fmt: skip
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def process(command: list[str], **environment: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "SPARK_CONF_DIR": str(ROOT / "conf"), "PYSPARK_PYTHON": sys.executable}
+    # the tests' own session must not be taken for the job's
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
+        env.pop(name, None)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**env, **environment},
+        start_new_session=True,
+    )
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """start(job, *arguments, by="spark-submit" or "python", conf=[…]) -> process; ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(
+        job: str, *arguments: str, by: str = "spark-submit", conf: list[str] | None = None
+    ) -> subprocess.Popen[str]:
+        program = [sys.executable]
+        if by == "spark-submit":
+            program = [str(Path(sys.executable).parent / "spark-submit"), *SMALL, *(conf or [])]
+        started.append(process([*program, str(ROOT / "jobs" / f"{job}.py"), *arguments], COLUMNS="200"))
+        return started[-1]
+
+    yield run
+    for one in started:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGKILL)
+            one.communicate()
+
+
+def files(folder: Path, count: int = 4, rows: int = 50) -> None:
+    folder.mkdir()
+    for number in range(count):
+        first = number * rows
+        keys = [None if n % 7 == 3 else f"k{n % 11}" for n in range(first, first + rows)]
+        # inside a file the rows stand backwards: the order has to come from order_by
+        frame = pd.DataFrame({"k": keys, "n": range(first, first + rows)})[::-1]
+        frame.to_parquet(folder / f"{number}.parquet", index=False)
+        os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
+
+
+@pytest.mark.parametrize("master", [[], CLUSTER], ids=["local", "cluster"])
+def test_produce_and_consume(start: Start, store: str, tmp_path: Path, master: list[str]) -> None:
+    partq.create_queue(store, "orders", "k string, n long", "k", partitions=4)
+    files(tmp_path / "in")
+    about = ["--store", store, "--queue", "orders"]
+    produce = [*about, "--path", str(tmp_path / "in"), "--max-files-per-trigger", "3", "--order-by", "n"]
+    produce += ["--sink-id", "files", "--checkpoint", str(tmp_path / "produce")]
+    finished(start("produce", *produce, conf=master))
+    assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == 200
+
+    consume = [*about, "--group", "g", "--flows", "2", "--format", "delta", "--path", str(tmp_path / "out")]
+    consume += [
+        "--max-rows-per-trigger",
+        "150",
+        "--trigger",
+        "available-now",
+        "--checkpoint",
+        str(tmp_path / "consume"),
+    ]
+    finished(start("consume", *consume, conf=master))
+    found = DeltaTable(tmp_path / "out").to_pandas().sort_values(["_partition", "_offset"])
+    assert sorted(found["n"]) == list(range(200))
+    by_key = found[found["k"].notna()].groupby("k")["n"]
+    assert by_key.ngroups == 11
+    assert all(numbers.is_monotonic_increasing for _, numbers in by_key)
+    assert found["_flow"].nunique() == 2
+    described = partq.describe_queue(store, "orders")
+    assert described.depth == 0
+    assert described.groups == ("g",)
+
+
+def test_a_restarted_producer_adds_only_what_is_new(start: Start, store: str, tmp_path: Path) -> None:
+    partq.create_queue(store, "orders", "k string, n long", "k", partitions=2)
+    files(tmp_path / "in", count=1)
+    arguments = ["--store", store, "--queue", "orders", "--path", str(tmp_path / "in"), "--format", "parquet"]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
+    finished(start("produce", *arguments))
+    pd.DataFrame({"k": ["a"], "n": [-1]}).to_parquet(tmp_path / "in" / "new.parquet")
+    finished(start("produce", *arguments))
+    assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == 51
+
+
+def test_produce_selects_columns_of_any_source(start: Start, store: str, tmp_path: Path) -> None:
+    partq.create_queue(store, "ticks", "k string, n long, doubled long", "k", partitions=2)
+    arguments = ["--store", store, "--queue", "ticks", "--format", "rate", "--source-option", "rowsPerSecond=200"]
+    arguments += [
+        "--select",
+        "concat('k', value % 3) as k",
+        "--select",
+        "value as n",
+        "--select",
+        "value * 2 as doubled",
+    ]
+    arguments += ["--trigger", "1 second", "--checkpoint", str(tmp_path / "checkpoint")]
+    job = start("produce", *arguments)
+    eventually(lambda: partq.describe_queue(store, "ticks").depth or job.poll() is not None, "a message")
+    job.send_signal(signal.SIGTERM)
+    finished(job)
+    tables = [DeltaTable(p) for p in (Path(store) / "queues" / "ticks" / "partitions").iterdir()]
+    rows = pd.concat([table.to_pandas() for table in tables])
+    assert len(rows) > 0
+    assert (rows["doubled"] == rows["n"] * 2).all()
+    assert (rows["k"] == "k" + (rows["n"] % 3).astype(str)).all()
+
+
+# ---- stopping
+HANDLER = """
+import pathlib, time
+
+def slow(folder):
+    folder = pathlib.Path(folder)
+    def handle(batch, batch_id):
+        (folder / f"begun-{batch_id}").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.02)
+        (folder / f"done-{batch_id}").write_text(str(batch.count()))
+    return handle
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "number"),
+    [
+        ("spark-submit", signal.SIGTERM),
+        ("spark-submit", signal.SIGINT),
+        ("python", signal.SIGINT),
+    ],
+)
+def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
+    store: str, tmp_path: Path, by: str, number: signal.Signals
+) -> None:
+    partq.create_queue(store, "q", "v long", partitions=1)
+    put(store, 0, range(30))
+    (tmp_path / "my_handlers.py").write_text(HANDLER)
+    arguments = ["--store", store, "--queue", "q", "--group", "g", "--max-rows-per-trigger", "10"]
+    arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={tmp_path}"]
+    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
+    program = [sys.executable] if by == "python" else [str(Path(sys.executable).parent / "spark-submit"), *SMALL]
+    job = process([*program, str(ROOT / "jobs" / "consume.py"), *arguments], PYTHONPATH=str(tmp_path))
+    try:
+        eventually(lambda: (tmp_path / "begun-0").exists() or job.poll() is not None, "the first micro-batch")
+        if number == signal.SIGINT:
+            os.killpg(job.pid, number)  # as a terminal does on Ctrl-C
+        else:
+            job.send_signal(number)
+        (tmp_path / "go").touch()
+        out, err = job.communicate(timeout=90)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    assert job.returncode == 0, out + err
+    assert "Traceback" not in out + err
+    assert "error:" not in out + err
+    assert (tmp_path / "done-0").read_text() == "10"
+    # Spark may have asked for one more, which is left to the next start
+    begun = len(list(tmp_path.glob("begun-*")))
+    assert len(list(tmp_path.glob("done-*"))) == begun <= 2
+    assert position(store, "g", 0) in (10 * begun, 10 * begun - 10)
+
+
+def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) -> None:
+    partq.create_queue(store, "q", "v long", partitions=1)
+    expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "waiting_for": []}
+    once = finished(start("maintain", "--store", store, by="python"))
+    assert [json.loads(line) for line in once.splitlines()] == [expected]
+    for by in ("python", "spark-submit"):
+        job = start("maintain", "--store", store, "--queue", "q", "--every", "0.1", by=by)
+        assert job.stdout is not None
+        assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
+        job.send_signal(signal.SIGTERM)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, out + err
+        assert "Traceback" not in out + err
+
+
+# ---- refusals
+def only_error(job: subprocess.Popen[str]) -> str:
+    """The one line of stderr that the job itself has written, ending with exit code 1."""
+    out, err = job.communicate(timeout=180)
+    assert job.returncode == 1, out + err
+    assert "Traceback" not in out + err
+    errors = [line for line in err.splitlines() if "error" in line.lower()]
+    assert len(errors) == 1, err
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments"),
+    [
+        ("produce", ["--path", "in", "--checkpoint", "c"]),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console"]),
+        ("maintain", []),
+    ],
+)
+def test_an_unknown_queue_is_one_line(start: Start, store: str, job: str, arguments: list[str]) -> None:
+    partq.create_queue(store, "there", "v long")
+    refused = start(job, "--store", store, "--queue", "nope", *arguments, by="python")
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 1
+    assert re.fullmatch(r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n", err)
+
+
+def test_a_refusal_of_a_micro_batch_is_one_line(start: Start, store: str, tmp_path: Path) -> None:
+    partq.create_queue(store, "q", "k string, n long, missing double", "k")
+    files(tmp_path / "in", count=1)
+    arguments = ["--store", store, "--queue", "q", "--path", str(tmp_path / "in"), "--schema", "k string, n long"]
+    line = only_error(start("produce", *arguments, "--checkpoint", str(tmp_path / "checkpoint")))
+    assert line.startswith("error: [SCHEMA_MISMATCH] ")
+    assert "missing" in line
+
+
+def test_a_source_that_is_not_there_is_one_line(start: Start, store: str, tmp_path: Path) -> None:
+    partq.create_queue(store, "q", "v long")
+    arguments = ["--store", store, "--queue", "q", "--path", str(tmp_path / "nowhere")]
+    line = only_error(start("produce", *arguments, "--checkpoint", str(tmp_path / "checkpoint")))
+    assert line.startswith("error: [PATH_NOT_FOUND] ")
+    assert str(tmp_path / "nowhere") in line
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "word"),
+    [
+        ("consume", ["--group", "g", "--checkpoint", "c"], "--handler"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--handler", "a:b"], "not both"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "delta"], "--path"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "nocolon"], "package.module:function"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "no_such_module:f"], "no_such_module"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "os:no_such"], "no_such"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "os:sep"], "function"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--trigger", "often"], "often"),
+        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--read-option", "x"], "name=value"),
+        ("produce", ["--checkpoint", "c", "--trigger", "-1 seconds"], "-1 seconds"),
+        ("produce", ["--checkpoint", "c", "--max-files-per-trigger", "0"], "--max-files-per-trigger"),
+        ("produce", [], "--checkpoint"),
+        ("maintain", ["--every", "soon"], "--every"),
+    ],
+)
+def test_wrong_usage(start: Start, store: str, job: str, arguments: list[str], word: str) -> None:
+    refused = start(job, "--store", store, "--queue", "q", *arguments, by="python")
+    _, err = refused.communicate(timeout=60)
+    assert refused.returncode == 2
+    assert word in err
+    assert "Traceback" not in err
+    assert not Path(store).exists()
+
+
+@pytest.mark.parametrize("job", ["produce", "consume", "maintain"])
+def test_help_tells_of_every_option(start: Start, job: str) -> None:
+    told = finished(start(job, "--help", by="python"))
+    source = (ROOT / "jobs" / f"{job}.py").read_text()
+    parameters = re.findall(r"^    (\w+): Annotated\[", source, re.MULTILINE)
+    assert len(parameters) >= 3
+    for name in parameters:
+        option = "--" + name.strip("_").replace("_", "-")
+        assert re.search(rf"{option}\s.*\w+ \w+", told), f"{option} is not explained"
+
+
+def test_an_error_of_the_planner_is_told_as_our_own(
+    spark: SparkSession, store: str, tmp_path: Path, stopped_queries: None
+) -> None:
+    partq.create_queue(store, "a", "v long", partitions=1)
+    partq.create_queue(store, "b", "v long", partitions=1)
+
+    def run(queue: str) -> None:
+        writer = stream(spark, store, queue, group="g").writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+    put(store, 0, range(3), queue="a")
+    run("a")
+    with pytest.raises(StreamingQueryException) as failed:
+        run("b")
+    line = refusal(failed.value)
+    assert line is not None
+    assert re.fullmatch(r"\[CHECKPOINT_MISMATCH\] the checkpoint belongs to queue 'a'[^\n]*", line)
+
+
+def test_a_fault_of_a_handler_is_no_refusal(
+    spark: SparkSession, store: str, tmp_path: Path, stopped_queries: None
+) -> None:
+    partq.create_queue(store, "q", "v long", partitions=1)
+    put(store, 0, range(3))
+
+    def broken(batch: object, batch_id: int) -> None:
+        raise ValueError("this handler has a fault")
+
+    query = stream(spark, store, group="g").writeStream.foreachBatch(broken).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match="this handler has a fault") as failed:
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert refusal(failed.value) is None
+    assert refusal(ValueError("[QUEUE_NOT_FOUND] not one of ours")) is None
+
+
+def test_key_values() -> None:
+    assert key_values(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    assert key_values(None) == {}

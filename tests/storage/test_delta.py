@@ -1,0 +1,178 @@
+"""The compare-and-set table that everything else rests on."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import spark_partq as partq
+from spark_partq.storage import delta
+from spark_partq.storage.delta import Conflict
+from spark_partq.storage.rows import RowTable
+from spark_partq.storage.store import Store
+from tests.helpers import in_parallel
+
+COLUMNS = (("n", "long"),)
+
+
+def table(store: str) -> RowTable:
+    return RowTable(Store.at(store), "t", "the table", COLUMNS)
+
+
+def values(rows: RowTable) -> list[int]:
+    return [row["n"] for row in rows.rows()]
+
+
+def test_second_of_two_stale_writers_fails(store: str) -> None:
+    """Q5: a decision that rests on an old look is never committed."""
+    one, two = table(store), table(store)
+    one.create([{"n": 0}])
+    one.refresh(), two.refresh()
+    one.append([{"n": 1}])
+    with pytest.raises(Conflict):
+        two.append([{"n": 2}])
+
+
+def test_look_after_a_lost_race_shows_what_the_winner_wrote(store: str) -> None:
+    """Q5: the loser decides again on the winner's rows, not on what it knew before."""
+    one, two = table(store), table(store)
+    one.create([{"n": 0}])
+    one.refresh(), two.refresh()
+    one.append([{"n": 1}])
+    with pytest.raises(Conflict):
+        two.append([{"n": 2}])
+    assert two.refresh()
+    assert values(two) == [0, 1]
+    two.append([{"n": 2}])
+    assert two.refresh() and values(two) == [0, 1, 2]
+    assert not two.refresh()
+
+
+def test_only_one_creates(store: str) -> None:
+    """Q1: of several creators one wins, and its rows are those that stay."""
+    for n in range(5):
+        tables = [RowTable(Store.at(store), f"t{n}", "the table", COLUMNS) for _ in range(8)]
+        results = in_parallel([lambda t=t, i=i: t.create([{"n": i}]) for i, t in enumerate(tables)])
+        winners = [i for i, r in enumerate(results) if r is None]
+        assert len(winners) == 1 and all(isinstance(r, Conflict) for r in results if r is not None)
+        tables[0].refresh()
+        assert values(tables[0]) == winners
+
+
+def test_counting_by_many_writers(store: str) -> None:
+    """Q5: read, add one, write; whoever loses a race counts again, so no number is missing or twice."""
+    table(store).create([{"n": 0}])
+
+    def count(times: int) -> None:
+        mine = table(store)
+
+        def attempt() -> None:
+            mine.refresh()
+            mine.append([{"n": values(mine)[-1] + 1}])
+
+        for _ in range(times):
+            delta.retrying(attempt, "counting")
+
+    assert in_parallel([lambda: count(12)] * 6) == [None] * 6
+    last = table(store)
+    last.refresh()
+    assert values(last) == list(range(73))
+
+
+def test_old_handle_after_log_cleanup(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handle whose next log files were cleaned up still finds the newest version and does not write over history."""
+    monkeypatch.setattr(delta, "_FULL_LOOK_S", -1.0)
+    old, writer = table(store), table(store)
+    old.create([{"n": 0}])
+    old.refresh()
+    for n in range(1, 8):
+        writer.refresh()
+        writer.append([{"n": n}])
+    path = Path(store) / "t"
+    DeltaTable(path).create_checkpoint()
+    for log in (path / "_delta_log").glob("*.json"):
+        if int(log.name[:20]) < 7:
+            log.unlink()
+    assert old.refresh()
+    assert values(old) == list(range(8))
+    old.append([{"n": 8}])
+    fresh = table(store)
+    fresh.refresh()
+    assert values(fresh) == list(range(9))
+
+
+def test_no_log(store: str) -> None:
+    """A table that is gone is an error that names its place."""
+    with pytest.raises(partq.CorruptTableError, match="the table has no Delta log"):
+        table(store).refresh()
+
+
+@pytest.mark.parametrize("content", ["{", '{"protocol": 5}\n', "\x00\xff", '{"add": {}}\n'])
+def test_damaged_log(store: str, content: str) -> None:
+    """A damaged log file is an error that names the table, and the way out."""
+    mine = table(store)
+    mine.create([{"n": 0}])
+    mine.refresh()
+    (Path(store) / "t" / "_delta_log" / f"{1:020d}.json").write_text(content)
+    for rows in (mine, table(store)):
+        with pytest.raises(partq.CorruptTableError, match=r"cannot be read|_delta_log"):
+            rows.refresh()
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "foreign"])
+def test_damaged_data_file(store: str, damage: str) -> None:
+    """A data file that cannot be read is named."""
+    table(store).create([{"n": 0}])
+    (file,) = (Path(store) / "t").glob("*.parquet")
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-20] if damage == "cut" else b"hello")
+    with pytest.raises(partq.CorruptTableError) as caught:
+        table(store).refresh()
+    assert file.name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a%b", "a#b", "a?b", "ä東", "a+b", "a=b", "a:b", "a'b", 'a"b', "a&b", "a*b[c]"]
+)
+def test_store_paths(tmp_path: Path, name: str) -> None:
+    """Whatever the folder above a store is called, its tables are there and nowhere else."""
+    path = tmp_path / name / "store"
+    partq.create_queue(path, "q", "a int", partitions=2)
+    assert partq.describe_queue(str(path), "q").status == "Ready"
+    assert partq.describe_queue(path.as_uri(), "q").operating_partitions == 2
+    assert [p.name for p in tmp_path.iterdir()] == [name]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["store"]
+    assert (path / "queues" / "q" / "control" / "_delta_log").is_dir()
+
+
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    partq.create_queue("here", "q", "a int", partitions=1)
+    assert (tmp_path / "here" / "queues" / "q").is_dir()
+    assert partq.list_queues(tmp_path / "here") == partq.list_queues("./here/") == ["q"]
+
+
+def test_store_is_pickled_without_its_file_system(store: str) -> None:
+    """Q7: what goes to the executors holds nothing open."""
+    opened = Store.at(store, {"region": "x"})
+    assert opened.names("queues") == []
+    copy = pickle.loads(pickle.dumps(opened))
+    assert copy == opened and copy.options == {"region": "x"} and "files" not in copy.__dict__
+    assert "region" not in repr(opened)
+
+
+def test_path_that_delta_would_misread(tmp_path: Path) -> None:
+    """delta-rs takes ``%20`` in a local path for a space: half of the store would lie in another folder."""
+    with pytest.raises(partq.InvalidArgumentError, match="percent"):
+        partq.create_queue(tmp_path / "a%20b", "q", "a int")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_empty_path() -> None:
+    with pytest.raises(partq.InvalidArgumentError, match="empty"):
+        partq.list_queues("")
