@@ -14,7 +14,8 @@
     ├── CorruptTableError         CORRUPT_TABLE          a foreign or damaged file or log in the store
     ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
     ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
-    ├── FencedError               FENCED                 a newer consumer took the group over
+    ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
+    ├── FencedError               FENCED                 a newer process has the same instance id
     └── CommitFailedError         COMMIT_FAILED          the store refused a write
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
@@ -94,6 +95,10 @@ class CheckpointMismatchError(PartqError):
 
 class SinkAheadError(PartqError):
     error_class = "SINK_AHEAD"
+
+
+class GroupMismatchError(PartqError):
+    error_class = "GROUP_MISMATCH"
 
 
 class FencedError(PartqError):

@@ -1,141 +1,416 @@
-"""State of a consumer group, replayed from the facts of its control table; and its positions.
+"""State of a consumer group: what its control table says, fact by fact.
 
-An **offset** is always the next message wanted. The **position** of a partition is where its next owner starts:
-the highest of the grant's start, the floor, and what was acknowledged under the grant's epoch.
+A **flow** consumes; ``<instance>/0`` to ``<instance>/k-1`` are the flows of one query. An *instance* is a name that survives
+restarts, an *incarnation* is one process. An **offset** is always the next message wanted.
 
-A grant belongs to an *instance* (a name that survives restarts) in one *incarnation* (one process). A rejoin of the
-same instance raises the epoch but continues the ownership that began in the *base epoch*: what it planned since then
-is still its own to deliver and to acknowledge. Any other instance breaks that line. An acknowledgement counts only
-under the partition's current epoch and from the incarnation that holds it, so what an older process still sends changes nothing (H4, W2).
+An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
+instance that had it last, the epoch grows but the line that began in the *base epoch* goes on: what the instance planned
+since then is still its own to deliver and to acknowledge. Any other owner breaks that line.
+
+The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
+acknowledged under its epoch by its incarnation. So what an older process still sends changes nothing (H4, W2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from spark_partq.core.acks import Acks
+from spark_partq.core.errors import CorruptTableError
 
 PartitionId = tuple[str, int]  # (queue id, partition number)
+Flow = str
+
+
+class Status(StrEnum):
+    """Of a group (R7)."""
+
+    READY = "Ready"
+    HOLDDOWN = "Holddown"
+    REBALANCING = "Rebalancing"
+
+
+class Held(StrEnum):
+    """How a partition is held."""
+
+    UNKNOWN = "Unknown"
+    UNASSIGNED = "Unassigned"
+    OWNED = "Owned"
+    DRAINING = "Draining"
+
+
+class Kind(StrEnum):
+    MEMBER_JOINED = "MemberJoined"
+    MEMBER_LEFT = "MemberLeft"
+    QUEUE_ADDED = "QueueAdded"
+    QUEUE_REMOVED = "QueueRemoved"
+    STATUS_CHANGED = "StatusChanged"
+    PARTITION_ADDED = "PartitionAdded"
+    HANDOFF_STARTED = "HandoffStarted"
+    HANDOFF_CANCELLED = "HandoffCancelled"
+    RELEASED = "Released"
+    UNASSIGNED = "Unassigned"
+    GRANTED = "Granted"
+    FLOOR = "Floor"
+
+
+# How each fact about a partition changes how it is held. Whatever is not here is refused on replay.
+TRANSITIONS: dict[Kind, tuple[tuple[Held, Held], ...]] = {
+    Kind.PARTITION_ADDED: ((Held.UNKNOWN, Held.UNASSIGNED),),
+    Kind.GRANTED: (
+        (Held.UNASSIGNED, Held.OWNED),
+        (Held.OWNED, Held.OWNED),  # the instance restarted
+        (Held.DRAINING, Held.OWNED),  # the deadline passed, or the instance restarted
+    ),
+    Kind.HANDOFF_STARTED: ((Held.OWNED, Held.DRAINING), (Held.DRAINING, Held.DRAINING)),
+    Kind.HANDOFF_CANCELLED: ((Held.DRAINING, Held.OWNED),),
+    Kind.RELEASED: ((Held.DRAINING, Held.UNASSIGNED),),
+    Kind.UNASSIGNED: ((Held.OWNED, Held.UNASSIGNED), (Held.DRAINING, Held.UNASSIGNED)),
+    Kind.FLOOR: tuple((held, held) for held in (Held.UNASSIGNED, Held.OWNED, Held.DRAINING)),
+}
+STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
+    (Status.READY, Status.HOLDDOWN),  # a consumer came or went
+    (Status.READY, Status.REBALANCING),  # the partitions changed, or the group was empty
+    (Status.HOLDDOWN, Status.READY),  # the number of flows is what it was
+    (Status.HOLDDOWN, Status.REBALANCING),  # the rebalance delay is over
+    (Status.REBALANCING, Status.HOLDDOWN),  # a consumer came or went meanwhile
+    (Status.REBALANCING, Status.READY),  # balanced, and every handoff has ended
+)
 
 
 @dataclass(frozen=True)
 class GroupFact:
-    """One row of a group's control table.
+    """One row of a group's control table. Columns that a kind does not speak of are None.
 
-    `kind` is one of
-
-    - ``Granted``  the partition belongs to `instance` under `epoch`, starting at `offset`
-    - ``Floor``    the group will never again want anything of the partition below `offset`
+    Attributes
+    ----------
+    offset : int
+        ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
+        ``Floor``: the group will never again want anything below.
+    delivered : int
+        Messages from `offset` up to here may have been delivered before (exclusive end).
+    epoch_before, epoch, base_epoch : int
+        Of the ownership, before and after.
+    flow : str
+        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: who gives.
+    to_flow : str
+        ``HandoffStarted``: who takes.
+    forced : bool
+        ``Granted``: the former owner had not acknowledged all it had been given.
+    status : str
+        ``StatusChanged``: the new one.
+    flows : int
+        ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
+    body : str
+        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings.
+    cause : str
+        The event that led to it, for people.
+    by : str
+        The instance that decided.
     """
 
-    kind: Literal["Granted", "Floor"]
-    queue: str
-    queue_id: str
-    partition: int
-    offset: int
-    epoch_before: int
-    epoch: int
-    base_epoch: int
-    instance: str
-    incarnation: str
-    cause: str
+    kind: str
+    queue: str | None = None
+    queue_id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    delivered: int | None = None
+    epoch_before: int | None = None
+    epoch: int | None = None
+    base_epoch: int | None = None
+    flow: str | None = None
+    to_flow: str | None = None
+    forced: bool | None = None
+    instance: str | None = None
+    incarnation: str | None = None
+    host: str | None = None
+    status: str | None = None
+    flows: int | None = None
+    body: str | None = None
+    cause: str = ""
+    by: str = ""
+
+    @property
+    def where(self) -> PartitionId:
+        assert self.queue_id is not None and self.partition is not None
+        return self.queue_id, self.partition
 
 
 @dataclass(frozen=True)
-class Grant:
+class Member:
+    """A query in the group, with its flows.
+
+    Attributes
+    ----------
+    queues : tuple of str
+        Names of the queues that it reads.
+    assignors : tuple of str
+        Those that it can take part in, best first.
+    order : int
+        When it joined, as the number of a fact: standbys become active in this order.
+    """
+
     instance: str
+    incarnation: str
+    flows: int
+    session_timeout_ms: int
+    assignors: tuple[str, ...]
+    queues: tuple[str, ...]
+    host: str = ""
+    order: int = 0
+
+    @property
+    def flow_names(self) -> list[Flow]:
+        return [f"{self.instance}/{k}" for k in range(self.flows)]
+
+
+@dataclass(frozen=True)
+class QueueInGroup:
+    """What a group knows of a queue. Times in milliseconds."""
+
+    name: str
+    partitions: int
+    rebalance_delay_ms: int
+    max_handoff_time_ms: int
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """How a partition is held.
+
+    Attributes
+    ----------
+    flow : str or None
+        The owner; None while it is unassigned.
+    last_flow : str or None
+        The owner, or the last one: who comes back in time takes exactly this.
+    start, delivered : int
+        Where the ownership began; messages in between may have been delivered before.
+    to_flow, handoff : str, int
+        While it drains: who takes it, and the number of the fact that began it.
+    """
+
+    flow: Flow | None
+    last_flow: Flow | None
     incarnation: str
     epoch: int
     base_epoch: int
     start: int
+    delivered: int
+    to_flow: Flow | None = None
+    handoff: int = -1
+
+    @property
+    def held(self) -> Held:
+        if self.flow is None:
+            return Held.UNASSIGNED
+        return Held.OWNED if self.to_flow is None else Held.DRAINING
+
+    @property
+    def target(self) -> Flow | None:
+        """Where it belongs once its handoff has ended."""
+        return self.to_flow or self.flow
 
 
 @dataclass
 class GroupState:
-    """Mutable only through `replay`."""
+    """Mutable only through `replay`.
 
-    queues: dict[str, str] = field(default_factory=dict)  # queue id -> name
-    grants: dict[PartitionId, Grant] = field(default_factory=dict)
+    Attributes
+    ----------
+    seq : int
+        Number of facts replayed: the number of the next.
+    status_seq : int
+        Number of the fact that made the status what it is.
+    baseline : int
+        Flows that the group had before the holddown (R5).
+    trigger : str
+        What led to the holddown or rebalance, for people.
+    """
+
+    seq: int = 0
+    status: Status = Status.READY
+    status_seq: int = -1
+    baseline: int = 0
+    trigger: str = ""
+    queues: dict[str, QueueInGroup] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
     floors: dict[PartitionId, int] = field(default_factory=dict)
 
-    def replay(self, fact: GroupFact) -> None:
-        where = (fact.queue_id, fact.partition)
-        self.queues[fact.queue_id] = fact.queue
-        if fact.kind == "Granted":
-            self.grants[where] = Grant(fact.instance, fact.incarnation, fact.epoch, fact.base_epoch, fact.offset)
-        else:
-            self.floors[where] = max(fact.offset, self.floors.get(where, 0))
+    # ---- asking
+    @property
+    def flows(self) -> list[Flow]:
+        """All live flows, in the order in which they joined."""
+        members = sorted(self.members.values(), key=lambda m: (m.order, m.instance))
+        return [flow for m in members for flow in m.flow_names]
 
-    def position(self, where: PartitionId, acks: Mapping[tuple[PartitionId, int], int]) -> int | None:
-        """Offset of the next message the group wants, or None if it never had the partition.
+    def held(self, where: PartitionId) -> Held:
+        own = self.partitions.get(where)
+        return Held.UNKNOWN if own is None else own.held
 
-        `acks` maps (partition, epoch) to the highest offset acknowledged.
-        """
-        grant = self.grants.get(where)
-        if grant is None:
+    def position(self, where: PartitionId, acks: Acks) -> int | None:
+        """Offset of the next message the group wants, or None if it never had the partition."""
+        own = self.partitions.get(where)
+        if own is None:
             return None
-        return max(grant.start, self.floors.get(where, 0), acks.get((where, grant.epoch), 0))
+        start = max(own.start, self.floors.get(where, 0))
+        if own.flow is None:
+            return start
+        return max(start, acks.offset(where, own.epoch, own.incarnation))
 
+    def delivered(self, where: PartitionId, acks: Acks) -> int:
+        """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
+        own, position = self.partitions[where], self.position(where, acks) or 0
+        if own.flow is None:
+            return max(position, own.delivered)
+        return max(position, own.delivered, acks.delivered(where, own.epoch, own.incarnation))
 
-def join(
-    state: GroupState,
-    instance: str,
-    incarnation: str,
-    partitions: Sequence[tuple[str, str, int]],
-    acks: Mapping[tuple[PartitionId, int], int],
-    first_start: Mapping[PartitionId, int],
-) -> list[GroupFact]:
-    """The facts by which `instance` becomes the owner of all these partitions (queue, queue id, number).
+    def owned(self, flow: Flow) -> list[PartitionId]:
+        return sorted(where for where, own in self.partitions.items() if own.flow == flow)
 
-    A partition that the group already has goes on at its position, any other at its `first_start`.
-    """
-    facts = []
-    for queue, queue_id, number in partitions:
-        where = (queue_id, number)
-        old = state.grants.get(where)
-        if old is None:
-            epoch, base, start, cause = 1, 1, first_start[where], "first start of the group on this partition"
-        else:
-            epoch, start = old.epoch + 1, state.position(where, acks) or 0
-            same = old.instance == instance
-            base = old.base_epoch if same else epoch
-            cause = f"{instance} rejoined" if same else f"{instance} took over from {old.instance}"
-        facts.append(
-            GroupFact(
-                "Granted",
-                queue,
-                queue_id,
-                number,
-                start,
-                old.epoch if old else 0,
-                epoch,
-                base,
-                instance,
-                incarnation,
-                cause,
-            )
+    @property
+    def rebalance_delay_ms(self) -> int:
+        return max((q.rebalance_delay_ms for q in self.queues.values()), default=0)
+
+    def copy(self) -> GroupState:
+        return replace(
+            self,
+            queues=dict(self.queues),
+            members=dict(self.members),
+            partitions=dict(self.partitions),
+            floors=dict(self.floors),
         )
-    return facts
 
+    # ---- changing
+    def replay(self, fact: GroupFact) -> None:
+        """Let one fact happen.
 
-def floors(state: GroupState, acks: Mapping[tuple[PartitionId, int], int], queue_id: str) -> list[GroupFact]:
-    """Facts that raise the floor of each partition of the queue to its position, where that is higher."""
-    facts = []
-    for where, grant in sorted(state.grants.items()):
-        position = state.position(where, acks) or 0
-        if where[0] == queue_id and position > state.floors.get(where, 0):
-            facts.append(
-                GroupFact(
-                    "Floor", state.queues[queue_id], queue_id, where[1], position, grant.epoch, grant.epoch,
-                    grant.base_epoch, grant.instance, grant.incarnation, "maintenance may remove what lies below",
-                )
+        Raises
+        ------
+        CorruptTableError
+            If it cannot follow what went before: the table was edited, or written by something else.
+        """
+        try:
+            self._replay(Kind(fact.kind), fact)
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            raise CorruptTableError(
+                f"fact {self.seq} of the group's control table ({fact.kind} of partition {fact.partition} of queue "
+                f"{fact.queue!r}) cannot follow those before it ({error}): the table was edited. Restore it from a backup or "
+                "from an earlier version of the table, or delete the group",
+                seq=self.seq,
+            ) from error
+        self.seq += 1
+
+    def _replay(self, kind: Kind, fact: GroupFact) -> None:
+        if kind in TRANSITIONS:
+            self._replay_partition(kind, fact)
+        elif kind is Kind.STATUS_CHANGED:
+            status = Status(fact.status or "")
+            _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
+            self.status, self.status_seq, self.trigger = status, self.seq, fact.cause
+            if status is Status.HOLDDOWN:
+                self.baseline = fact.flows or 0
+        elif kind is Kind.MEMBER_JOINED:
+            body = json.loads(fact.body or "")
+            assert fact.instance and fact.incarnation and fact.flows
+            old = self.members.get(fact.instance)
+            self.members[fact.instance] = Member(
+                fact.instance, fact.incarnation, fact.flows, body["session_timeout_ms"], tuple(body["assignors"]),
+                tuple(body["queues"]), fact.host or "", old.order if old else self.seq,
             )  # fmt: skip
-    return facts
+        elif kind is Kind.MEMBER_LEFT:
+            _must(fact.instance in self.members, f"{fact.instance} is no member")
+            del self.members[fact.instance or ""]
+        elif kind is Kind.QUEUE_ADDED:
+            assert fact.queue and fact.queue_id
+            self.queues[fact.queue_id] = QueueInGroup(fact.queue, **json.loads(fact.body or ""))
+        else:
+            del self.queues[fact.queue_id or ""]
+            for where in [w for w in self.partitions if w[0] == fact.queue_id]:
+                del self.partitions[where]
+                self.floors.pop(where, None)
+
+    def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
+        where, before = fact.where, self.held(fact.where)
+        after = dict(TRANSITIONS[kind]).get(before)
+        _must(after is not None, f"the partition is {before}")
+        if kind is Kind.PARTITION_ADDED:
+            assert fact.offset is not None
+            self.partitions[where] = Ownership(None, None, "", 0, 0, fact.offset, fact.offset)
+            return
+        own = self.partitions[where]
+        _must(fact.epoch_before == own.epoch, f"the epoch is {own.epoch}, not {fact.epoch_before}")
+        assert fact.epoch is not None
+        if kind is Kind.FLOOR:
+            assert fact.offset is not None
+            self.floors[where] = max(fact.offset, self.floors.get(where, 0))
+        elif kind is Kind.HANDOFF_STARTED:
+            number = self.seq if own.to_flow is None else own.handoff  # a new receiver gets no new time
+            self.partitions[where] = replace(own, to_flow=fact.to_flow, handoff=number)
+        elif kind is Kind.HANDOFF_CANCELLED:
+            self.partitions[where] = replace(own, to_flow=None, handoff=-1)
+        else:
+            assert fact.offset is not None and fact.delivered is not None
+            ended = kind is not Kind.GRANTED
+            _must(fact.epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {fact.epoch}")
+            self.partitions[where] = Ownership(
+                None if ended else fact.flow,
+                own.last_flow if ended else fact.flow,
+                "" if ended else fact.incarnation or "",
+                fact.epoch,
+                own.base_epoch if ended else fact.base_epoch or fact.epoch,
+                fact.offset,
+                fact.delivered,
+            )
+
+    # ---- snapshots
+    def to_json(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {
+            "seq": self.seq,
+            "status": self.status.value,
+            "status_seq": self.status_seq,
+            "baseline": self.baseline,
+            "trigger": self.trigger,
+            "queues": {queue_id: asdict(q) for queue_id, q in self.queues.items()},
+            "members": {name: asdict(m) for name, m in self.members.items()},
+            "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
+            "floors": [[*where, floor] for where, floor in self.floors.items()],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> GroupState:
+        """Read back `to_json`."""
+        return cls(
+            value["seq"],
+            Status(value["status"]),
+            value["status_seq"],
+            value["baseline"],
+            value["trigger"],
+            {queue_id: QueueInGroup(**q) for queue_id, q in value["queues"].items()},
+            {
+                name: Member(**{**m, "assignors": tuple(m["assignors"]), "queues": tuple(m["queues"])})
+                for name, m in value["members"].items()
+            },
+            {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
+            {(q, p): floor for q, p, floor in value["floors"]},
+        )
 
 
-def counted(rows: Iterable[tuple[PartitionId, int, int]]) -> dict[tuple[PartitionId, int], int]:
-    """Acknowledgements (partition, epoch, offset) as a map; within an epoch the highest offset counts."""
-    best: dict[tuple[PartitionId, int], int] = {}
-    for where, epoch, offset in rows:
-        best[where, epoch] = max(offset, best.get((where, epoch), 0))
-    return best
+def _plain(own: Ownership) -> list[Any]:
+    return list(vars(own).values())
+
+
+def _must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def instance_of(flow: Flow) -> str:
+    """``billing-a`` of ``billing-a/1``."""
+    return flow.rpartition("/")[0]

@@ -122,7 +122,7 @@ class CasTable:
         if not self.may_have_changed():
             return False
         try:
-            if self._table is None:
+            if self._table is None or (self.store.is_local and not os.path.exists(self._log_file(self._version))):
                 self._table = DeltaTable(self.uri, storage_options=self.store.options)
             else:
                 self._table.update_incremental()
@@ -140,13 +140,26 @@ class CasTable:
             ) from error
         self._looked_s = time.monotonic()
         before, self._version = self._version, self._table.version()
+        if self._version < before:
+            raise CorruptTableError(
+                f"{self.what} at {self.uri} went back from version {before} to {self._version}: its log was truncated or an older "
+                "state was put back. Restore the newest state, or delete it and make it anew",
+                path=self.uri,
+            )
         return self._version != before
 
     def may_have_changed(self) -> bool:
         """False if a look would surely find nothing new; on a local disk this costs microseconds."""
         if self._table is None or not self.store.is_local or time.monotonic() - self._looked_s > _FULL_LOOK_S:
             return True
-        return os.path.exists(f"{self.uri}/_delta_log/{self._version + 1:020d}.json")
+        return os.path.exists(self._log_file(self._version + 1)) or not os.path.exists(self._log_file(self._version))
+
+    def _log_file(self, version: int) -> str:
+        return f"{self.uri}/_delta_log/{version:020d}.json"
+
+    def paths(self) -> list[str]:
+        """The live files, sorted by name."""
+        return sorted(self.adds().column("path").to_pylist())
 
     def adds(self) -> pa.Table:
         """The live files: path, size_bytes, num_records, min.*, max.*, partition.*, in no order."""
@@ -228,13 +241,21 @@ class CasTable:
 
 
 def added(
-    path: str, size: int, rows: int, partition_values: Mapping[str, str] | None = None, stats: str | None = None
+    path: str,
+    size: int,
+    rows: int,
+    partition_values: Mapping[str, str] | None = None,
+    stats: str | None = None,
+    data_change: bool = True,
 ) -> AddAction:
-    return AddAction(path, size, dict(partition_values or {}), _now_ms(), True, stats or f'{{"numRecords":{rows}}}')
+    statistics = stats or f'{{"numRecords":{rows}}}'
+    return AddAction(path, size, dict(partition_values or {}), _now_ms(), data_change, statistics)
 
 
-def removed(path: str, partition_values: Mapping[str, str] | None = None, size: int | None = None) -> RemoveAction:
-    return RemoveAction(path, True, _now_ms(), size, dict(partition_values or {}))
+def removed(
+    path: str, partition_values: Mapping[str, str] | None = None, size: int | None = None, data_change: bool = True
+) -> RemoveAction:
+    return RemoveAction(path, data_change, _now_ms(), size, dict(partition_values or {}))
 
 
 def _now_ms() -> int:

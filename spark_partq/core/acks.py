@@ -1,0 +1,81 @@
+"""Acknowledgements and heartbeats: what the ack table says.
+
+Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
+and everything below `delivered` was handed out under `epoch`; and each row carries the incarnation's heartbeat, a counter.
+Whether a row counts is decided by the control table alone (`core.group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+PartitionId = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class AckRow:
+    """One row; `queue_id` and `partition` are None in a mere heartbeat."""
+
+    incarnation: str
+    beat: int
+    queue_id: str | None = None
+    partition: int | None = None
+    epoch: int = 0
+    offset: int = 0
+    delivered: int = 0
+
+    @property
+    def where(self) -> PartitionId | None:
+        return None if self.queue_id is None or self.partition is None else (self.queue_id, self.partition)
+
+
+Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
+
+
+@dataclass
+class Acks:
+    """All rows, as far as they can matter. Rows may come in any order, and more than once."""
+
+    beats: dict[str, int] = field(default_factory=dict)
+    rows: dict[Claim, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[AckRow]) -> Acks:
+        acks = cls()
+        for row in rows:
+            acks.add(row)
+        return acks
+
+    def add(self, row: AckRow) -> None:
+        self.beats[row.incarnation] = max(row.beat, self.beats.get(row.incarnation, 0))
+        if row.where is not None:
+            claim = (row.where, row.epoch, row.incarnation)
+            offset, delivered = self.rows.get(claim, (0, 0))
+            self.rows[claim] = max(offset, row.offset), max(delivered, row.delivered)
+
+    def offset(self, where: PartitionId, epoch: int, incarnation: str) -> int:
+        return self.rows.get((where, epoch, incarnation), (0, 0))[0]
+
+    def delivered(self, where: PartitionId, epoch: int, incarnation: str) -> int:
+        return self.rows.get((where, epoch, incarnation), (0, 0))[1]
+
+
+def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
+    """The rows that can still matter: of each partition those of the highest epoch, one per incarnation; of each
+    incarnation in `live` the last heartbeat.
+
+    An older epoch never counts again. The highest epoch is that of all rows, so the order of commits does not matter.
+    """
+    acks = Acks.of(rows)
+    newest: dict[PartitionId, int] = {}
+    for where, epoch, _ in acks.rows:
+        newest[where] = max(epoch, newest.get(where, 0))
+    kept = [
+        AckRow(incarnation, acks.beats[incarnation], *where, epoch, offset, delivered)
+        for (where, epoch, incarnation), (offset, delivered) in acks.rows.items()
+        if epoch == newest[where]
+    ]
+    told = {row.incarnation for row in kept}
+    kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in told]
+    return kept

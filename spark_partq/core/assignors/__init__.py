@@ -1,0 +1,1 @@
+"""Assignors: pure functions from flows and partitions to who shall own what."""
