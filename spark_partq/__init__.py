@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_partq.core.errors import (
@@ -16,8 +16,10 @@ from spark_partq.core.errors import (
     CorruptTableError,
     DataLossError,
     FencedError,
+    GroupMismatchError,
     GroupNotFoundError,
     InvalidArgumentError,
+    ListenerError,
     NotAStoreError,
     OffsetOutOfRangeError,
     PartqError,
@@ -30,6 +32,9 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.keys import partition_of
 from spark_partq.core.schema import Struct
+from spark_partq.spark import driver as _driver
+from spark_partq.spark import manual as _manual
+from spark_partq.spark.driver import FlowChange, RebalanceListener
 from spark_partq.spark.session import register, session
 from spark_partq.spark.sink import QueueSink
 from spark_partq.storage import groups as _groups
@@ -47,8 +52,11 @@ __all__ = [
     "CorruptTableError",
     "DataLossError",
     "FencedError",
+    "FlowChange",
+    "GroupMismatchError",
     "GroupNotFoundError",
     "InvalidArgumentError",
+    "ListenerError",
     "MaintenanceReport",
     "NotAStoreError",
     "OffsetOutOfRangeError",
@@ -59,14 +67,18 @@ __all__ = [
     "QueueNotFoundError",
     "QueueNotReadyError",
     "QueueSink",
+    "RebalanceListener",
     "SchemaMismatchError",
     "SinkAheadError",
     "StoreUnavailableError",
+    "acknowledge",
+    "add_listener",
     "append",
     "create_queue",
     "delete_group",
     "delete_queue",
     "describe_queue",
+    "flow_changes",
     "list_groups",
     "list_queues",
     "maintain",
@@ -223,3 +235,53 @@ def append(
     """
     sink = queue_sink(store, queue, order_by=order_by, sink_id=sink_id, storage_options=storage_options)
     return sink.append(df, batch_id)
+
+
+def acknowledge(
+    store: Path,
+    group: str,
+    offsets: Mapping[tuple[str, int], int],
+    *,
+    epochs: Mapping[tuple[str, int], int] | None = None,
+    storage_options: StorageOptions = None,
+) -> list[tuple[str, int]]:
+    """Say up to where partitions are finished, for a query with ``ack=manual`` (H5).
+
+    Parameters
+    ----------
+    offsets : dict
+        ``{("orders", 3): 120}``: the next offset wanted, per queue and partition. Going back changes nothing.
+    epochs : dict, optional
+        The column ``_epoch`` of what is acknowledged. Needed where no query of the group runs in this driver.
+
+    Returns
+    -------
+    list
+        Partitions that were refused, because they belong to somebody else by now (H4): an ordinary event. They are delivered
+        again there.
+
+    Raises
+    ------
+    GroupNotFoundError, InvalidArgumentError
+        Before anything is written: an unknown partition, an offset that was never delivered.
+    """
+    return _manual.acknowledge(_Store.at(store, storage_options), group, offsets, epochs)
+
+
+def add_listener(spark: SparkSession, group: str, listener: Any) -> None:
+    """Tell `listener` what the group's queries in this driver are given and lose (H6).
+
+    Parameters
+    ----------
+    listener : RebalanceListener
+        Or any object that has some of its methods. What is owned already is told at once.
+    """
+    _driver.Driver.of(spark).add_listener(group, listener)
+
+
+def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
+    """Per flow, what it holds in the running micro-batch and what it gained and lost since the one before (H6).
+
+    For use in a ``foreachBatch`` function, whose tasks get it with their closure.
+    """
+    return _driver.flow_changes(spark, group)

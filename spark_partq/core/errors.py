@@ -16,6 +16,7 @@
     ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
     ├── FencedError               FENCED                 a newer process has the same instance id
+    ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     └── CommitFailedError         COMMIT_FAILED          the store refused a write
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
@@ -103,6 +104,10 @@ class GroupMismatchError(PartqError):
 
 class FencedError(PartqError):
     error_class = "FENCED"
+
+
+class ListenerError(PartqError):
+    error_class = "LISTENER_FAILED"
 
 
 class CommitFailedError(PartqError):

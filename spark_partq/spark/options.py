@@ -13,6 +13,7 @@ from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.storage.store import Store
 
+ASSIGNORS = ("balanced",)
 _STORAGE_PREFIX = "storageoptions."
 
 
@@ -45,7 +46,7 @@ class Options(BaseModel):
     group: str | None = None
     flows: Annotated[int, Field(ge=1, le=10_000)] = 1
     instanceId: str | None = None
-    assignor: Annotated[Literal["balanced"], Word] = "balanced"
+    assignor: str = "balanced"
     sessionTimeoutMs: Annotated[int, Field(ge=100)] = 10_000
     startingOffsets: str = "earliest"
     endingOffsets: str = "latest"
@@ -56,7 +57,9 @@ class Options(BaseModel):
     maxRowsPerTrigger: Count | None = None
     maxBytesPerTrigger: Bytes | None = None
     maxFilesPerTrigger: Count | None = None
-    ack: Annotated[Literal["batch"], Word] = "batch"
+    maxUnackedPerFlow: Count | None = None
+    maxPollIntervalMs: Annotated[int, Field(ge=1000)] = 300_000
+    ack: Annotated[Literal["batch", "manual"], Word] = "batch"
     storageOptions: dict[str, str] = {}
 
     @classmethod
@@ -93,6 +96,13 @@ class Options(BaseModel):
             raise InvalidArgumentError(f"option queue={options.queue!r} names a queue twice or none", option="queue")
         for name in options.queues:
             check_name("queue", name)
+        unknown = [name for name in options.assignors if name not in ASSIGNORS]
+        if unknown or not options.assignors:
+            raise InvalidArgumentError(
+                f"option assignor={options.assignor!r}: there is no assignor {', '.join(unknown)!r}; "
+                f"known: {', '.join(ASSIGNORS)}",
+                option="assignor",
+            )
         return options
 
     @property
@@ -102,6 +112,11 @@ class Options(BaseModel):
     @property
     def queues(self) -> list[str]:
         return [name.strip() for name in self.queue.split(",") if name.strip()]
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """Assignors that the query can take part in, best first."""
+        return tuple(name.strip().lower() for name in self.assignor.split(",") if name.strip())
 
     @property
     def limits(self) -> Limits:

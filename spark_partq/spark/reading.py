@@ -23,16 +23,15 @@ class Piece:
 
     slice: Slice
     epoch: int | None = None
+    redelivered: bool = False
 
 
 class FlowPartition(InputPartition):
     """All that one task reads: the pieces, in order, that a flow is given in a micro-batch."""
 
-    def __init__(
-        self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None, redelivered: bool = False
-    ) -> None:
+    def __init__(self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None) -> None:
         super().__init__(flow)
-        self.store, self.pieces, self.flow, self.redelivered = store, pieces, flow, redelivered
+        self.store, self.pieces, self.flow = store, pieces, flow
 
 
 def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -51,7 +50,7 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
                     pa.repeat(pa.scalar(part.partition, pa.int32()), n),
                     pa.array(np.arange(offset, offset + n)),
                     pa.repeat(pa.scalar(part.enqueued_us, arrow.field("_enqueued_at").type), n),
-                    pa.repeat(partition.redelivered, n),
+                    pa.repeat(piece.redelivered, n),
                     pa.repeat(pa.scalar(partition.flow, pa.string()), n),
                     pa.repeat(pa.scalar(piece.epoch, pa.int64()), n),
                 ],

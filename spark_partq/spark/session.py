@@ -10,6 +10,7 @@ from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 from spark_partq.spark.compat import PUSHDOWN_CONF
+from spark_partq.spark.driver import Driver
 
 SESSION_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -48,7 +49,9 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("partq")`` known to a session whose Python does not have the package installed as a wheel."""
+    """Make ``format("partq")`` known to a session whose Python does not have the package installed as a wheel, and tell
+    its consuming queries when their micro-batches have finished."""
     from spark_partq.spark.source import PartqDataSource
 
     spark.dataSource.register(PartqDataSource)
+    Driver.of(spark)

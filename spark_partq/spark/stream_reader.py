@@ -1,17 +1,20 @@
 """Queues as a stream (Q7): the planner beside the driver, and what it hands to the tasks.
 
 Spark asks the planner for `latestOffset` only when every earlier micro-batch has been executed and committed; so that is where
-the group acknowledges. In this order: look at the control table, acknowledge what is finished, look at the
-partitions, plan. `partitions(start, end)` reads everything from its arguments, so a replayed batch is the same batch.
+the group acknowledges. In this order: look at the control table, acknowledge what is finished, release what has drained, look
+at the partitions, plan. `partitions(start, end)` reads everything from its arguments, so a replayed batch is the same batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import signal
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,14 +30,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_partq.core.admission import Backlog, Limits, admit
-from spark_partq.core.errors import CheckpointMismatchError, DataLossError, FencedError
-from spark_partq.core.group import GroupFact, join
+from spark_partq.core.admission import Backlog, Limits, admit, share
+from spark_partq.core.errors import CheckpointMismatchError, DataLossError
+from spark_partq.core.group import Member, PartitionId, QueueInGroup, Status
+from spark_partq.core.member import plannable, replayed, start
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.spark.membership import Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.starting import offset_at_time
-from spark_partq.storage.groups import Group
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import Queue, in_threads, open_queue, queue_state, same_payload
 
@@ -96,6 +100,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return self._planner.latest()
 
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.membership.leave()
+
     def _bound(self, planned: StreamOffset) -> Planner:
         """The planner, which joins the group at its first use, under the names of `planned` or new ones."""
         if self._planner is None:
@@ -104,6 +112,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner.check_checkpoint(planned)
             if self._available_now:
                 planner.stop_at_present()
+            # The JVM ends this process with SIGTERM; `stop` is called when its main thread leaves its loop.
+            with contextlib.suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
             self._planner = planner
         return self._planner
 
@@ -118,12 +129,8 @@ class Planner:
             self._queues[name] = open_queue(options.store, name)
         same_payload(list(self._queues.values()))
         self._ids = {name: queue.state.queue_id for name, queue in self._queues.items()}
-        self._group = Group(options.store, options.group or group)
         self._instance = options.instanceId or instance
-        self._incarnation = uuid.uuid4().hex
-        self._acknowledged: dict[Where, tuple[int, int]] = {}
         self._own_plans: set[str] = set()
-        self._joined = False
         self._idle = 0
         self._wait = threading.Event()
         self._checked_s = time.monotonic()
@@ -132,6 +139,20 @@ class Planner:
         self._served: dict[Where, int] = {}  # the last batch that took something of a partition
         counts = {name: len(queue.partitions) for name, queue in self._queues.items()}
         self._wanted = parse_offsets("startingOffsets", options.startingOffsets, counts)
+        me = Member(
+            self._instance, "", options.flows, options.sessionTimeoutMs, options.assignors, tuple(sorted(self._ids))
+        )
+        self.membership = Membership(
+            options.store,
+            options.group or group,
+            me,
+            {queue.state.queue_id: _in_group(queue) for queue in self._queues.values()},
+            self._first_starts,
+            static=options.instanceId is not None,
+            manual=options.ack == "manual",
+            max_poll_interval_ms=options.maxPollIntervalMs,
+        )
+        self._group = self.membership.group
         self._refresh()
         if self._group.exists():
             self._group.refresh()
@@ -174,100 +195,85 @@ class Planner:
 
     def next(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
         """The end of the next micro-batch, `done` being finished; None if there is nothing to do."""
-        self._join()
-        if self._idle:
-            self._wait.wait(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
-        self._check_still_owner()
-        self._acknowledge(done)
+        while True:
+            if self._idle:
+                self._wait.wait(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
+            with self.membership.lock:
+                self.membership.begin()
+                end = self._plan(done, limits)
+                settled = self._group.state.status is Status.READY
+            if end is not None or self._until is None or settled:
+                return end
+            # A query that is to end when it has read all there is must not end before it knows what it is given.
+
+    def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
+        acks = self.membership.settle(self._by_id(done.ranges))
         self._refresh()
-        starts = {w: self._start(w, done) for w, _ in self._tables()}
+        mine = plannable(self._group.state, self.membership.incarnation)
+        starts = {w: self._start(w, done) for w, _ in self._tables() if self._id(w) in mine}
         ends = self._admitted(starts, limits)
+        ranges = {w: Range(mine[self._id(w)].epoch, starts[w], ends[w]) for w in starts}
         if all(ends[w] == starts[w] for w in starts):
+            self.membership.hand_out(acks, {})
             self._idle = min(self._idle + 1, 8)
             return None
+        self.membership.hand_out(acks, self._by_id(ranges))
         self._idle = 0
-        ranges = {w: Range(self._epoch(w), starts[w], ends[w]) for w in starts}
         end = StreamOffset(self._group.name, self._instance, self._ids, ranges)
         self._own_plans = {_text(end)}
         return end
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[FlowPartition]:
         """One task per flow, with the rows of ``(start, end]`` of its partitions."""
-        self._join()
-        replayed = _text(end) not in self._own_plans
-        if start.ranges == end.ranges:
-            return []
-        flows = self._options.flows
-        pieces: list[list[Piece]] = [[] for _ in range(flows)]
-        for i, (where, planned) in enumerate(sorted(end.ranges.items())):
-            if planned.end > planned.start and self._is_mine(where, planned.epoch):
-                table = self._table(where)
-                if replayed:
-                    table.refresh()
-                start_at = max(planned.start, self._group.state.floors.get(self._id(where), 0))
-                self._check_still_there(where, start_at, planned.end)
-                found = slices(*where, table.index, start_at, planned.end)
-                pieces[i % flows] += [Piece(part, self._epoch(where)) for part in found]
+        with self.membership.lock:
+            self.membership.begin()
+            again = _text(end) not in self._own_plans
+            if start.ranges == end.ranges:
+                return []
+            ranges = self._by_id(end.ranges)
+            if again:
+                ranges = self._again(ranges)
+            flows: list[list[Piece]] = [[] for _ in range(self._options.flows)]
+            for where, planned in sorted(self._by_name(ranges).items()):
+                own = self._group.state.partitions[self._id(where)]
+                if planned.end > planned.start and own.flow is not None:
+                    seen = planned.end if again else own.delivered
+                    flow = int(own.flow.rpartition("/")[2]) % len(flows)
+                    flows[flow] += self._pieces(where, planned, seen)
         store = self._options.store
+        return [FlowPartition(store, tuple(mine), f"{self._instance}/{k}") for k, mine in enumerate(flows)]
+
+    def _again(self, planned: dict[PartitionId, Range]) -> dict[PartitionId, Range]:
+        """What is left of a micro-batch that was planned before a restart."""
+        membership = self.membership
+        manual = self._options.ack == "manual"
+        kept = replayed(self._group.state, self._group.acks, membership.incarnation, planned, manual)
+        membership.hand_out([], kept)
+        in_threads(self._options.store, lambda where: self._table(where).refresh(), list(self._by_name(kept)))
+        return kept
+
+    def _pieces(self, where: Where, planned: Range, seen: int) -> list[Piece]:
+        """The slices of a range; what lies below `seen` may have been delivered before."""
+        first = self._check_still_there(where, planned.start, planned.end)
+        cut = min(max(first, seen), planned.end)
+        index = self._table(where).index
         return [
-            FlowPartition(store, tuple(mine), f"{self._instance}/{flow}", replayed) for flow, mine in enumerate(pieces)
+            Piece(part, planned.epoch, redelivered)
+            for low, high, redelivered in ((first, cut, True), (cut, planned.end, False))
+            if high > low
+            for part in slices(*where, index, low, high)
         ]
 
-    # ---- the group
-    def _join(self) -> None:
-        if self._joined:
-            return
-        partitions = [(w[0], self._ids[w[0]], w[1]) for w, _ in self._tables()]
-
-        def decision() -> list[GroupFact]:
-            return join(
-                self._group.state, self._instance, self._incarnation, partitions, self._group.acks, self._first_starts()
-            )
-
-        self._group.decide(decision)
-        self._joined = True
-
-    def _check_still_owner(self) -> None:
-        """Stop if another process has taken the group over since.
-
-        Raises
-        ------
-        FencedError
-        """
-        self._group.refresh_control()
-        for where, _ in self._tables():
-            grant = self._group.state.grants[self._id(where)]
-            if grant.incarnation != self._incarnation:
-                raise FencedError(
-                    f"partition {where[1]} of queue {where[0]!r} in group {self._group.name!r} now belongs to "
-                    f"{grant.instance!r} (epoch {grant.epoch}), which started later; this query stops, and what it has not "
-                    "acknowledged is delivered there. Run one query per group",
-                    group=self._group.name,
-                    instance=grant.instance,
-                    epoch=grant.epoch,
-                )
-
-    def _acknowledge(self, done: StreamOffset) -> None:
-        rows = []
-        for where, planned in done.ranges.items():
-            if self._is_mine(where, planned.epoch) and planned.end > planned.start:
-                claim = (self._epoch(where), planned.end)
-                if self._acknowledged.get(where) != claim:
-                    self._acknowledged[where] = claim
-                    rows.append((self._id(where), *claim))
-        if rows:
-            self._group.acknowledge(rows, self._incarnation)
-
-    def _is_mine(self, where: Where, epoch: int) -> bool:
-        """Whether a range planned under `epoch` lies in this instance's unbroken ownership."""
-        grant = self._group.state.grants.get(self._id(where))
-        return grant is not None and grant.base_epoch <= epoch <= grant.epoch
-
-    def _epoch(self, where: Where) -> int:
-        return self._group.state.grants[self._id(where)].epoch
-
-    def _id(self, where: Where) -> tuple[str, int]:
+    # ---- names and ids
+    def _id(self, where: Where) -> PartitionId:
         return self._ids[where[0]], where[1]
+
+    def _by_id(self, ranges: Mapping[Where, Range]) -> dict[PartitionId, Range]:
+        return {self._id(where): r for where, r in ranges.items()}
+
+    def _by_name(self, ranges: Mapping[PartitionId, Range]) -> dict[Where, Range]:
+        names = {queue_id: name for name, queue_id in self._ids.items()}
+        return {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
 
     # ---- partitions
     def _tables(self) -> Iterator[tuple[Where, PartitionTable]]:
@@ -295,7 +301,7 @@ class Planner:
         o = self._options
         first: dict[tuple[str, int], int] = {}
         for where, table in self._tables():
-            if self._id(where) in self._group.state.grants:
+            if self._id(where) in self._group.state.partitions:
                 continue
             if o.startingTimestamp is not None:
                 start = offset_at_time(table, o.startingTimestamp, o.startingOffsetsByTimestampStrategy)
@@ -309,11 +315,11 @@ class Planner:
 
     def _start(self, where: Where, done: StreamOffset) -> int:
         """Where the next micro-batch of a partition starts."""
-        start = self._group.position(self._id(where)) or 0
         planned = done.ranges.get(where)
-        if planned and self._is_mine(where, planned.epoch):
-            start = max(start, planned.end)
-        return self._check_still_there(where, start, self._table(where).next_offset)
+        if self._options.ack == "manual" and self.membership.handed_out(self._id(where)) < 0:
+            planned = None  # what the application has not acknowledged before a restart is delivered again
+        first = start(self._group.state, self._group.acks, self.membership.incarnation, self._id(where), planned)
+        return self._check_still_there(where, first, self._table(where).next_offset)
 
     def _check_still_there(self, where: Where, start: int, end: int) -> int:
         first, last = self._table(where).first_offset, self._table(where).next_offset
@@ -337,9 +343,11 @@ class Planner:
         return max(start, min(first, end))
 
     def _admitted(self, starts: dict[Where, int], limits: Limits) -> dict[Where, int]:
-        ends = {w: t.next_offset for w, t in self._tables()}
+        ends = {w: self._table(w).next_offset for w in starts}
         if self._until is not None:
             ends = {w: max(starts[w], min(end, self._until[w])) for w, end in ends.items()}
+        if self._options.maxUnackedPerFlow is not None:
+            ends = self._within_unacked(starts, ends, self._options.maxUnackedPerFlow)
         waiting = sorted((w for w in starts if ends[w] > starts[w]), key=lambda w: (self._served.get(w, 0), w))
         if not limits or not waiting:
             return ends
@@ -348,6 +356,20 @@ class Planner:
         self._served.update(dict.fromkeys((w for w in waiting if admitted[w]), next(self._batches)))
         return {w: starts[w] + admitted.get(w, 0) for w in starts}
 
+    def _within_unacked(self, starts: dict[Where, int], ends: dict[Where, int], most: int) -> dict[Where, int]:
+        """Ends such that no flow has more than `most` messages that are delivered and not acknowledged (H5)."""
+        flows: dict[str, list[Where]] = {}
+        for where in sorted(starts, key=lambda w: (self._served.get(w, 0), w)):
+            flows.setdefault(self._group.state.partitions[self._id(where)].flow or "", []).append(where)
+        within = {}
+        for mine in flows.values():
+            unacked = sum(starts[w] - max(0, self._group.position(self._id(w)) or 0) for w in mine)
+            room = max(0, most - unacked) if self._options.ack == "manual" else most
+            rows = share(np.array([ends[w] - starts[w] for w in mine], dtype=np.int64), room)
+            within.update({w: starts[w] + int(n) for w, n in zip(mine, rows, strict=True)})
+            self._served.update(dict.fromkeys((w for w, n in zip(mine, rows, strict=True) if n), next(self._batches)))
+        return within
+
     def _backlog(self, where: Where, start: int, end: int) -> Backlog:
         index = self._table(where).index
         files = index.overlapping(start, end)
@@ -355,6 +377,11 @@ class Planner:
         whole = index.rows[part]
         rows = np.minimum(index.end[part], end) - np.maximum(index.base[part], start)
         return Backlog(rows, index.size[part] * rows // np.maximum(whole, 1))
+
+
+def _in_group(queue: Queue) -> QueueInGroup:
+    settings = queue.state.settings
+    return QueueInGroup(queue.name, len(queue.partitions), settings.rebalance_delay_ms, settings.max_handoff_time_ms)
 
 
 def _text(offset: StreamOffset) -> str:

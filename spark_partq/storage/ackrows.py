@@ -37,7 +37,9 @@ class AckTable:
 
     def __init__(self, store: Store, group: str) -> None:
         self._what = f"an acknowledgement of group {group!r}"
-        self._table = RowTable(store, f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", COLUMNS)
+        self._table = RowTable(
+            store, f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", COLUMNS
+        )
         self.acks = Acks()
 
     def exists(self) -> bool:

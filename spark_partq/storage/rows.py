@@ -18,7 +18,13 @@ from spark_partq.storage.store import Store
 
 Row = dict[str, Any]
 
-_ARROW = {"long": pa.int64(), "integer": pa.int32(), "string": pa.string(), "boolean": pa.bool_(), "timestamp": pa.timestamp("us", tz="UTC")}
+_ARROW = {
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
 
 
 class RowFiles:

@@ -1,0 +1,258 @@
+"""The driver's side of its queries' memberships: callbacks, manual acknowledgement, word of finished micro-batches.
+
+One `Driver` serves all queries of this JVM. It starts with `register`, listens for the planners (`channel`), and hears from Spark
+which micro-batches have finished and which queries have ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from spark_partq.spark.channel import Line, Message, socket_path
+
+Partition = tuple[str, int]  # queue name, partition number
+
+_LAST_EVENTS_MS = 2_000
+
+_log = logging.getLogger("spark_partq")
+
+
+class RebalanceListener:
+    """What a group may tell an application (H6); override what is of interest. Partitions are (queue, number).
+
+    Called on the driver, in a thread of its own, between the micro-batches that the call is about: `on_partitions_assigned`
+    before the first that has the partition, `on_partitions_revoked` after the last and before anybody else gets it,
+    `on_partitions_lost` when somebody else has it already. Planning waits for the call. An exception stops the query.
+    """
+
+    def on_partitions_assigned(self, partitions: list[Partition]) -> None:
+        """These now belong to this query."""
+
+    def on_partitions_revoked(self, partitions: list[Partition]) -> None:
+        """These are given up; everything that was delivered of them is acknowledged, unless the query was stopped."""
+
+    def on_partitions_lost(self, partitions: list[Partition]) -> None:
+        """These were taken away: the session expired, or a handoff took too long. They may be processed elsewhere by now."""
+
+    def on_active_changed(self, flow: str, active: bool) -> None:
+        """A flow of this query has partitions now, or is a standby without any."""
+
+
+@dataclass(frozen=True)
+class FlowChange:
+    """What a flow holds in this micro-batch, and what came and went since the one before."""
+
+    owned: tuple[Partition, ...] = ()
+    gained: tuple[Partition, ...] = ()
+    lost: tuple[Partition, ...] = ()
+
+
+@dataclass
+class Session:
+    """A planner that is connected, and the last that it told of its partitions."""
+
+    line: Line
+    group: str
+    instance: str
+    store: str
+    owned: set[Partition] = field(default_factory=set)
+    active: dict[str, bool] = field(default_factory=dict)
+    batch: Message = field(default_factory=dict)
+
+
+class Driver:
+    """The server in the driver's Python process."""
+
+    _instances: ClassVar[dict[int, Driver]] = {}
+    _starting: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, path: str) -> None:
+        self._lock = threading.RLock()
+        self._sessions: list[Session] = []
+        self._listeners: dict[str, list[Any]] = {}
+        self._listened: list[SparkSession] = []
+        self._server = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # of a process that had the same id
+        self._server.bind(path)
+        self._server.listen()
+        atexit.register(_forget, path, os.getpid())
+        threading.Thread(target=self._accept, daemon=True, name="partq-driver").start()
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Driver:
+        """The driver of this session's JVM, told by the session's queries."""
+        jvm: Any = spark.sparkContext._jvm
+        pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        with cls._starting:
+            driver = cls._instances.get(pid)
+            if driver is None:
+                driver = cls._instances[pid] = cls(socket_path(pid))
+            if not any(spark is known for known in driver._listened):
+                driver._listened = [spark]
+                listener = _QueryListener(driver)
+                spark.streams.addListener(listener)
+                atexit.register(_unlisten, spark, listener)
+        return driver
+
+    # ---- for the application
+    def add_listener(self, group: str, listener: Any) -> None:
+        with self._lock:
+            self._listeners.setdefault(group, []).append(listener)
+            for session in self._sessions:
+                if session.group == group:
+                    _call([listener], "on_partitions_assigned", sorted(session.owned))
+                    for flow, active in session.active.items():
+                        _call([listener], "on_active_changed", flow, active)
+
+    def sessions(self, group: str, store: str | None = None) -> list[Session]:
+        with self._lock:
+            return [s for s in self._sessions if s.group == group and store in (None, s.store)]
+
+    # ---- for the queries
+    def finished(self, instance: str, offset: Message) -> None:
+        self._send(instance, {"finished": offset})
+
+    def terminated(self, instance: str) -> None:
+        self._send(instance, {"terminated": True})
+
+    def _send(self, instance: str, message: Message) -> None:
+        with self._lock:
+            lines = [s.line for s in self._sessions if s.instance == instance]
+        for line in lines:
+            line.send(message)
+
+    # ---- planners
+    def _accept(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            threading.Thread(target=self._serve, args=(Line(connection),), daemon=True, name="partq-planner").start()
+
+    def _serve(self, line: Line) -> None:
+        hello = line.receive()
+        if hello is None:
+            return
+        session = Session(line, hello["group"], hello["instance"], hello["store"])
+        with self._lock:
+            self._sessions.append(session)
+        while (message := line.receive()) is not None:
+            line.send({"answer": {"error": self._told(session, message)}})
+        with self._lock:
+            self._sessions.remove(session)
+        line.close()
+
+    def _told(self, session: Session, message: Message) -> str | None:
+        """Take in what a planner says; the error of a callback, if one raised."""
+        assigned, revoked, lost = (_partitions(message.get(what, [])) for what in ("assigned", "revoked", "lost"))
+        with self._lock:
+            session.owned = (session.owned - set(revoked) - set(lost)) | set(assigned)
+            session.active.update(message.get("active", {}))
+            session.batch = message.get("batch", session.batch)
+            listeners = list(self._listeners.get(session.group, []))
+        try:
+            for name, partitions in (("revoked", revoked), ("lost", lost), ("assigned", assigned)):
+                if partitions:
+                    _call(listeners, f"on_partitions_{name}", partitions)
+            for flow, active in message.get("active", {}).items():
+                _call(listeners, "on_active_changed", flow, active)
+        except Exception as error:
+            _log.exception("a listener of group %s failed", session.group)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+
+class _QueryListener(StreamingQueryListener):
+    """Hears from Spark what has finished."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._instances: dict[str, set[str]] = {}  # run id -> instances that read in it
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        for source in event.progress.sources:
+            offset = _our_offset(source.endOffset)
+            if offset is not None:
+                self._instances.setdefault(str(event.progress.runId), set()).add(offset["instance"])
+                self._driver.finished(offset["instance"], offset)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        for instance in self._instances.pop(str(event.runId), set()):
+            self._driver.terminated(instance)
+
+
+def _our_offset(text: Any) -> Message | None:
+    with contextlib.suppress(ValueError, TypeError):
+        offset = json.loads(text)
+        if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
+            return offset
+    return None
+
+
+def _partitions(values: Sequence[Sequence[Any]]) -> list[Partition]:
+    return [(str(queue), int(number)) for queue, number in values]
+
+
+def _call(listeners: Sequence[Any], name: str, *arguments: Any) -> None:
+    for listener in listeners:
+        function: Callable[..., None] | None = getattr(listener, name, None)
+        if function is not None:
+            function(*arguments)
+
+
+def _forget(path: str, owner: int) -> None:
+    if os.getpid() == owner:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _unlisten(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    """The JVM outlives this process by a moment, and would complain that it can tell nobody."""
+    with contextlib.suppress(Exception):
+        spark_context: Any = spark.sparkContext
+        spark_context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
+        spark.streams.removeListener(listener)
+
+
+def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
+    """Per flow of the group's queries in this driver: what it holds, gained and lost. For use in ``foreachBatch``."""
+    found: dict[str, FlowChange] = {}
+    for session in Driver.of(spark).sessions(group):
+        owned: Mapping[str, Any] = session.batch.get("owned", {})
+        for flow, change in session.batch.get("changes", {}).items():
+            parts = (owned.get(flow, []), change["gained"], change["lost"])
+            found[flow] = FlowChange(*(tuple(_partitions(p)) for p in parts))
+    return found
+
+
+def claims(group: str, store: str) -> dict[Partition, tuple[str, int, int, str]]:
+    """Of each partition that a query of this process holds: queue id, number, epoch, incarnation."""
+    found: dict[Partition, tuple[str, int, int, str]] = {}
+    for driver in list(Driver._instances.values()):
+        for session in driver.sessions(group, store):
+            for queue, number, queue_id, _, epoch in session.batch.get("epochs", []):
+                found[queue, int(number)] = (queue_id, int(number), int(epoch), session.batch["incarnation"])
+    return found

@@ -1,0 +1,58 @@
+"""Manual acknowledgement (H5): the application says up to where a partition is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_partq.core.acks import AckRow
+from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.spark.driver import Partition, claims
+from spark_partq.storage.groups import open_group
+from spark_partq.storage.store import Store
+
+
+def acknowledge(
+    store: Store, name: str, offsets: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
+) -> list[Partition]:
+    """Commit the offsets under the epochs in which they were delivered; see `spark_partq.acknowledge`."""
+    group = open_group(store, name)
+    state, acks = group.state, group.acks
+    ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
+    held = claims(name, store.uri)
+    rows, refused = [], []
+    for partition, offset in offsets.items():
+        queue, number = partition
+        where = (ids.get(queue, ""), number)
+        own = state.partitions.get(where)
+        if own is None:
+            raise InvalidArgumentError(
+                f"group {name!r} has no partition {number} of queue {queue!r}; it reads {', '.join(sorted(ids))}",
+                group=name, queue=queue, partition=number,
+            )  # fmt: skip
+        if epochs is not None and partition in epochs:
+            epoch, incarnation = epochs[partition], own.incarnation
+        elif partition in held:
+            _, _, epoch, incarnation = held[partition]
+        elif any(True for _ in held):
+            refused.append(partition)  # of a query of this driver that has lost it
+            continue
+        else:
+            raise InvalidArgumentError(
+                f"no query of group {name!r} that was registered runs in this driver, so nothing tells under which epoch partition "
+                f"{number} of queue {queue!r} was delivered; pass epochs={{({queue!r}, {number}): <column _epoch>}}",
+                group=name, queue=queue, partition=number,
+            )  # fmt: skip
+        if (own.epoch, own.incarnation) != (epoch, incarnation) or own.flow is None:
+            refused.append(partition)
+            continue
+        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= state.delivered(where, acks):
+            raise InvalidArgumentError(
+                f"offset {offset!r} of partition {number} of queue {queue!r}: the next offset wanted, at most "
+                f"{state.delivered(where, acks)}, up to where it was delivered",
+                group=name, queue=queue, partition=number,
+            )  # fmt: skip
+        if offset > (state.position(where, acks) or 0):
+            rows.append(AckRow(incarnation, 0, *where, epoch, offset, offset))
+    if rows:
+        group.acknowledge(rows)
+    return refused

@@ -1,0 +1,318 @@
+"""A query's membership in its group: joining, heartbeats, deciding, releasing and leaving.
+
+Two threads of the planner process share it. Spark's own thread plans micro-batches; a daemon beats, decides what is due, and
+releases what has drained while a micro-batch is long. Whatever plans or releases holds `lock` from its look to its commit, so nothing
+is planned on a look that is older than a release. The daemon beats and decides on a view of its own, without the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from spark_partq.core.errors import FencedError, ListenerError, PartqError
+from spark_partq.core.group import Held, Member, PartitionId, QueueInGroup
+from spark_partq.core.member import (
+    Handed,
+    ack_rows,
+    by_flow,
+    finished,
+    owned,
+    standing,
+)
+from spark_partq.core.observer import Observer
+from spark_partq.core.offsets import Range, StreamOffset
+from spark_partq.core.rebalance import Join, Leave
+from spark_partq.spark.channel import Message, PlannerEnd
+from spark_partq.storage.groups import Group
+from spark_partq.storage.store import Store
+
+Ranges = Mapping[PartitionId, Range]
+
+# How often the daemon looks at the control table. On a local disk a look that finds nothing is a `stat`.
+_TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
+# How long the daemon leaves it to the next planner call to acknowledge a finished micro-batch, in the same commit as it plans.
+_PLANNER_FIRST_S = 0.2
+# How long a query that is stopped waits to hear whether its last micro-batch has finished.
+_LAST_WORD_S = 2.0
+
+_log = logging.getLogger("spark_partq")
+
+
+class Membership:
+    """One process's membership.
+
+    Parameters
+    ----------
+    me : Member
+        Who joins; each join gets an incarnation of its own.
+    static : bool
+        A member with a name of the user's keeps its partitions through a restart: it never leaves, its session expires (K6).
+    starts : function
+        Where each partition starts that the group never had.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        me: Member,
+        queues: Mapping[str, QueueInGroup],
+        starts: Callable[[], dict[PartitionId, int]],
+        *,
+        static: bool,
+        manual: bool,
+        max_poll_interval_ms: int,
+    ) -> None:
+        self._store, self._name, self._queues, self._starts = store, group, dict(queues), starts
+        self._me = replace(me, host=socket.gethostname())
+        self._static, self._manual = static, manual
+        self._max_poll_s = max_poll_interval_ms / 1000
+        self.group = Group(store, group)
+        self.lock = threading.RLock()
+        self.incarnation = ""
+        self._handed = Handed()
+        self._beats = itertools.count(1)
+        self._beaten_s = 0.0
+        self._calls = 0
+        self._called = threading.Condition()
+        self._called_s = time.monotonic()
+        self._stopping = threading.Event()
+        self._terminated = threading.Event()
+        self._told: dict[PartitionId, int] = {}
+        self._told_active: dict[str, bool] = {}
+        self._told_flows: Message = {}
+        self._channel: PlannerEnd | None = None
+
+    # ---- for the planner, under `lock`
+    def begin(self) -> None:
+        """A planner call begins: the driver makes progress. Joins at the first."""
+        with self._called:
+            self._calls += 1
+            self._called_s = time.monotonic()
+            self._called.notify_all()
+        if not self.incarnation:
+            self._join()
+            hello = {"group": self._name, "instance": self._me.instance, "store": self._store.uri}
+            self._channel = PlannerEnd(hello, self._on_message)
+            threading.Thread(target=self._run, daemon=True, name="partq-member").start()
+
+    def settle(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
+        """Look at the group, and do what must be done before planning: `done` is finished.
+
+        Returns
+        -------
+        list
+            Acknowledgements that `hand_out` shall commit.
+
+        Raises
+        ------
+        FencedError
+            If a newer process has this instance id.
+        """
+        self._look()
+        self._tell_lost()
+        acks = self._unacknowledged(done)
+        if any(own.held is Held.DRAINING for own in owned(self.group.state, self.incarnation).values()):
+            self._acknowledge(acks, {})
+            acks = []
+            self._release()
+        self._tell_owned()
+        return acks
+
+    def hand_out(self, acks: list[tuple[PartitionId, int, int]], ranges: Ranges) -> None:
+        """One commit before a micro-batch: what is finished, and what is about to be delivered."""
+        if acks or any(r.end > r.start for r in ranges.values()):
+            self._acknowledge(acks, ranges)
+        self._handed.plan(ranges)
+        self._tell_flows()
+
+    def handed_out(self, where: PartitionId) -> int:
+        """Up to where this process has handed out a partition; -1 if it has not yet."""
+        return self._handed.ends.get(where, (0, -1))[1]
+
+    def _look(self) -> None:
+        self.group.refresh()
+        found = standing(self.group.state, self._me.instance, self.incarnation)
+        if found.fenced:
+            newer = self.group.state.members[self._me.instance]
+            raise FencedError(
+                f"instance {self._me.instance!r} of group {self._name!r} was started again (on {newer.host}); this query stops, and "
+                "what it has not acknowledged is delivered there. Give each running query its own instanceId and checkpoint",
+                group=self._name,
+                instance=self._me.instance,
+            )
+        if not found.member:  # the session expired though this process lives: an ordinary event
+            _log.warning("session of %s in group %s expired; it joins again", self._me.instance, self._name)
+            self._join()
+
+    def _join(self) -> None:
+        incarnation = uuid.uuid4().hex
+        me = replace(self._me, incarnation=incarnation)
+        self.group.decide(lambda: [Join(me, self._queues, self._starts())], me.instance)
+        self.incarnation, self._handed = incarnation, Handed()
+        self.group.refresh()
+
+    def _unacknowledged(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
+        if self._manual:
+            return []
+        state, acks = self.group.state, self.group.acks
+        return [
+            (where, epoch, offset)
+            for where, epoch, offset in finished(state, self.incarnation, done)
+            if offset > (state.position(where, acks) or 0)
+        ]
+
+    def _acknowledge(self, acks: list[tuple[PartitionId, int, int]], ranges: Ranges) -> None:
+        if acks or ranges:
+            self._beaten_s = time.monotonic()
+            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges))
+
+    def _release(self) -> None:
+        """Give up what has drained, in one commit that also grants it to its new owner."""
+        ready = self._handed.drained(self.group.state, self.group.acks, self.incarnation)
+        if not ready:
+            return
+        self._tell({"revoked": self._named([event.where for event in ready])})
+        for event in ready:
+            self._told.pop(event.where, None)
+        self.group.decide(
+            lambda: self._handed.drained(self.group.state, self.group.acks, self.incarnation), self._me.instance
+        )
+
+    # ---- telling the driver, under `lock`
+    def _tell_lost(self) -> None:
+        mine = owned(self.group.state, self.incarnation)
+        lost = [w for w, base in self._told.items() if w not in mine or mine[w].base_epoch != base]
+        if lost:
+            for where in lost:
+                del self._told[where]
+            self._tell({"lost": self._named(lost)})
+
+    def _tell_owned(self) -> None:
+        """Newly owned partitions, and flows that became active or standbys."""
+        mine = owned(self.group.state, self.incarnation)
+        new = [where for where in mine if where not in self._told]
+        held = {own.flow for own in mine.values()}
+        active = {flow: flow in held for flow in self._me.flow_names}
+        changed = {
+            flow: is_active for flow, is_active in active.items() if self._told_active.get(flow) is not is_active
+        }
+        if new or changed:
+            self._told.update({where: mine[where].base_epoch for where in new})
+            self._told_active = active
+            self._tell({"assigned": self._named(new), "active": changed})
+
+    def _tell_flows(self) -> None:
+        """What each flow holds in the micro-batch that begins, and what it gained and lost since the last."""
+        now = {flow: self._named(held) for flow, held in by_flow(self.group.state, self.incarnation).items()}
+        before = self._told_flows.get("owned", {})
+        flows = {
+            flow: {
+                "gained": [p for p in now.get(flow, []) if p not in before.get(flow, [])],
+                "lost": [p for p in before.get(flow, []) if p not in now.get(flow, [])],
+            }
+            for flow in self._me.flow_names
+        }
+        mine = owned(self.group.state, self.incarnation)
+        epochs = [[*self._named([where])[0], *where, own.epoch] for where, own in sorted(mine.items())]
+        message = {"owned": now, "changes": flows, "epochs": epochs, "incarnation": self.incarnation}
+        if message != self._told_flows:
+            self._told_flows = message
+            self._tell({"batch": message})
+
+    def _tell(self, message: Message, timeout_s: float | None = None) -> None:
+        if self._channel is not None:
+            self._channel.ask({"group": self._name, **message}, timeout_s)
+
+    def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
+        return [[self._queues[queue_id].name, number] for queue_id, number in sorted(partitions)]
+
+    # ---- the daemon
+    def _run(self) -> None:
+        view = Group(self._store, self._name)
+        observer = Observer()
+        tick = _TICK_LOCAL_S if self._store.is_local else _TICK_REMOTE_S
+        while not self._stopping.wait(tick):
+            try:
+                view.refresh()
+                observer.incarnation = self.incarnation
+                self._beat(view)
+                if observer.due(view.state, view.acks, _now_ms()):
+                    view.decide(lambda: observer.due(view.state, view.acks, _now_ms()), self._me.instance)
+                self._release_between_calls(view)
+            except PartqError as error:  # the planner meets it too, and can tell the user
+                _log.warning("group %s: %s", self._name, error)
+
+    def _beat(self, view: Group) -> None:
+        now_s = time.monotonic()
+        alive = now_s - self._called_s < self._max_poll_s
+        due = now_s - self._beaten_s >= self._me.session_timeout_ms / 1000 / 3
+        if alive and due and standing(view.state, self._me.instance, self.incarnation).member:
+            self._beaten_s = now_s
+            view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
+
+    def _release_between_calls(self, view: Group) -> None:
+        if not any(own.held is Held.DRAINING for own in owned(view.state, self.incarnation).values()):
+            return
+        if self.lock.acquire(blocking=False):
+            try:
+                self.group.refresh()
+                self._release()
+            finally:
+                self.lock.release()
+
+    # ---- what the driver says
+    def _on_message(self, message: Message) -> None:
+        if "terminated" in message:
+            self._terminated.set()
+        else:
+            done = StreamOffset.from_json(message["finished"])
+            self._finished({(done.queue_ids[queue], p): r for (queue, p), r in done.ranges.items()})
+
+    def _finished(self, done: Ranges) -> None:
+        """A micro-batch has ended. With a long trigger the next planner call may be too late for a handoff."""
+        with self._called:
+            calls = self._calls
+            if self._called.wait_for(lambda: self._calls != calls, _PLANNER_FIRST_S):
+                return
+        with self.lock:
+            self.group.refresh()
+            self._acknowledge(self._unacknowledged(done), {})
+
+    # ---- leaving
+    def leave(self) -> None:
+        """The query has ended: acknowledge what has finished, and unbind."""
+        if not self.incarnation or self._stopping.is_set():
+            return
+        self._stopping.set()
+        deadline = time.monotonic() + _LAST_WORD_S
+        while self._in_flight() and not self._terminated.wait(0.05) and time.monotonic() < deadline:
+            pass
+        with self.lock:
+            self.group.refresh()
+            with contextlib.suppress(ListenerError):
+                self._tell({"revoked": self._named(list(self._told))}, _LAST_WORD_S)
+            if not self._static:
+                self.group.decide(lambda: [Leave(self._me.instance, self.incarnation)], self._me.instance)
+
+    def _in_flight(self) -> bool:
+        """Whether something that was handed out is not acknowledged."""
+        if self._manual or self._channel is None or self._channel.ended.is_set():
+            return False
+        with self.lock:
+            self.group.refresh()
+            state, acks = self.group.state, self.group.acks
+            mine = owned(state, self.incarnation)
+            return any((state.position(w, acks) or 0) < self.handed_out(w) for w in mine)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
