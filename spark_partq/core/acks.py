@@ -35,10 +35,21 @@ Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
 
 @dataclass
 class Acks:
-    """All rows, as far as they can matter. Rows may come in any order, and more than once."""
+    """All rows, as far as they can matter. Rows may come in any order, and more than once.
+
+    Attributes
+    ----------
+    beats : dict
+        The last heartbeat of each incarnation.
+    rows : dict
+        What each incarnation acknowledged under each epoch.
+    handed : dict
+        Up to where anybody ever handed out each partition, under whatever epoch.
+    """
 
     beats: dict[str, int] = field(default_factory=dict)
-    rows: dict[Claim, tuple[int, int]] = field(default_factory=dict)
+    rows: dict[Claim, int] = field(default_factory=dict)
+    handed: dict[PartitionId, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -51,29 +62,30 @@ class Acks:
         self.beats[row.incarnation] = max(row.beat, self.beats.get(row.incarnation, 0))
         if row.where is not None:
             claim = (row.where, row.epoch, row.incarnation)
-            offset, delivered = self.rows.get(claim, (0, 0))
-            self.rows[claim] = max(offset, row.offset), max(delivered, row.delivered)
+            self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
+            self.handed[row.where] = max(row.delivered, self.handed.get(row.where, 0))
 
     def offset(self, where: PartitionId, epoch: int, incarnation: str) -> int:
-        return self.rows.get((where, epoch, incarnation), (0, 0))[0]
+        return self.rows.get((where, epoch, incarnation), 0)
 
-    def delivered(self, where: PartitionId, epoch: int, incarnation: str) -> int:
-        return self.rows.get((where, epoch, incarnation), (0, 0))[1]
+    def delivered(self, where: PartitionId) -> int:
+        return self.handed.get(where, 0)
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     """The rows that can still matter: of each partition those of the highest epoch, one per incarnation; of each
     incarnation in `live` the last heartbeat.
 
-    An older epoch never counts again. The highest epoch is that of all rows, so the order of commits does not matter.
+    An older epoch never counts again, except for what was handed out under it. The highest epoch is that of all rows, so the
+    order of commits does not matter.
     """
     acks = Acks.of(rows)
     newest: dict[PartitionId, int] = {}
     for where, epoch, _ in acks.rows:
         newest[where] = max(epoch, newest.get(where, 0))
     kept = [
-        AckRow(incarnation, acks.beats[incarnation], *where, epoch, offset, delivered)
-        for (where, epoch, incarnation), (offset, delivered) in acks.rows.items()
+        AckRow(incarnation, acks.beats[incarnation], *where, epoch, offset, acks.handed[where])
+        for (where, epoch, incarnation), offset in acks.rows.items()
         if epoch == newest[where]
     ]
     told = {row.incarnation for row in kept}

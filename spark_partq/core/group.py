@@ -5,7 +5,8 @@ restarts, an *incarnation* is one process. An **offset** is always the next mess
 
 An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
 instance that had it last, the epoch grows but the line that began in the *base epoch* goes on: what the instance planned
-since then is still its own to deliver and to acknowledge. Any other owner breaks that line.
+since then is still its own to deliver and to acknowledge. Any other owner breaks that line, and so does a return of the
+instance without the partition, for then it has left out of its replay what it had planned.
 
 The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
 acknowledged under its epoch by its incarnation. So what an older process still sends changes nothing (H4, W2).
@@ -69,7 +70,11 @@ TRANSITIONS: dict[Kind, tuple[tuple[Held, Held], ...]] = {
     Kind.HANDOFF_STARTED: ((Held.OWNED, Held.DRAINING), (Held.DRAINING, Held.DRAINING)),
     Kind.HANDOFF_CANCELLED: ((Held.DRAINING, Held.OWNED),),
     Kind.RELEASED: ((Held.DRAINING, Held.UNASSIGNED),),
-    Kind.UNASSIGNED: ((Held.OWNED, Held.UNASSIGNED), (Held.DRAINING, Held.UNASSIGNED)),
+    Kind.UNASSIGNED: (
+        (Held.OWNED, Held.UNASSIGNED),
+        (Held.DRAINING, Held.UNASSIGNED),
+        (Held.UNASSIGNED, Held.UNASSIGNED),  # its last owner is back without it: the line ends
+    ),
     Kind.FLOOR: tuple((held, held) for held in (Held.UNASSIGNED, Held.OWNED, Held.DRAINING)),
 }
 STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
@@ -265,10 +270,7 @@ class GroupState:
 
     def delivered(self, where: PartitionId, acks: Acks) -> int:
         """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
-        own, position = self.partitions[where], self.position(where, acks) or 0
-        if own.flow is None:
-            return max(position, own.delivered)
-        return max(position, own.delivered, acks.delivered(where, own.epoch, own.incarnation))
+        return max(self.position(where, acks) or 0, self.partitions[where].delivered, acks.delivered(where))
 
     def owned(self, flow: Flow) -> list[PartitionId]:
         return sorted(where for where, own in self.partitions.items() if own.flow == flow)
@@ -363,7 +365,7 @@ class GroupState:
                 own.last_flow if ended else fact.flow,
                 "" if ended else fact.incarnation or "",
                 fact.epoch,
-                own.base_epoch if ended else fact.base_epoch or fact.epoch,
+                fact.base_epoch or (own.base_epoch if ended else fact.epoch),
                 fact.offset,
                 fact.delivered,
             )

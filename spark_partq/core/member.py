@@ -73,7 +73,9 @@ def start(state: GroupState, acks: Acks, incarnation: str, where: PartitionId, d
     return position
 
 
-def replayed(state: GroupState, acks: Acks, incarnation: str, planned: Ranges, manual: bool) -> dict[PartitionId, Range]:
+def replayed(
+    state: GroupState, acks: Acks, incarnation: str, planned: Ranges, manual: bool
+) -> dict[PartitionId, Range]:
     """What to deliver of a batch that was planned before a restart; the other partitions are left out for good.
 
     With manual acknowledgement it begins at what the application has acknowledged, which may be before the batch.

@@ -160,13 +160,16 @@ class _Decision:
                 ),
             )
         )  # fmt: skip
+        dropped = old.flow_names[member.flows :] if old is not None else []
+        left = [self._strip(flow, f"{flow} did not come back when {member.instance} started again") for flow in dropped]
         if old is not None:
-            for flow in old.flow_names[member.flows :]:
-                self._unbind(flow, len(before), f"{flow} did not come back when {member.instance} started again")
-                before.remove(flow)
             for where in [w for flow in member.flow_names for w in self.state.owned(flow)]:
-                own = self.state.partitions[where]  # what was draining goes where it was going: nobody works on it any more
+                # What was draining goes where it was going: nobody works on it any more.
+                own = self.state.partitions[where]
                 self._grant(where, own.target or "", cause, forced=own.target != own.flow)
+        for flow, partitions in zip(dropped, left, strict=True):
+            self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
+            before.remove(flow)
         if changed or (not before and self.state.status is Status.READY):
             # New partitions wait for nobody; nor does the first member: nothing can be spared by waiting.
             self._rebalance(cause)
@@ -177,6 +180,17 @@ class _Decision:
             before.append(flow)
         self._settle_holddown()
         self._settle_rebalancing()
+        self._end_lines(member)
+
+    def _end_lines(self, member: Member) -> None:
+        """What the instance had and does not get back now is left out of its replay, so it must never again be in line."""
+        for where, own in sorted(self.state.partitions.items()):
+            if own.flow is None and own.base_epoch < own.epoch and instance_of(own.last_flow or "") == member.instance:
+                self._emit_partition(
+                    Kind.UNASSIGNED, where, f"{member.instance} is back without it", offset=self.state.position(where, self.acks),
+                    delivered=self.state.delivered(where, self.acks), epoch=own.epoch + 1, base_epoch=own.epoch + 1,
+                    flow=own.last_flow, instance=member.instance,
+                )  # fmt: skip
 
     def _add_queues(self, event: Join) -> bool:
         """Make known what is new of the queues; True if the operating partition count changed under somebody's hands."""
@@ -186,7 +200,11 @@ class _Decision:
                 if old.name == queue.name and old_id != queue_id:
                     self.emit(
                         GroupFact(
-                            Kind.QUEUE_REMOVED, old.name, old_id, cause="the queue was deleted and made anew", by=self.by
+                            Kind.QUEUE_REMOVED,
+                            old.name,
+                            old_id,
+                            cause="the queue was deleted and made anew",
+                            by=self.by,
                         )
                     )
             if self.state.queues.get(queue_id) != queue:
@@ -218,21 +236,27 @@ class _Decision:
                 flows=member.flows, cause=cause, by=self.by,
             )
         )  # fmt: skip
-        for i, flow in enumerate(member.flow_names):
-            self._unbind(flow, before - i, cause)
+        left = [self._strip(flow, cause) for flow in member.flow_names]
+        for i, partitions in enumerate(left):
+            self._replace(partitions, before - i, cause)
         self._settle_holddown()
         self._settle_rebalancing()
 
-    def _unbind(self, flow: Flow, count: int, cause: str) -> None:
-        """Take everything from a flow that is gone, of `count` that the group had with it."""
+    def _strip(self, flow: Flow, cause: str) -> list[PartitionId]:
+        """Take everything from a flow that is gone, and nothing goes to it any more."""
         for where in [w for w, own in self.state.partitions.items() if own.to_flow == flow]:
             self._emit_partition(Kind.HANDOFF_CANCELLED, where, cause, flow=self.state.partitions[where].flow)
         left = self.state.owned(flow)
         for where in left:
             self._end(Kind.UNASSIGNED, where, cause)
+        return left
+
+    def _replace(self, left: Sequence[PartitionId], count: int, cause: str) -> None:
+        """A flow is gone, of `count` that the group had with it, and has left these partitions."""
         if count <= len(self.state.partitions):
             self._trigger(count, cause)
             return
+        left = [where for where in left if self.state.partitions[where].flow is None]
         standby = next((f for f in self._idle_flows()), None)
         if left and standby is not None:  # R3: excess consumers, so one takes over exactly this load
             for where in left:
@@ -367,9 +391,7 @@ class _Decision:
         for where in sorted(self.state.partitions):
             position = self.state.position(where, self.acks) or 0
             if where[0] == event.queue_id and position > self.state.floors.get(where, 0):
-                self._emit_partition(
-                    Kind.FLOOR, where, "maintenance may remove what lies below", offset=position
-                )
+                self._emit_partition(Kind.FLOOR, where, "maintenance may remove what lies below", offset=position)
 
     def _emit_partition(self, kind: Kind, where: PartitionId, cause: str, **columns: object) -> None:
         own = self.state.partitions.get(where) or Ownership(None, None, "", 0, 0, 0, 0)

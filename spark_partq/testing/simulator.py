@@ -1,0 +1,668 @@
+"""A whole consumer group in one thread, from a seed: processes, clocks, stores, faults; only the core is the real one.
+
+Each process is a few generators that stop after every look, commit, append and delivery, so that anything can happen in
+between. All that is committed and delivered is checked at once (`spark_partq.testing.recorder`); at the end the faults stop
+and the group must become Ready, balanced and fully acknowledged in bounded time.
+
+    python -m spark_partq.testing.simulator --seeds 500 --steps 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import Progress
+
+from spark_partq.core import member as protocol
+from spark_partq.core import rebalance
+from spark_partq.core.acks import AckRow
+from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.group import GroupFact, Held, Member, Ownership, PartitionId, QueueInGroup, Status
+from spark_partq.core.invariants import check_balance
+from spark_partq.core.observer import Observer
+from spark_partq.core.offsets import Range
+from spark_partq.storage.delta import Conflict
+from spark_partq.testing.memory import AckLog, ControlLog, Faults, MemoryAcks, MemoryControl
+from spark_partq.testing.recorder import Recorder, SimulationError
+
+Step = Iterator[None]
+HEARTBEAT_MS = 700
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run is made of. Times in milliseconds."""
+
+    partitions: tuple[int, ...] = (4,)  # of each queue
+    rebalance_delay_ms: int = 0
+    max_handoff_time_ms: int = 3_000
+    session_timeout_ms: int = 4_000
+    flows: tuple[int, ...] = (1, 1)  # of each instance
+    manual: tuple[bool, ...] = (False, False)
+    rebalancer: bool = False
+    step_ms: int = 25
+    conflict: float = 0.02
+    lost: float = 0.01
+    landed: float = 0.01
+    trouble: float = 0.02  # chance of a fault at a step
+    skew: bool = True  # clocks drift and jump
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Setup:
+        """Any group of modest size."""
+        partitions = rng.randint(1, 8)
+        two = partitions > 3 and rng.random() < 0.25
+        instances = rng.randint(1, 4)
+        return cls(
+            partitions=(partitions - 2, 2) if two else (partitions,),
+            rebalance_delay_ms=rng.choice((0, 0, 1_000, 3_000)),
+            max_handoff_time_ms=rng.choice((0, 300, 2_000, 2_000, 20_000)),
+            session_timeout_ms=rng.choice((3_000, 5_000)),
+            flows=tuple(rng.choice((1, 1, 1, 2, 3)) for _ in range(instances)),
+            manual=tuple(rng.random() < 0.25 for _ in range(instances)),
+            rebalancer=rng.random() < 0.3,
+            trouble=rng.choice((0.005, 0.02, 0.04)),
+            conflict=rng.choice((0.0, 0.03)),
+        )
+
+
+@dataclass
+class Checkpoint:
+    """What a query finds again after a crash: the last planned batch, and whether it is in the commit log.
+
+    As Spark's, it lets only one query write each batch.
+    """
+
+    batch: int = 0
+    ranges: dict[PartitionId, Range] = field(default_factory=dict)
+    committed: bool = True
+
+    def copy(self) -> Checkpoint:
+        return Checkpoint(self.batch, dict(self.ranges), self.committed)
+
+    def plan(self, mine: Checkpoint) -> bool:
+        """Write the batch that follows `mine`, of a process; False if another has."""
+        if not self.committed or self.batch != mine.batch - 1:
+            return False
+        self.batch, self.ranges, self.committed = mine.batch, dict(mine.ranges), False
+        return True
+
+    def commit(self, batch: int) -> bool:
+        if self.committed or self.batch != batch:
+            return False
+        self.committed = True
+        return True
+
+
+class Process:
+    """One process of a query, or a mere rebalancer (no flows). A crash forgets it; its checkpoint lives on."""
+
+    def __init__(
+        self, world: World, name: str, instance: str, flows: int, manual: bool, checkpoint: Checkpoint
+    ) -> None:
+        self.world, self.name, self.instance, self.flows, self.manual = world, name, instance, flows, manual
+        self.durable, self.checkpoint = checkpoint, checkpoint.copy()
+        self.incarnation = world.uuid() if flows else ""
+        self.control, self.acks = MemoryControl(world.control), MemoryAcks(world.acks)
+        self.observer = Observer(self.incarnation)
+        self.handed = protocol.Handed()
+        self.beat = 0
+        self.beaten_at = -HEARTBEAT_MS
+        self.looked_at = 0  # step of the last look at the acknowledgements
+        self.acked = False  # the last batch is acknowledged
+        self.delivered_here: set[PartitionId] = set()
+        self.pending: list[tuple[PartitionId, Range]] = []  # delivered, not yet acknowledged by the application
+        self.lock = ""
+        self.joined = False
+        self.leaving = False
+        self.paused_until = 0
+        self.clock_at, self.clock_ms = world.now_ms, world.rng.randint(0, 10**6)
+        self.drift = world.rng.choice((0.9, 1.0, 1.0, 1.1)) if world.setup.skew else 1.0
+        self.stopped = ""  # why
+        self.threads: dict[str, Step] = {"background": self.background()}
+        if flows:
+            self.threads["main"] = self.main()
+            if manual:
+                self.threads["application"] = self.application()
+
+    # ---- running
+    @property
+    def alive(self) -> bool:
+        return not self.stopped
+
+    def clock(self) -> int:
+        """A monotonic clock of its own, with its own speed."""
+        self.clock_ms += int((self.world.now_ms - self.clock_at) * self.drift)
+        self.clock_at = self.world.now_ms
+        return self.clock_ms
+
+    def stop(self, why: str) -> None:
+        self.stopped = why
+        self.threads = {}
+        self.world.log(self, why)
+
+    def step(self, thread: str) -> None:
+        """Let one of its threads do its next small thing."""
+        self.world.actor = self
+        try:
+            next(self.threads[thread])
+        except StopIteration:
+            self.threads.pop(thread, None)
+
+    def locked(self, thread: str) -> Step:
+        while self.lock:
+            yield
+        self.lock = thread
+
+    # ---- stores
+    def look(self) -> Step:
+        """At the control table first: acknowledgements may be newer than it, never older."""
+        self.control.refresh()
+        yield
+        self.acks.refresh()
+        self.looked_at = self.world.time
+        yield
+
+    def commit(self, events: Sequence[rebalance.Event]) -> Iterator[None]:
+        """Decide on the last look, and try once to commit."""
+        facts = rebalance.decide(self.control.state, self.acks.acks, events, by=self.instance)
+        if facts:
+            yield
+            try:
+                self.control.commit(facts)
+            except (Conflict, CommitFailedError) as error:
+                self.world.log(self, f"{type(error).__name__}: {', '.join(f.kind for f in facts)}")
+
+    def append(self, finished: Sequence[tuple[PartitionId, int, int]], planned: dict[PartitionId, Range]) -> None:
+        self.beat += 1
+        self.beaten_at = self.clock()
+        rows = protocol.ack_rows(self.incarnation, self.beat, finished, planned)
+        live = [m.incarnation for m in self.control.state.members.values()]
+        self.acks.append(rows, [*live, self.incarnation])
+        self.world.appended(self, rows)
+
+    # ---- membership
+    def join(self, again: bool = False) -> Step:
+        """Register; a process that starts takes its instance over, one that was expelled does not."""
+        while self.alive:
+            yield from self.look()
+            standing = protocol.standing(self.control.state, self.instance, self.incarnation)
+            if standing.member:
+                self.joined = True
+                return
+            if again and standing.fenced:
+                self.stop("is fenced")
+                return
+            yield from self.commit([rebalance.Join(self.as_member(), self.world.queues(), self.world.starts())])
+
+    def as_member(self) -> Member:
+        names = tuple(sorted(q.name for q in self.world.queues().values()))
+        timeout = self.world.setup.session_timeout_ms
+        return Member(self.instance, self.incarnation, self.flows, timeout, ("balanced",), names, self.name)
+
+    def stand(self) -> Step:
+        """After a look: stop if fenced; join again, as a new incarnation, if expelled."""
+        standing = protocol.standing(self.control.state, self.instance, self.incarnation)
+        if standing.fenced:
+            self.stop("is fenced")
+        elif not standing.member:
+            self.incarnation = self.world.uuid()
+            self.observer.incarnation = self.incarnation
+            self.world.log(self, f"was expelled, joins again as {self.incarnation}")
+            yield from self.join(again=True)
+
+    # ---- the query
+    def main(self) -> Step:
+        yield from self.locked("main")
+        yield from self.join()
+        if self.checkpoint.ranges and not self.checkpoint.committed:
+            yield from self.look()
+            yield from self.stand()
+            ranges = self.replayed()
+            self.handed.plan(ranges)
+            marks = self.marks(ranges)
+            yield
+            self.append([], ranges)
+            self.world.log(self, f"replays {_text(ranges)}")
+            self.lock = ""
+            yield from self.run(ranges, marks, replay=True)
+        else:
+            if not self.manual:
+                self.handed.plan(self.checkpoint.ranges)
+            self.lock = ""
+        while self.alive:
+            yield
+            yield from self.locked("main")
+            planned, marks = {}, {}
+            for _ in self.plan(planned, marks):
+                yield
+            self.lock = ""
+            if planned and self.alive:
+                yield from self.run(planned, marks)
+            elif self.leaving and self.joined and not self.pending:
+                yield from self.leave()
+
+    def replayed(self) -> dict[PartitionId, Range]:
+        return protocol.replayed(
+            self.control.state, self.acks.acks, self.incarnation, self.checkpoint.ranges, self.manual
+        )
+
+    def plan(self, planned: dict[PartitionId, Range], marks: dict[PartitionId, int]) -> Step:
+        """Look, acknowledge the last batch, release what is drained, plan the next; under one lock."""
+        yield from self.look()
+        yield from self.stand()
+        if not self.alive:
+            return
+        finished = []
+        if not self.manual and not self.acked and self.checkpoint.committed:
+            finished = protocol.finished(self.control.state, self.incarnation, self.checkpoint.ranges)
+        if not self.leaving:
+            planned.update(self.wanted())
+        if planned or finished:
+            self.handed.plan(planned)
+            marks.update(self.marks(planned))
+            yield
+            self.append(finished, planned)
+            self.acked = True
+            self.acks.refresh()
+            self.looked_at = self.world.time
+            yield
+        released = self.drained()
+        if released:
+            yield from self.commit(released)
+        if planned:
+            yield
+            old = {where: Range(r.epoch, r.end, r.end) for where, r in self.checkpoint.ranges.items()}
+            self.checkpoint = Checkpoint(self.checkpoint.batch + 1, {**old, **planned}, False)
+            if not self.durable.plan(self.checkpoint):
+                self.stop("finds its checkpoint in use")
+                return
+            self.world.log(self, f"plans {_text(planned)}")
+
+    def wanted(self) -> dict[PartitionId, Range]:
+        """What to plan next."""
+        state, acks, rng = self.control.state, self.acks.acks, self.world.rng
+        ranges = {}
+        for where, own in protocol.plannable(state, self.incarnation).items():
+            done = self.checkpoint.ranges.get(where)
+            if self.manual and where not in self.delivered_here:
+                done = None
+            first = protocol.start(state, acks, self.incarnation, where, done)
+            end = self.world.ends[where]
+            if not self.world.calm:
+                end = min(end, first + rng.randint(1, 5))
+            if end > first:
+                ranges[where] = Range(own.epoch, first, end)
+        return ranges
+
+    def marks(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, int]:
+        """Below what each partition's messages are marked redelivered."""
+        return {where: self.control.state.partitions[where].delivered for where in ranges}
+
+    def run(self, ranges: dict[PartitionId, Range], marks: dict[PartitionId, int], replay: bool = False) -> Step:
+        """Deliver a batch, then write the commit log."""
+        incarnation = self.incarnation
+        for where, r in ranges.items():
+            yield
+            mark = r.end if replay else marks[where]
+            self.world.recorder.deliver(self, incarnation, where, r, mark, replay)
+            self.delivered_here.add(where)
+            if self.manual:
+                self.pending.append((where, r))
+                self.world.recorder.finish(self, where, r)
+        yield
+        if not self.manual:
+            for where, r in ranges.items():
+                self.world.recorder.finish(self, where, r)
+        self.checkpoint.committed = True
+        self.acked = False
+        if not self.durable.commit(self.checkpoint.batch):
+            self.stop("finds its checkpoint in use")
+
+    def application(self) -> Step:
+        """Manual acknowledgement: in order, some time after delivery."""
+        while True:
+            yield
+            if not self.pending or (self.world.rng.random() < 0.7 and not self.world.calm):
+                continue
+            yield from self.locked("application")
+            where, r = self.pending[0]
+            end = r.end if self.world.calm else self.world.rng.randint(r.start + 1, r.end)
+            finished = protocol.finished(self.control.state, self.incarnation, {where: Range(r.epoch, r.start, end)})
+            self.append(finished, {})
+            if end == r.end:
+                self.pending.pop(0)
+            else:
+                self.pending[0] = where, Range(r.epoch, end, r.end)
+            self.lock = ""
+
+    def leave(self) -> Step:
+        yield from self.locked("main")
+        while self.alive:
+            yield from self.look()
+            if not protocol.standing(self.control.state, self.instance, self.incarnation).member:
+                self.stop("has left")
+                return
+            yield from self.commit([rebalance.Leave(self.instance, self.incarnation)])
+
+    # ---- the background thread
+    def background(self) -> Step:
+        """Heartbeat, release, and the rebalancer's loop."""
+        while self.alive:
+            yield
+            if self.lock or (self.flows and not self.joined):
+                continue
+            self.lock = "background"
+            yield from self.look()
+            if self.flows:
+                yield from self.stand()
+                if not self.alive:
+                    return
+                if self.clock() - self.beaten_at >= HEARTBEAT_MS:
+                    self.append([], {})
+            events = [*self.drained(), *self.observer.due(self.control.state, self.acks.acks, self.clock())]
+            if events:
+                yield from self.commit(events)
+            self.lock = ""
+
+    def drained(self) -> list[rebalance.Drained]:
+        if not self.flows:
+            return []
+        return self.handed.drained(self.control.state, self.acks.acks, self.incarnation)
+
+
+class World:
+    """Stores, processes, time and trouble, all from one seed."""
+
+    def __init__(self, seed: int, setup: Setup | None = None, process: type[Process] = Process) -> None:
+        self.seed, self.rng, self.process_class = seed, random.Random(seed), process
+        self.setup = setup or Setup.draw(self.rng)
+        faults = Faults(self.rng, self.setup.conflict, self.setup.lost, self.setup.landed)
+        self.control = ControlLog(faults, clock=lambda: self.now_ms)
+        self.acks = AckLog(faults)
+        self.now_ms = 0
+        self.time = 0  # number of the step
+        self.calm = False
+        self.trace: list[tuple[int, int, str, object]] = []
+        self.actor: Process | None = None
+        self.recorder = Recorder(self)
+        self.control.on_commit = self.recorder.committed
+        self.counts = list(self.setup.partitions)
+        self.ends: dict[PartitionId, int] = {}
+        self._queues_key: tuple[int, ...] = ()
+        self._queues: dict[str, QueueInGroup] = {}
+        self.queues()
+        self.processes: list[Process] = []
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.names = 0
+        if self.setup.rebalancer:
+            self.start("rebalancer", 0, False, Checkpoint())
+        for i in range(len(self.setup.flows)):
+            self.start_instance(i)
+
+    # ---- things
+    def uuid(self) -> str:
+        return f"{self.rng.getrandbits(32):08x}"
+
+    def queues(self) -> dict[str, QueueInGroup]:
+        key = tuple(self.counts)
+        if key != self._queues_key:
+            s = self.setup
+            self._queues_key = key
+            self._queues = {
+                f"q{i}": QueueInGroup(f"queue-{i}", n, s.rebalance_delay_ms, s.max_handoff_time_ms)
+                for i, n in enumerate(self.counts)
+            }
+            for i, n in enumerate(self.counts):
+                for p in range(n):
+                    self.ends.setdefault((f"q{i}", p), 0)
+        return self._queues
+
+    def starts(self) -> dict[PartitionId, int]:
+        """A group starts at the beginning of what it meets."""
+        return dict.fromkeys(self.ends, 0)
+
+    def start(self, instance: str, flows: int, manual: bool, checkpoint: Checkpoint) -> Process:
+        """Start a process of an instance."""
+        self.names += 1
+        process = self.process_class(self, f"{instance}#{self.names}", instance, flows, manual, checkpoint)
+        self.processes.append(process)
+        self.log(process, f"starts with {flows} flows after batch {checkpoint.batch}")
+        return process
+
+    def start_instance(self, i: int, fresh: bool = False, flows: int | None = None) -> Process:
+        """Start it on its checkpoint or (`fresh`) without."""
+        name = "abcdefgh"[i]
+        if fresh or name not in self.checkpoints:
+            self.checkpoints[name] = Checkpoint()
+        return self.start(name, flows or self.setup.flows[i], self.setup.manual[i], self.checkpoints[name])
+
+    def log(self, who: Process | None, what: object) -> None:
+        self.trace.append((self.time, self.now_ms, who.name if who else "", what))
+
+    @property
+    def living(self) -> list[Process]:
+        return [p for p in self.processes if p.alive]
+
+    def running(self, instance: str) -> bool:
+        return any(p.alive and p.instance == instance for p in self.processes)
+
+    def appended(self, process: Process, rows: Sequence[AckRow]) -> None:
+        for row in rows:
+            if row.where is not None:
+                self.log(process, row)
+        self.recorder.acknowledged(process, rows)
+
+    # ---- time
+    def tick(self) -> None:
+        """One step: time passes, perhaps trouble, and some process does its next thing."""
+        self.time += 1
+        if not self.calm:
+            self.now_ms += self.rng.randint(1, 2 * self.setup.step_ms)
+            if self.rng.random() < self.setup.trouble:
+                self.trouble()
+            if self.rng.random() < 0.15:
+                where = self.rng.choice(list(self.ends))
+                self.ends[where] += self.rng.randint(1, 3)
+        else:
+            self.now_ms += 4 * self.setup.step_ms
+        ready = [p for p in self.processes if p.threads and p.paused_until <= self.now_ms]
+        if ready:
+            process = self.rng.choice(ready)
+            threads = list(process.threads)
+            process.step(threads[0] if len(threads) == 1 else self.rng.choice(threads))
+        if len(self.processes) > 12:
+            self.processes = [p for p in self.processes if p.alive]
+
+    def trouble(self) -> None:
+        rng, living = self.rng, self.living
+        consumers = [p for p in living if p.flows]
+        kind = rng.choices(list(TROUBLES), list(TROUBLES.values()))[0]
+        if kind == "start" or not consumers:
+            i = rng.randrange(len(self.setup.flows))
+            if not self.running("abcdefgh"[i]) or rng.random() < 0.05:
+                flows = self.setup.flows[i] if rng.random() < 0.8 else rng.randint(1, 3)
+                self.start_instance(i, rng.random() < 0.15, flows)
+            return
+        process = rng.choice(consumers)
+        if kind == "crash":
+            process.stop("crashes")
+        elif kind == "restart":
+            process.stop("crashes")
+            i = "abcdefgh".index(process.instance)
+            self.start_instance(i, flows=process.flows if rng.random() < 0.9 else rng.randint(1, 3))
+        elif kind == "leave":
+            process.leaving = True
+            self.log(process, "wants to leave")
+        elif kind == "pause":
+            process.paused_until = self.now_ms + rng.choice((500, 2_000, 10_000))
+            self.log(process, f"pauses until {process.paused_until}")
+        elif kind == "jump":
+            process.clock_ms += rng.choice((-5_000, 5_000, 10**7)) if self.setup.skew else 0
+            self.log(process, "has a clock that jumps")
+        elif kind == "expel":
+            self.expel(process)
+        elif kind == "twin":
+            # Two processes of one instance, each with a checkpoint of its own: a query that was started twice.
+            copy = process.durable.copy() if rng.random() < 0.5 else Checkpoint()
+            self.start(process.instance, process.flows, process.manual, copy)
+        elif kind == "floor":
+            self.floor(rng.choice(living))
+        elif kind == "grow" and sum(self.counts) < 10:
+            self.counts[0] += 1
+            self.log(None, f"queue-0 grows to {self.counts[0]} partitions")
+            self.queues()
+
+    def expel(self, process: Process) -> None:
+        """Somebody declares a process gone that is alive."""
+        self.aside(process, [rebalance.Leave(process.instance, process.incarnation, expired=True)])
+
+    def floor(self, process: Process) -> None:
+        """Maintenance: raise the floors, then remove what lies below them."""
+        self.aside(process, [rebalance.RaiseFloors("q0")])
+        for where, floor in self.control.state.floors.items():
+            self.recorder.kept[where] = max(floor, self.recorder.kept.get(where, 0))
+
+    def aside(self, process: Process, events: Sequence[rebalance.Event]) -> None:
+        """Decide at once, as a process that is none of the group's would."""
+        other = Process(self, "aside", "aside", 0, False, Checkpoint())
+        self.actor = other
+        for _ in (*other.look(), *other.commit(events)):
+            pass
+
+    # ---- runs
+    def run(self, steps: int) -> None:
+        """Run for so many steps, then calm down and converge.
+
+        Raises
+        ------
+        SimulationError, InvariantError
+            If a promise is broken.
+        """
+        for _ in range(steps):
+            self.tick()
+        self.converge()
+
+    def converge(self, bound: int = 6_000) -> None:
+        """No more faults: within bounded time the group is Ready, balanced, and has acknowledged everything."""
+        self.quieten()
+        for _ in range(bound):
+            if self.time % 16 == 0 and self.converged():
+                check_balance(self.control.state)
+                return
+            self.tick()
+        state, acks = self.control.state, self.acks.acks
+        left = {w: (state.position(w, acks), end) for w, end in self.ends.items() if state.position(w, acks) != end}
+        raise SimulationError(f"did not converge: status {state.status}, still to acknowledge {left}")
+
+    def quieten(self) -> None:
+        self.calm = True
+        faults = self.control.faults
+        faults.conflict = faults.lost = faults.landed = 0.0
+        for process in self.living:
+            process.paused_until = 0
+        if not any(p.flows and not p.leaving for p in self.living):
+            self.start_instance(0)
+
+    def converged(self) -> bool:
+        state, acks = self.control.state, self.acks.acks
+        if state.status is not Status.READY or set(state.partitions) - set(self.ends):
+            return False
+        present = {p.incarnation for p in self.living if p.flows and not p.leaving}
+        if {m.incarnation for m in state.members.values()} != present:
+            return False
+        return all(
+            own.held is Held.OWNED and state.position(where, acks) == self.ends[where]
+            for where, own in state.partitions.items()
+        )
+
+
+# What may go wrong, and how often compared with the others.
+TROUBLES = {
+    "start": 6, "crash": 2, "restart": 3, "leave": 2, "pause": 2, "jump": 1, "expel": 2, "twin": 1, "floor": 2, "grow": 1,
+}  # fmt: skip
+
+
+def _text(ranges: dict[PartitionId, Range]) -> str:
+    return " ".join(f"{q}.{p}[{r.start},{r.end})@{r.epoch}" for (q, p), r in ranges.items()) or "nothing"
+
+
+def describe(world: World, last: int = 80) -> str:
+    """The end of a run, for people."""
+    lines = [f"{world.setup}"]
+    for step, ms, who, what in world.trace[-last:]:
+        if isinstance(what, GroupFact):
+            where = f" {what.queue_id}.{what.partition}" if what.partition is not None else ""
+            named = (
+                "offset",
+                "delivered",
+                "epoch",
+                "base_epoch",
+                "flow",
+                "to_flow",
+                "instance",
+                "incarnation",
+                "status",
+            )
+            told = " ".join(f"{n}={getattr(what, n)}" for n in named if getattr(what, n) is not None)
+            what = f"commits {what.kind}{where} {told} ({what.cause})"
+        elif isinstance(what, AckRow):
+            what = f"acks {what.queue_id}.{what.partition} epoch {what.epoch} offset {what.offset} delivered {what.delivered}"
+        lines.append(f"{step:6} {ms:8} ms  {who:14} {what}")
+    return "\n".join(lines)
+
+
+def run(seed: int, steps: int, world: Callable[[int], World] = World) -> World:
+    """One run.
+
+    Raises
+    ------
+    SimulationError
+        If anything at all is wrong; with the trace.
+    """
+    built = world(seed)
+    try:
+        built.run(steps)
+    except Exception as error:
+        cause = "".join(traceback.format_exception(error)[-4:])
+        raise SimulationError(f"seed {seed}: {type(error).__name__}: {error}\n{describe(built)}\n{cause}") from error
+    return built
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Simulate consumer groups.")
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--steps", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    options = parser.parse_args(arguments)
+    started, console = time.monotonic(), Console()
+    commits = deliveries = 0
+    with Progress(console=console, disable=not sys.stdout.isatty(), transient=True) as progress:
+        task = progress.add_task("seeds", total=options.seeds)
+        for seed in range(options.seed, options.seed + options.seeds):
+            try:
+                world = run(seed, options.steps)
+            except SimulationError as error:
+                console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+                return 1
+            commits += world.control.version
+            deliveries += world.recorder.count
+            progress.advance(task)
+    took = time.monotonic() - started
+    print(
+        f"{options.seeds} seeds, {options.steps} steps each: {commits} commits, {deliveries} deliveries, {took:.0f} s"
+    )
+    return 0
+
+
+__all__ = ["Checkpoint", "Ownership", "Process", "Setup", "World", "describe", "main", "run"]
+
+if __name__ == "__main__":
+    sys.exit(main())
