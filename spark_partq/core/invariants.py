@@ -36,7 +36,7 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
             rejoined.add(fact.instance)
         if fact.kind == Kind.RELEASED:
             released.add(fact.where)
-        _check_fact(state, fact, acks, released)
+        _check_fact(state, fact, acks, released, len(before.flows))
         state.replay(fact)
     _must(state == after, "the state after the commit is not what its facts say")
     _check_progress(before, after, acks, rejoined)
@@ -106,7 +106,9 @@ def _check_status(state: GroupState) -> None:
             _must(own.target in flows, f"R8: {_name(where)} has no live target while Rebalancing")
 
 
-def _check_fact(state: GroupState, fact: GroupFact, acks: Acks, released: Iterable[PartitionId]) -> None:
+def _check_fact(
+    state: GroupState, fact: GroupFact, acks: Acks, released: Iterable[PartitionId], flows_before: int
+) -> None:
     """One fact, against the state just before it."""
     if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
         _must(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
@@ -118,7 +120,7 @@ def _check_fact(state: GroupState, fact: GroupFact, acks: Acks, released: Iterab
     position = _position(state, fact.where, acks)
     delivered = max(position, own.delivered, acks.handed.get(fact.where, 0))
     if fact.kind == Kind.GRANTED:
-        _check_grant(state, fact, own, released)
+        _check_grant(state, fact, own, released, flows_before)
         _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
@@ -133,7 +135,9 @@ def _check_fact(state: GroupState, fact: GroupFact, acks: Acks, released: Iterab
         _must((fact.offset or 0) <= position, f"Q8: the floor of {name} lies past its position {position}")
 
 
-def _check_grant(state: GroupState, fact: GroupFact, own: Ownership, released: Iterable[PartitionId]) -> None:
+def _check_grant(
+    state: GroupState, fact: GroupFact, own: Ownership, released: Iterable[PartitionId], flows_before: int
+) -> None:
     name = _name(fact.where)
     member = state.members.get(fact.instance or "")
     _must(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
@@ -143,11 +147,13 @@ def _check_grant(state: GroupState, fact: GroupFact, own: Ownership, released: I
     _must(fact.base_epoch == line, f"{name}: base epoch {fact.base_epoch} instead of {line}")
     if own.flow is None and own.last_flow is not None and fact.where not in released:
         flows, partitions = len(state.flows), len(state.partitions)
-        waits = state.status is Status.HOLDDOWN and min(flows, partitions) < min(state.baseline, partitions)
-        _must(not waits, f"R5: {name} is given away in the holddown")
+        missing = min(flows, partitions) != min(state.baseline, partitions)
+        excess = flows_before > partitions  # R3: a standby takes over at once
+        _must(state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown")
 
 
 def _check_progress(before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str]) -> None:
+    flows = after.flows
     for where, old in before.partitions.items():
         new, name = after.partitions.get(where), _name(where)
         if new is None:
@@ -160,7 +166,7 @@ def _check_progress(before: GroupState, after: GroupState, acks: Acks, rejoined:
             _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
         elif old.flow and new.target == old.target and old.flow.rpartition("/")[0] not in rejoined:
             _must(new == old, f"H2: {name} changed though neither its owner nor its target did")
-        if old.to_flow is not None and new.to_flow is not None and new.epoch == old.epoch:
+        if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
             _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
     for where, floor in before.floors.items():
         _must(where not in after.partitions or after.floors.get(where, 0) >= floor, f"{_name(where)}: the floor sank")

@@ -52,12 +52,13 @@ def in_line(own: Ownership | None, incarnation: str, epoch: int) -> bool:
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
     """What to acknowledge of a batch that has finished: (partition, epoch, offset).
 
-    Only ranges in line, which now belong to the current epoch. What was left out of a replay is not in line.
+    Only ranges in line, which now belong to the current epoch. What was left out of a replay is not in line. An empty range
+    counts too: all below it is finished, and an acknowledgement that was sent before may have come under a past epoch.
     """
     return [
         (where, state.partitions[where].epoch, r.end)
         for where, r in done.items()
-        if r.end > r.start and in_line(state.partitions.get(where), incarnation, r.epoch)
+        if in_line(state.partitions.get(where), incarnation, r.epoch)
     ]
 
 
@@ -78,16 +79,17 @@ def replayed(
 ) -> dict[PartitionId, Range]:
     """What to deliver of a batch that was planned before a restart; the other partitions are left out for good.
 
-    With manual acknowledgement it begins at what the application has acknowledged, which may be before the batch.
+    Nothing below the position: it is acknowledged and may be removed already (by another process of this instance, or the
+    checkpoint is an old copy). With manual acknowledgement it begins there, which may be before the batch.
     """
     kept = {}
     for where, r in planned.items():
         if r.end <= r.start or not in_line(state.partitions.get(where), incarnation, r.epoch):
             continue
-        first = max(r.start, state.floors.get(where, 0))
-        if manual:
-            first = min(r.start, state.position(where, acks) or 0)
-        kept[where] = Range(state.partitions[where].epoch, first, r.end)
+        position = state.position(where, acks) or 0
+        first = position if manual else max(r.start, position)
+        if first < r.end:
+            kept[where] = Range(state.partitions[where].epoch, first, r.end)
     return kept
 
 
@@ -99,8 +101,7 @@ class Handed:
 
     def plan(self, ranges: Ranges) -> None:
         for where, r in ranges.items():
-            if r.end > r.start:
-                self.ends[where] = (r.epoch, r.end)
+            self.ends[where] = (r.epoch, r.end)
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         """The draining partitions of which everything that was handed out is acknowledged.

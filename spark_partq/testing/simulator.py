@@ -116,7 +116,6 @@ class Process:
         self.beat = 0
         self.beaten_at = -HEARTBEAT_MS
         self.looked_at = 0  # step of the last look at the acknowledgements
-        self.acked = False  # the last batch is acknowledged
         self.delivered_here: set[PartitionId] = set()
         self.pending: list[tuple[PartitionId, Range]] = []  # delivered, not yet acknowledged by the application
         self.lock = ""
@@ -215,6 +214,8 @@ class Process:
         elif not standing.member:
             self.incarnation = self.world.uuid()
             self.observer.incarnation = self.incarnation
+            if self.manual:  # what the application has not acknowledged is delivered to it again
+                self.pending, self.delivered_here, self.handed = [], set(), protocol.Handed()
             self.world.log(self, f"was expelled, joins again as {self.incarnation}")
             yield from self.join(again=True)
 
@@ -240,7 +241,8 @@ class Process:
         while self.alive:
             yield
             yield from self.locked("main")
-            planned, marks = {}, {}
+            planned: dict[PartitionId, Range] = {}
+            marks: dict[PartitionId, int] = {}
             for _ in self.plan(planned, marks):
                 yield
             self.lock = ""
@@ -261,8 +263,9 @@ class Process:
         if not self.alive:
             return
         finished = []
-        if not self.manual and not self.acked and self.checkpoint.committed:
+        if not self.manual:
             finished = protocol.finished(self.control.state, self.incarnation, self.checkpoint.ranges)
+            finished = [(where, epoch, end) for where, epoch, end in finished if end > self.position(where)]
         if not self.leaving:
             planned.update(self.wanted())
         if planned or finished:
@@ -270,7 +273,6 @@ class Process:
             marks.update(self.marks(planned))
             yield
             self.append(finished, planned)
-            self.acked = True
             self.acks.refresh()
             self.looked_at = self.world.time
             yield
@@ -322,7 +324,6 @@ class Process:
             for where, r in ranges.items():
                 self.world.recorder.finish(self, where, r)
         self.checkpoint.committed = True
-        self.acked = False
         if not self.durable.commit(self.checkpoint.batch):
             self.stop("finds its checkpoint in use")
 
@@ -333,15 +334,21 @@ class Process:
             if not self.pending or (self.world.rng.random() < 0.7 and not self.world.calm):
                 continue
             yield from self.locked("application")
-            where, r = self.pending[0]
-            end = r.end if self.world.calm else self.world.rng.randint(r.start + 1, r.end)
-            finished = protocol.finished(self.control.state, self.incarnation, {where: Range(r.epoch, r.start, end)})
-            self.append(finished, {})
-            if end == r.end:
-                self.pending.pop(0)
-            else:
-                self.pending[0] = where, Range(r.epoch, end, r.end)
+            yield from self.look()
+            if self.pending:
+                where, r = self.pending[0]
+                end = r.end if self.world.calm else self.world.rng.randint(r.start + 1, r.end)
+                finished = protocol.finished(
+                    self.control.state, self.incarnation, {where: Range(r.epoch, r.start, end)}
+                )
+                if not finished or self.position(where) >= r.end:  # refused, or seen to count
+                    self.pending.pop(0)
+                else:
+                    self.append(finished, {})
             self.lock = ""
+
+    def position(self, where: PartitionId) -> int:
+        return self.control.state.position(where, self.acks.acks) or 0
 
     def leave(self) -> Step:
         yield from self.locked("main")
@@ -472,7 +479,7 @@ class World:
                 where = self.rng.choice(list(self.ends))
                 self.ends[where] += self.rng.randint(1, 3)
         else:
-            self.now_ms += 4 * self.setup.step_ms
+            self.now_ms += max(2, 100 // max(1, sum(len(p.threads) for p in self.processes)))
         ready = [p for p in self.processes if p.threads and p.paused_until <= self.now_ms]
         if ready:
             process = self.rng.choice(ready)
@@ -554,9 +561,12 @@ class World:
         """No more faults: within bounded time the group is Ready, balanced, and has acknowledged everything."""
         self.quieten()
         for _ in range(bound):
-            if self.time % 16 == 0 and self.converged():
-                check_balance(self.control.state)
-                return
+            if self.time % 16 == 0:
+                if self.converged():
+                    check_balance(self.control.state)
+                    return
+                if not any(p.flows and not p.leaving for p in self.living):
+                    self.start_instance(0)
             self.tick()
         state, acks = self.control.state, self.acks.acks
         left = {w: (state.position(w, acks), end) for w, end in self.ends.items() if state.position(w, acks) != end}
@@ -568,8 +578,6 @@ class World:
         faults.conflict = faults.lost = faults.landed = 0.0
         for process in self.living:
             process.paused_until = 0
-        if not any(p.flows and not p.leaving for p in self.living):
-            self.start_instance(0)
 
     def converged(self) -> bool:
         state, acks = self.control.state, self.acks.acks
