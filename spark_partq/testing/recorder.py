@@ -118,9 +118,7 @@ class Recorder:
         line = (where, self.grants[where, r.epoch].base)
         self.finished[line] = self.finished.get(line, 0) | _bits(r.start, r.end)
 
-    def deliver(
-        self, process: Process, incarnation: str, where: PartitionId, r: Range, mark: int, replay: bool
-    ) -> None:
+    def deliver(self, process: Process, incarnation: str, where: PartitionId, r: Range, mark: int) -> None:
         """Messages of a partition, those below `mark` marked redelivered."""
         world = self.world
         world.log(process, f"delivers {where[0]}.{where[1]}[{r.start},{r.end})@{r.epoch} marked below {mark}")

@@ -228,12 +228,11 @@ class Process:
             yield from self.stand()
             ranges = self.replayed()
             self.handed.plan(ranges)
-            marks = self.marks(ranges)
             yield
             self.append([], ranges)
             self.world.log(self, f"replays {_text(ranges)}")
             self.lock = ""
-            yield from self.run(ranges, marks, replay=True)
+            yield from self.run(ranges, {where: r.end for where, r in ranges.items()})
         else:
             if not self.manual:
                 self.handed.plan(self.checkpoint.ranges)
@@ -243,8 +242,7 @@ class Process:
             yield from self.locked("main")
             planned: dict[PartitionId, Range] = {}
             marks: dict[PartitionId, int] = {}
-            for _ in self.plan(planned, marks):
-                yield
+            yield from self.plan(planned, marks)
             self.lock = ""
             if planned and self.alive:
                 yield from self.run(planned, marks)
@@ -308,13 +306,12 @@ class Process:
         """Below what each partition's messages are marked redelivered."""
         return {where: self.control.state.partitions[where].delivered for where in ranges}
 
-    def run(self, ranges: dict[PartitionId, Range], marks: dict[PartitionId, int], replay: bool = False) -> Step:
+    def run(self, ranges: dict[PartitionId, Range], marks: dict[PartitionId, int]) -> Step:
         """Deliver a batch, then write the commit log."""
         incarnation = self.incarnation
         for where, r in ranges.items():
             yield
-            mark = r.end if replay else marks[where]
-            self.world.recorder.deliver(self, incarnation, where, r, mark, replay)
+            self.world.recorder.deliver(self, incarnation, where, r, marks[where])
             self.delivered_here.add(where)
             if self.manual:
                 self.pending.append((where, r))
@@ -335,16 +332,17 @@ class Process:
                 continue
             yield from self.locked("application")
             yield from self.look()
-            if self.pending:
-                where, r = self.pending[0]
+            kept: list[tuple[PartitionId, Range]] = []
+            finished: dict[PartitionId, tuple[PartitionId, int, int]] = {}
+            for where, r in self.pending:
                 end = r.end if self.world.calm else self.world.rng.randint(r.start + 1, r.end)
-                finished = protocol.finished(
-                    self.control.state, self.incarnation, {where: Range(r.epoch, r.start, end)}
-                )
-                if not finished or self.position(where) >= r.end:  # refused, or seen to count
-                    self.pending.pop(0)
-                else:
-                    self.append(finished, {})
+                done = protocol.finished(self.control.state, self.incarnation, {where: Range(r.epoch, r.start, end)})
+                if done and self.position(where) < r.end:  # else it is refused, or seen to count
+                    kept.append((where, r))
+                    finished.setdefault(where, done[0])  # in order: the first that is not yet finished
+            self.pending = kept
+            if finished:
+                self.append(list(finished.values()), {})
             self.lock = ""
 
     def position(self, where: PartitionId) -> int:
@@ -492,7 +490,7 @@ class World:
         rng, living = self.rng, self.living
         consumers = [p for p in living if p.flows]
         kind = rng.choices(list(TROUBLES), list(TROUBLES.values()))[0]
-        if kind == "start" or not consumers:
+        if kind == "start" or not consumers or (len(consumers) < len(self.setup.flows) and rng.random() < 0.3):
             i = rng.randrange(len(self.setup.flows))
             if not self.running("abcdefgh"[i]) or rng.random() < 0.05:
                 flows = self.setup.flows[i] if rng.random() < 0.8 else rng.randint(1, 3)
