@@ -33,13 +33,21 @@ from spark_partq.core.errors import (
 from spark_partq.core.keys import partition_of
 from spark_partq.core.schema import Struct
 from spark_partq.spark import driver as _driver
+from spark_partq.spark import history as _history
 from spark_partq.spark import manual as _manual
 from spark_partq.spark.driver import FlowChange, RebalanceListener
 from spark_partq.spark.session import register, session
 from spark_partq.spark.sink import QueueSink
+from spark_partq.storage import describe_group as _describe_group
 from spark_partq.storage import groups as _groups
 from spark_partq.storage import queues as _queues
 from spark_partq.storage import retention as _retention
+from spark_partq.storage.describe_group import (
+    FlowDescription,
+    GroupDescription,
+    GroupPartition,
+    MemberDescription,
+)
 from spark_partq.storage.queues import PartitionDescription, QueueDescription
 from spark_partq.storage.retention import MaintenanceReport
 from spark_partq.storage.store import Store as _Store
@@ -53,11 +61,15 @@ __all__ = [
     "DataLossError",
     "FencedError",
     "FlowChange",
+    "FlowDescription",
+    "GroupDescription",
     "GroupMismatchError",
     "GroupNotFoundError",
+    "GroupPartition",
     "InvalidArgumentError",
     "ListenerError",
     "MaintenanceReport",
+    "MemberDescription",
     "NotAStoreError",
     "OffsetOutOfRangeError",
     "PartitionDescription",
@@ -77,8 +89,10 @@ __all__ = [
     "create_queue",
     "delete_group",
     "delete_queue",
+    "describe_group",
     "describe_queue",
     "flow_changes",
+    "history",
     "list_groups",
     "list_queues",
     "maintain",
@@ -138,6 +152,16 @@ def describe_queue(store: Path, queue: str, *, storage_options: StorageOptions =
         return [g.position((opened.state.queue_id, partition)) or 0 for g in groups]
 
     return _queues.describe(opened, [g.name for g in groups], positions)
+
+
+def describe_group(store: Path, group: str, *, storage_options: StorageOptions = None) -> GroupDescription:
+    """Status, members, flows and partitions of a consumer group, its lag, and what should be looked after (K8, R7).
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    return _describe_group.describe_group(_Store.at(store, storage_options), group)
 
 
 def list_queues(store: Path, *, storage_options: StorageOptions = None) -> list[str]:
@@ -285,3 +309,15 @@ def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
     For use in a ``foreachBatch`` function, whose tasks get it with their closure.
     """
     return _driver.flow_changes(spark, group)
+
+
+def history(spark: SparkSession, store: Path, group: str, *, storage_options: StorageOptions = None) -> DataFrame:
+    """Every fact of a consumer group in order, as a DataFrame: who owned what, from when, why (U3).
+
+    The columns are those of the group's control table; `spark_partq.analysis` makes ownerships, handoffs and lag of them.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    return _history.history(spark, _Store.at(store, storage_options), group)

@@ -21,9 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 import spark_partq as partq
+from spark_partq import render
+from spark_partq.core.group import GroupFact
 from spark_partq.core.settings import QueueSettings
-from spark_partq.spark.jobs import key_values
+from spark_partq.spark.jobs import Stop, key_values
+from spark_partq.storage import rebalancer
+from spark_partq.storage.doctor import diagnose
+from spark_partq.storage.facts import recent
+from spark_partq.storage.groups import open_group
 from spark_partq.storage.queues import queue_state
+from spark_partq.storage.rebalancer import Rebalancer
 from spark_partq.storage.store import Store
 
 app = typer.Typer(
@@ -36,6 +43,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -52,6 +60,10 @@ class Target:
         if not self.path:
             raise typer.BadParameter("name the store: --store PATH before the command, or SPARK_PARTQ_STORE")
         return self.path
+
+    @property
+    def opened(self) -> Store:
+        return Store.at(self.store, self.storage_options)
 
 
 @app.callback()
@@ -172,7 +184,7 @@ def delete_queue(
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
-    queue_state(Store.at(target.store, target.storage_options), queue)  # refused before anything is asked
+    queue_state(target.opened, queue)  # refused before anything is asked
     if not yes and not typer.confirm(f"Delete queue {queue} and all of its messages?", err=True):
         raise partq.InvalidArgumentError(
             f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
@@ -206,10 +218,12 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         _print_json({"queues": queues, "groups": groups})
         return
-    table = _table("queue", "status", partitions="right", depth="right", groups="left")
+    table = render.table("queue", "status", partitions="right", depth="right", groups="left")
     for row in queues:
         members = ", ".join(row.get("groups", []))
-        table.add_row(row["name"], row["status"], _number(row.get("partitions")), _number(row.get("depth")), members)
+        table.add_row(
+            row["name"], row["status"], render.number(row.get("partitions")), render.number(row.get("depth")), members
+        )
     Console().print(table)
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
     if idle:
@@ -234,27 +248,139 @@ def describe_queue(context: typer.Context, queue: QueueName, as_json: Json = Fal
     about.add_row("groups", ", ".join(found.groups) or "none")
     for name, value in found.settings.items():
         about.add_row(name, "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value))
-    table = _table(partition="right", first="right", next="right", depth="right", files="right", size="right")
+    table = render.table(partition="right", first="right", next="right", depth="right", files="right", size="right")
     for p in found.partitions:
         numbers = (p.partition, p.first_offset, p.next_offset, p.depth, p.files)
-        table.add_row(*map(_number, numbers), _size(p.size_bytes))
+        table.add_row(*map(render.number, numbers), _size(p.size_bytes))
     table.add_section()
     files, size = sum(p.files for p in found.partitions), sum(p.size_bytes for p in found.partitions)
-    table.add_row("all", "", "", _number(found.depth), _number(files), _size(size))
+    table.add_row("all", "", "", render.number(found.depth), render.number(files), _size(size))
     console = Console()
     console.print(about, highlight=False)
     console.print(table)
 
 
 @app.command("delete-group")
-def delete_group(
-    context: typer.Context,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")],
-) -> None:
+def delete_group(context: typer.Context, group: GroupName) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it."""
     target: Target = context.obj
     partq.delete_group(target.store, group, storage_options=target.storage_options)
     print(f"deleted group {group}")
+
+
+@app.command("describe-group")
+def describe_group(context: typer.Context, group: GroupName, as_json: Json = False) -> None:
+    """Show a consumer group: its status, who has which partitions, and how far behind it is."""
+    target: Target = context.obj
+    found = partq.describe_group(target.store, group, storage_options=target.storage_options)
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    Console().print(render.group(found), highlight=False)
+    for warning in found.warnings:
+        print(f"warning: {warning}")
+
+
+@app.command("history")
+def history(
+    context: typer.Context,
+    group: GroupName,
+    as_json: Json = False,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last N facts only.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="[QUEUE/]P", help="Facts about this partition only: 3, or orders/3.")
+    ] = None,
+) -> None:
+    """Show the facts of a consumer group in order: who came and went, who got what, when and why."""
+    target: Target = context.obj
+    queue, number = _queue_and_partition(partition)
+    opened = open_group(target.opened, group)
+    rows = opened.history() if last is None or partition is not None else recent(target.opened, group, last)
+    if partition is not None:
+        rows = [row for row in rows if row["partition"] == number and queue in (None, row["queue"])]
+        if not rows:
+            known = ", ".join(sorted(q.name for q in opened.state.queues.values())) or "none"
+            raise partq.InvalidArgumentError(
+                f"group {group!r} never had a partition {partition}; its queues: {known}",
+                group=group,
+                partition=partition,
+            )
+    rows = rows[-last:] if last is not None else rows
+    if as_json:
+        _print_json([{**row, "at": row["at"].isoformat()} for row in rows])
+        return
+    print("\n".join(render.facts(rows)))
+
+
+def _queue_and_partition(text: str | None) -> tuple[str | None, int | None]:
+    if text is None:
+        return None, None
+    found = re.fullmatch(r"(?:(.+)/)?(\d+)", text)
+    if found is None:
+        raise typer.BadParameter(f"--partition {text!r} is neither a number nor QUEUE/NUMBER")
+    return found[1], int(found[2])
+
+
+@app.command("rebalance")
+def rebalance(
+    context: typer.Context,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="One group. Default: all.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C, also with groups that are made later.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to look.")
+    ] = 1.0,
+) -> None:
+    """Decide what is due in consumer groups, as their queries do themselves.
+
+    It is needed only where no query of a group is alive to decide: members that died are then taken out, and handoffs and
+    holddowns are ended. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was
+    taken out, which takes a session timeout if one has died. Each decision is printed as a line.
+    """
+    target: Target = context.obj
+    watcher = Rebalancer(target.opened, group)
+    stop = Stop()
+
+    def report(name: str, facts: list[GroupFact]) -> None:
+        for fact in facts:
+            print(render.fact_line(name, fact), flush=True)
+
+    def complain(error: partq.PartqError) -> None:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+    rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
+    if not watch:
+        for one in watcher.groups:
+            print(f"{one.name}: {one.state.status}, {len(one.state.members)} members")
+
+
+@app.command("doctor")
+def doctor(
+    context: typer.Context,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="One group only. Default: the whole store.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check the store from the beginning: histories of groups, acknowledgements, the offsets of every partition.
+
+    Changes nothing, and may run while the store is in use. Exit code 1 if a fault was found.
+    """
+    target: Target = context.obj
+    found = diagnose(target.opened, group)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        for finding in found.findings:
+            print(finding)
+        print(
+            f"checked {_count(found.queues, 'queue')} ({_count(found.partitions, 'partition')}, "
+            f"{_count(found.messages, 'message')}) and {_count(found.groups, 'group')} ({_count(found.facts, 'fact')}): "
+            f"{_count(len(found.faults), 'fault')}, {_count(len(found.findings) - len(found.faults), 'warning')}"
+        )
+    if found.faults:
+        raise typer.Exit(1)
 
 
 @app.command("maintain")
@@ -269,10 +395,12 @@ def maintain(
     if as_json:
         _print_json([report.to_dict() for report in reports])
         return
-    table = _table("queue", **{"messages removed": "right", "files deleted": "right", "waiting for": "left"})
+    table = render.table("queue", **{"messages removed": "right", "files deleted": "right", "waiting for": "left"})
     for report in reports:
         waiting = ", ".join(report.waiting_for)
-        table.add_row(report.queue, _number(report.removed_messages), _number(report.vacuumed_files), waiting)
+        table.add_row(
+            report.queue, render.number(report.removed_messages), render.number(report.vacuumed_files), waiting
+        )
     Console().print(table)
 
 
@@ -293,17 +421,8 @@ def _print_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
-def _table(*columns: str, **aligned: Any) -> Table:
-    table = Table()
-    for name in columns:
-        table.add_column(name)
-    for name, side in aligned.items():
-        table.add_column(name, justify=side)
-    return table
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _size(size_bytes: float) -> str:

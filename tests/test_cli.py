@@ -16,9 +16,9 @@ import spark_partq as partq
 from spark_partq import cli
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.settings import QueueSettings
-from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
-from tests.helpers import ROOT, opened, put
+from tests.groups import Consumer
+from tests.helpers import ROOT, put
 
 
 @dataclass
@@ -269,13 +269,7 @@ def test_something_else_than_a_store_is_refused(command: Command, store: str, ar
 # ---- groups and maintenance
 def read_up_to(store: str, group: str, partition: int, offset: int) -> None:
     """Let the group have acknowledged a partition up to the offset."""
-    from spark_partq.core.group import join
-
-    queue_id = opened(store).state.queue_id
-    where = (queue_id, partition)
-    found = Group(Store.at(store), group)
-    found.decide(lambda: join(found.state, "i", "process", [("q", *where)], found.acks, {where: 0}))
-    found.acknowledge([(where, 1, offset)], "process")
+    Consumer(store, "i", group=group).ack(partition, offset)
 
 
 def test_maintain_removes_what_was_read(command: Command, store: str) -> None:

@@ -1,0 +1,52 @@
+"""A rebalancer of its own, for groups whose queries may all be gone or slow. Needs no Spark.
+
+Queries decide for their group themselves; with this, a group also progresses while none of them is alive:
+
+    python jobs/rebalance.py --store s3://bucket/store
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from spark_partq.core.errors import PartqError
+from spark_partq.core.group import GroupFact
+from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main
+from spark_partq.storage.rebalancer import MAX_EVERY_S, Rebalancer, run
+from spark_partq.storage.store import Store
+
+
+def rebalance(
+    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    group: Annotated[str | None, typer.Option(help="One group. Default: all, also those that are made later.")] = None,
+    every: Annotated[
+        float, typer.Option(min=0.05, max=MAX_EVERY_S, metavar="SECONDS", help="How often to look.")
+    ] = 1.0,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Decide what is due in consumer groups; prints one line of JSON per fact.
+
+    Runs until SIGTERM or SIGINT, upon which it ends with exit code 0. A group or store that is not there is one line on
+    stderr and exit code 1; wrong usage is exit code 2. An error that may pass is a line on stderr, and it goes on.
+    """
+    rebalancer = Rebalancer(Store.at(store, key_values(storage_option)), group)
+    stop = Stop()
+
+    def report(name: str, facts: list[GroupFact]) -> None:
+        for fact in facts:
+            told = {key: value for key, value in dataclasses.asdict(fact).items() if value not in (None, "")}
+            print(json.dumps({"group": name, **told}), flush=True)
+
+    def complain(error: PartqError) -> None:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+    run(rebalancer, every, stop.wait, report, complain)
+
+
+if __name__ == "__main__":
+    main(rebalance)

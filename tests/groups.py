@@ -1,0 +1,87 @@
+"""Consumers of a group without Spark: each does what a query's driver does, step by step."""
+
+from __future__ import annotations
+
+import itertools
+
+from spark_partq.core.acks import AckRow
+from spark_partq.core.group import GroupFact, Member, PartitionId, QueueInGroup
+from spark_partq.core.rebalance import DeadlinePassed, Drained, HolddownOver, Join, Leave
+from spark_partq.storage.groups import Group
+from spark_partq.storage.queues import open_queue
+from spark_partq.storage.store import Store
+
+_incarnations = itertools.count(1)
+
+
+class Consumer:
+    """A process that has joined; `started_again` is its successor under the same instance id."""
+
+    def __init__(
+        self,
+        store: str,
+        instance: str,
+        flows: int = 1,
+        *,
+        group: str = "g",
+        queues: tuple[str, ...] = ("q",),
+        session_timeout_ms: int = 10_000,
+        starts: int = 0,
+    ) -> None:
+        self.store, self.instance, self.incarnation = store, instance, f"{instance}-process-{next(_incarnations)}"
+        self.group = Group(Store.at(store), group)
+        states = [open_queue(Store.at(store), name).state for name in queues]
+        self.ids = {state.name: state.queue_id for state in states}
+        known = {
+            s.queue_id: QueueInGroup(
+                s.name, s.operating_partitions, s.settings.rebalance_delay_ms, s.settings.max_handoff_time_ms
+            )
+            for s in states
+        }
+        first = {(s.queue_id, p): starts for s in states for p in range(s.operating_partitions)}
+        member = Member(instance, self.incarnation, flows, session_timeout_ms, ("balanced",), queues, f"host-{instance}")
+        self._beats = itertools.count(1)
+        self.group.decide(lambda: [Join(member, known, first)], instance)
+
+    def where(self, partition: int, queue: str = "q") -> PartitionId:
+        return self.ids[queue], partition
+
+    def beat(self) -> None:
+        self.group.acknowledge([AckRow(self.incarnation, next(self._beats))])
+
+    def ack(self, partition: int, offset: int, delivered: int | None = None, queue: str = "q") -> None:
+        """Acknowledge up to `offset`, having handed out up to `delivered`."""
+        self.group.refresh()
+        where = self.where(partition, queue)
+        epoch = self.group.state.partitions[where].epoch
+        row = AckRow(self.incarnation, next(self._beats), *where, epoch, offset, delivered or offset)
+        self.group.acknowledge([row])
+
+    def release(self) -> list[GroupFact]:
+        """Give up what drains, as if everything that was handed out were acknowledged."""
+        self.group.refresh()
+        state = self.group.state
+        events = [
+            Drained(where, self.incarnation, own.epoch, 0)
+            for where, own in state.partitions.items()
+            if own.to_flow is not None and own.incarnation == self.incarnation
+        ]
+        return self.group.decide(lambda: events, self.instance)
+
+    def leave(self) -> None:
+        self.group.decide(lambda: [Leave(self.instance, self.incarnation)], self.instance)
+
+    def expire(self, by: str = "somebody") -> None:
+        """The others have not heard of it."""
+        self.group.decide(lambda: [Leave(self.instance, self.incarnation, expired=True)], by)
+
+    def end_holddown(self) -> None:
+        self.group.refresh()
+        seq = self.group.state.status_seq
+        self.group.decide(lambda: [HolddownOver(seq)], self.instance)
+
+    def force(self) -> None:
+        """The time of every handoff under way has run out."""
+        self.group.refresh()
+        events = [DeadlinePassed(w, own.handoff) for w, own in self.group.state.partitions.items() if own.to_flow]
+        self.group.decide(lambda: events, self.instance)
