@@ -33,9 +33,12 @@ class Grant:
 
 @dataclass(frozen=True)
 class Delivery:
+    """Messages of a partition, those below `mark` marked redelivered."""
+
     start: int
     end: int
     epoch: int
+    mark: int
     at: int
 
 
@@ -114,6 +117,12 @@ class Recorder:
             )
 
     # ---- deliveries
+    def plan(self, process: Process, ranges: dict[PartitionId, Range]) -> None:
+        """H1: of a partition that drains, nothing new is planned."""
+        for where in ranges:
+            own = process.control.state.partitions[where]
+            self._must(own.to_flow is None, f"H1: {where} is planned while it drains")
+
     def finish(self, process: Process, where: PartitionId, r: Range) -> None:
         line = (where, self.grants[where, r.epoch].base)
         self.finished[line] = self.finished.get(line, 0) | _bits(r.start, r.end)
@@ -150,7 +159,7 @@ class Recorder:
                         False,
                         f"H4: {where} from {unmarked} to {r.end} was delivered before under epoch {d.epoch}, yet is not marked",
                     )
-        earlier.append(Delivery(r.start, r.end, r.epoch, world.time))
+        earlier.append(Delivery(r.start, r.end, r.epoch, mark, world.time))
 
     def _must(self, condition: bool, otherwise: str) -> None:
         if not condition:

@@ -266,6 +266,7 @@ class Process:
             finished = [(where, epoch, end) for where, epoch, end in finished if end > self.position(where)]
         if not self.leaving:
             planned.update(self.wanted())
+        self.world.recorder.plan(self, planned)
         if planned or finished:
             self.handed.plan(planned)
             marks.update(self.marks(planned))
@@ -600,29 +601,23 @@ def _text(ranges: dict[PartitionId, Range]) -> str:
     return " ".join(f"{q}.{p}[{r.start},{r.end})@{r.epoch}" for (q, p), r in ranges.items()) or "nothing"
 
 
+def told(what: object) -> str:
+    """One entry of a trace, for people."""
+    if isinstance(what, AckRow):
+        place = f"{what.queue_id}.{what.partition}"
+        return f"acks {place} epoch {what.epoch} offset {what.offset} delivered {what.delivered}"
+    if not isinstance(what, GroupFact):
+        return str(what)
+    names = ("offset", "delivered", "epoch", "base_epoch", "flow", "to_flow", "instance", "incarnation", "status")
+    values = " ".join(f"{name}={getattr(what, name)}" for name in names if getattr(what, name) is not None)
+    where = f" {what.queue_id}.{what.partition}" if what.partition is not None else ""
+    return f"commits {what.kind}{where} {values} ({what.cause})"
+
+
 def describe(world: World, last: int = 80) -> str:
     """The end of a run, for people."""
-    lines = [f"{world.setup}"]
-    for step, ms, who, what in world.trace[-last:]:
-        if isinstance(what, GroupFact):
-            where = f" {what.queue_id}.{what.partition}" if what.partition is not None else ""
-            named = (
-                "offset",
-                "delivered",
-                "epoch",
-                "base_epoch",
-                "flow",
-                "to_flow",
-                "instance",
-                "incarnation",
-                "status",
-            )
-            told = " ".join(f"{n}={getattr(what, n)}" for n in named if getattr(what, n) is not None)
-            what = f"commits {what.kind}{where} {told} ({what.cause})"
-        elif isinstance(what, AckRow):
-            what = f"acks {what.queue_id}.{what.partition} epoch {what.epoch} offset {what.offset} delivered {what.delivered}"
-        lines.append(f"{step:6} {ms:8} ms  {who:14} {what}")
-    return "\n".join(lines)
+    lines = [f"{step:6} {ms:8} ms  {who:14} {told(what)}" for step, ms, who, what in world.trace[-last:]]
+    return "\n".join([str(world.setup), *lines])
 
 
 def run(seed: int, steps: int, world: Callable[[int], World] = World) -> World:

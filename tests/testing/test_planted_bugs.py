@@ -1,0 +1,474 @@
+"""A simulator that finds nothing proves nothing: every bug planted here is caught by it, or by a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_partq.core import acks as acks_module
+from spark_partq.core import group as group_module
+from spark_partq.core import member, observer, rebalance
+from spark_partq.core.acks import AckRow, Acks, compacted
+from spark_partq.core.errors import PartqError
+from spark_partq.core.group import GroupState, Held, Kind, Status
+from spark_partq.core.member import Handed, Standing
+from spark_partq.core.observer import Observer
+from spark_partq.core.offsets import Range
+from spark_partq.core.rebalance import Drained, _Decision
+from spark_partq.storage.delta import Conflict
+from spark_partq.testing import memory, simulator
+from spark_partq.testing.simulator import Process, World
+from tests.testing import test_scenarios as scenarios
+
+Patch = pytest.MonkeyPatch
+SEEDS = 150
+
+
+def by_simulator(process: type[Process] = Process) -> None:
+    for seed in range(SEEDS):
+        simulator.run(seed, 600, lambda seed: World(seed, process=process))
+
+
+BUGS: list[tuple[str, Callable[[Patch], Any], Callable[[], None]]] = []
+
+
+def bug(caught_by: Callable[[], None] = by_simulator) -> Callable[[Callable[[Patch], Any]], Callable[[Patch], Any]]:
+    def add(plant: Callable[[Patch], Any]) -> Callable[[Patch], Any]:
+        BUGS.append((plant.__name__, plant, caught_by))
+        return plant
+
+    return add
+
+
+# ---- who owns what
+@bug()
+def an_owner_too_many(patch: Patch) -> None:
+    """A process plans whatever its instance owns, also when it is no longer the registered one."""
+
+    def owned(state: GroupState, incarnation: str) -> Any:
+        return {w: own for w, own in state.partitions.items() if own.flow}
+
+    patch.setattr(member, "owned", owned)
+
+
+@bug()
+def a_zombie_is_not_fenced(patch: Patch) -> None:
+    patch.setattr(member, "standing", lambda state, instance, incarnation: Standing(instance in state.members, False))
+
+
+@bug(scenarios.test_a_standby_takes_over)
+def a_forgotten_standby(patch: Patch) -> None:
+    patch.setattr(_Decision, "_idle_flows", lambda self: [])
+
+
+@bug()
+def balanced_off_by_one(patch: Patch) -> None:
+    def lazy(current: Any, flows: Any) -> bool:
+        loads = [sum(1 for f in current.values() if f == flow) for flow in flows]
+        return None not in current.values() and (not loads or max(loads) - min(loads) <= 2)
+
+    patch.setattr(rebalance, "is_balanced", lazy)
+    patch.setattr(rebalance, "balanced", lambda current, flows: {p: f or flows[0] for p, f in current.items()})
+
+
+@bug()
+def a_target_that_is_gone_is_kept(patch: Patch) -> None:
+    strip = _Decision._strip
+
+    def careless(self: _Decision, flow: str, cause: str) -> Any:
+        emit = self._emit_partition
+        self._emit_partition = lambda kind, *a, **k: None if kind is Kind.HANDOFF_CANCELLED else emit(kind, *a, **k)  # type: ignore[method-assign]
+        left = strip(self, flow, cause)
+        self._emit_partition = emit  # type: ignore[method-assign]
+        return left
+
+    patch.setattr(_Decision, "_strip", careless)
+
+
+@bug()
+def a_rejoin_grants_nothing_anew(patch: Patch) -> None:
+    patch.setattr(GroupState, "owned", lambda self, flow: [])
+
+
+@bug()
+def an_expiry_keeps_the_epoch(patch: Patch) -> None:
+    emit = _Decision._emit_partition
+
+    def same_epoch(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+        if kind is Kind.UNASSIGNED:
+            columns.pop("epoch", None)
+        emit(self, kind, where, cause, **columns)
+
+    patch.setattr(_Decision, "_emit_partition", same_epoch)
+
+
+@bug()
+def a_grant_keeps_the_epoch_of_its_instance(patch: Patch) -> None:
+    replay = GroupState._replay_partition
+
+    def forgiving(self: GroupState, kind: Kind, fact: Any) -> None:
+        own = self.partitions.get(fact.where)
+        if kind is Kind.GRANTED and own is not None and own.flow == fact.flow:
+            self.partitions[fact.where] = replace(own, incarnation=fact.incarnation, start=fact.offset, to_flow=None)
+            return
+        replay(self, kind, fact)
+
+    patch.setattr(GroupState, "_replay_partition", forgiving)
+
+
+# ---- holddown
+@bug(scenarios.test_a_flow_that_comes_back_in_time_takes_exactly_what_it_had)
+def a_holddown_that_does_not_cancel(patch: Patch) -> None:
+    patch.setattr(_Decision, "_settle_holddown", lambda self: None)
+
+
+@bug(scenarios.test_the_delay_runs_from_the_first_change)
+def a_holddown_that_later_changes_restart(patch: Patch) -> None:
+    def over(self: Observer, state: GroupState) -> Any:
+        if state.status is not Status.HOLDDOWN:
+            return []
+        if self._holddown[0] != state.seq:
+            self._holddown = (state.seq, self._watched_ms)
+        waited = self._watched_ms - self._holddown[1] >= state.rebalance_delay_ms
+        return [rebalance.HolddownOver(state.status_seq)] if waited else []
+
+    patch.setattr(Observer, "_holddown_over", over)
+
+
+@bug()
+def what_is_left_is_given_away_in_the_holddown(patch: Patch) -> None:
+    trigger = _Decision._trigger
+
+    def generous(self: _Decision, count: int, cause: str) -> None:
+        trigger(self, count, cause)
+        flows = self.state.flows
+        for where, own in sorted(self.state.partitions.items()):
+            if own.flow is None and flows and self.state.status is Status.HOLDDOWN:
+                self._grant(where, flows[0], cause)
+
+    patch.setattr(_Decision, "_trigger", generous)
+
+
+# ---- handoff
+@bug(scenarios.test_a_handoff_ends_at_its_deadline)
+def a_handoff_without_a_deadline(patch: Patch) -> None:
+    patch.setattr(Observer, "_deadlines", lambda self, state: [])
+
+
+@bug(scenarios.test_a_new_receiver_gets_no_new_time)
+def a_new_receiver_gets_new_time(patch: Patch) -> None:
+    replay = GroupState._replay_partition
+
+    def renewed(self: GroupState, kind: Kind, fact: Any) -> None:
+        replay(self, kind, fact)
+        if kind is Kind.HANDOFF_STARTED:
+            self.partitions[fact.where] = replace(self.partitions[fact.where], handoff=self.seq)
+
+    patch.setattr(GroupState, "_replay_partition", renewed)
+
+
+@bug()
+def a_release_carries_the_querys_position(patch: Patch) -> None:
+    def drained(self: Handed, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
+        return [
+            Drained(where, incarnation, own.epoch, self.ends.get(where, (0, state.position(where, acks)))[1])
+            for where, own in member.owned(state, incarnation).items()
+            if own.held is Held.DRAINING
+        ]
+
+    def release(self: _Decision, event: Drained) -> None:
+        own = self.state.partitions.get(event.where)
+        if own is None or own.to_flow is None or (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
+            return
+        receiver, position = own.to_flow, GroupState.position
+        GroupState.position = lambda self, where, acks: event.end  # type: ignore[method-assign,assignment]
+        try:
+            self._end(Kind.RELEASED, event.where, "")
+            self._grant(event.where, receiver, "")
+        finally:
+            GroupState.position = position  # type: ignore[method-assign]
+        self._settle_rebalancing()
+
+    patch.setattr(Handed, "drained", drained)
+    patch.setattr(_Decision, "drained", release)
+
+
+class Hasty(Process):
+    """Releases in the background while its planner still plans on an older look."""
+
+    def background(self) -> Iterator[None]:
+        while self.alive:
+            yield
+            if not self.joined:
+                continue
+            mine, self.control, self.acks = (
+                (self.control, self.acks),
+                memory.MemoryControl(self.world.control),
+                memory.MemoryAcks(self.world.acks),
+            )
+            self.control.refresh()
+            self.acks.refresh()
+            self.looked_at = self.world.time
+            events = [*self.drained(), *self.observer.due(self.control.state, self.acks.acks, self.clock())]
+            for _ in self.commit(events):
+                pass
+            if self.flows and self.clock() - self.beaten_at >= simulator.HEARTBEAT_MS:
+                self.append([], {})
+            self.control, self.acks = mine
+
+
+@bug(lambda: by_simulator(Hasty))
+def a_release_on_another_look_than_the_plan(patch: Patch) -> None:
+    """Nothing to patch: the process itself is wrong."""
+
+
+@bug()
+def a_release_before_all_is_acknowledged(patch: Patch) -> None:
+    def drained(self: Handed, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
+        return [
+            Drained(where, incarnation, own.epoch, state.position(where, acks) or 0)
+            for where, own in member.owned(state, incarnation).items()
+            if own.held is Held.DRAINING
+        ]
+
+    patch.setattr(Handed, "drained", drained)
+
+
+@bug()
+def what_drains_is_planned_on(patch: Patch) -> None:
+    patch.setattr(member, "plannable", member.owned)
+
+
+class Forgetful(Process):
+    """Forgets what it has handed out when it joins again."""
+
+    def stand(self) -> Iterator[None]:
+        before = self.incarnation
+        yield from super().stand()
+        if self.incarnation != before:
+            self.handed = Handed()
+
+
+@bug(lambda: scenarios.rejoin_while_a_batch_runs(Forgetful))
+def a_rejoin_forgets_what_was_handed_out(patch: Patch) -> None:
+    """Nothing to patch: the process itself is wrong."""
+
+
+@bug()
+def ready_while_a_handoff_is_under_way(patch: Patch) -> None:
+    settle = _Decision._settle_rebalancing
+
+    def early(self: _Decision) -> None:
+        settle(self)
+        if self.state.status is Status.REBALANCING:
+            self._change(Status.READY, "")
+
+    patch.setattr(_Decision, "_settle_rebalancing", early)
+
+
+# ---- offsets and epochs
+@bug()
+def a_grant_starts_past_the_position(patch: Patch) -> None:
+    emit = _Decision._emit_partition
+
+    def skipping(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+        if kind is Kind.GRANTED and columns["delivered"] > columns["offset"]:
+            columns["offset"] += 1
+        emit(self, kind, where, cause, **columns)
+
+    patch.setattr(_Decision, "_emit_partition", skipping)
+
+
+@bug()
+def a_batch_is_acknowledged_under_the_current_epoch(patch: Patch) -> None:
+    def finished(state: GroupState, incarnation: str, done: Any) -> Any:
+        mine = member.owned(state, incarnation)
+        return [(where, mine[where].epoch, r.end) for where, r in done.items() if where in mine]
+
+    patch.setattr(member, "finished", finished)
+
+
+@bug()
+def anybody_may_acknowledge(patch: Patch) -> None:
+    def offset(self: Acks, where: Any, epoch: int, incarnation: str) -> int:
+        return max((x for (w, _, _), x in self.rows.items() if w == where), default=0)
+
+    patch.setattr(Acks, "offset", offset)
+
+
+@bug()
+def the_base_epoch_is_not_continued(patch: Patch) -> None:
+    emit = _Decision._emit_partition
+
+    def broken(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+        if kind is Kind.GRANTED:
+            columns["base_epoch"] = columns["epoch"]
+        emit(self, kind, where, cause, **columns)
+
+    patch.setattr(_Decision, "_emit_partition", broken)
+
+
+@bug()
+def the_base_epoch_is_continued_across_owners(patch: Patch) -> None:
+    emit = _Decision._emit_partition
+
+    def endless(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+        if kind is Kind.GRANTED:
+            columns["base_epoch"] = self.state.partitions[where].base_epoch or 1
+        emit(self, kind, where, cause, **columns)
+
+    patch.setattr(_Decision, "_emit_partition", endless)
+
+
+@bug(scenarios.test_a_return_without_the_partition_ends_its_line)
+def a_line_survives_a_return_without_the_partition(patch: Patch) -> None:
+    patch.setattr(_Decision, "_end_lines", lambda self, joined: None)
+
+
+@bug()
+def the_delivered_mark_is_dropped(patch: Patch) -> None:
+    patch.setattr(GroupState, "delivered", lambda self, where, acks: self.position(where, acks) or 0)
+
+
+@bug()
+def a_floor_lies_past_the_position(patch: Patch) -> None:
+    emit = _Decision._emit_partition
+
+    def high(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+        if kind is Kind.FLOOR:
+            columns["offset"] += 1
+        emit(self, kind, where, cause, **columns)
+
+    patch.setattr(_Decision, "_emit_partition", high)
+
+
+# ---- restarts
+@bug()
+def a_replay_goes_by_the_owners_name(patch: Patch) -> None:
+    patch.setattr(member, "in_line", lambda own, incarnation, epoch: own is not None and own.incarnation == incarnation)
+
+
+@bug(scenarios.test_a_replay_delivers_also_what_is_draining)
+def a_replay_leaves_out_what_drains(patch: Patch) -> None:
+    replayed = member.replayed
+
+    def shy(state: GroupState, acks: Acks, incarnation: str, planned: Any, manual: bool) -> Any:
+        kept = replayed(state, acks, incarnation, planned, manual)
+        return {where: r for where, r in kept.items() if state.held(where) is Held.OWNED}
+
+    patch.setattr(member, "replayed", shy)
+
+
+@bug(scenarios.test_a_floor_holds_whatever_happens)
+def a_replay_begins_below_the_floor(patch: Patch) -> None:
+    def replayed(state: GroupState, acks: Acks, incarnation: str, planned: Any, manual: bool) -> Any:
+        return {
+            where: Range(state.partitions[where].epoch, r.start, r.end)
+            for where, r in planned.items()
+            if r.end > r.start and member.in_line(state.partitions.get(where), incarnation, r.epoch)
+        }
+
+    patch.setattr(member, "replayed", replayed)
+
+
+@bug()
+def the_next_batch_starts_at_the_querys_own_position(patch: Patch) -> None:
+    def start(state: GroupState, acks: Acks, incarnation: str, where: Any, done: Range | None) -> int:
+        return max(state.position(where, acks) or 0, done.end if done else 0)
+
+    patch.setattr(member, "start", start)
+
+
+class Confident(Process):
+    """With manual acknowledgement: trusts its checkpoint after a restart."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.delivered_here = set(self.checkpoint.ranges)
+
+
+@bug(lambda: scenarios.restart_with_manual_acknowledgement(Confident))
+def a_manual_restart_goes_on_after_what_was_delivered(patch: Patch) -> None:
+    """Nothing to patch: the process itself is wrong."""
+
+
+@bug(scenarios.test_an_acknowledgement_under_a_past_epoch_is_repeated)
+def an_empty_range_is_not_acknowledged_again(patch: Patch) -> None:
+    finished = member.finished
+
+    def once(state: GroupState, incarnation: str, done: Any) -> Any:
+        return finished(state, incarnation, {where: r for where, r in done.items() if r.end > r.start})
+
+    patch.setattr(member, "finished", once)
+
+
+# ---- stores
+@bug(scenarios.test_compaction_keeps_what_can_still_count)
+def compaction_keeps_the_newest_row(patch: Patch) -> None:
+    def newest(rows: Any, live: Any) -> list[AckRow]:
+        last = {row.where: row for row in rows if row.where is not None}
+        return [*last.values(), *(AckRow(i, beat) for i, beat in Acks.of(rows).beats.items() if i in live)]
+
+    patch.setattr(acks_module, "compacted", newest)
+
+
+@bug(scenarios.test_compaction_keeps_what_can_still_count)
+def compaction_keeps_the_highest_offset(patch: Patch) -> None:
+    def highest(rows: Any, live: Any) -> list[AckRow]:
+        best: dict[Any, AckRow] = {}
+        for row in rows:
+            if row.where is not None and (row.where not in best or row.offset > best[row.where].offset):
+                best[row.where] = row
+        return [*best.values(), *(AckRow(i, beat) for i, beat in Acks.of(rows).beats.items() if i in live)]
+
+    patch.setattr(acks_module, "compacted", highest)
+
+
+@bug(scenarios.test_compaction_keeps_what_can_still_count)
+def compaction_loses_heartbeats(patch: Patch) -> None:
+    patch.setattr(acks_module, "compacted", lambda rows, live: compacted(rows, ()))
+
+
+@bug()
+def a_snapshot_forgets_the_base_epoch(patch: Patch) -> None:
+    plain = group_module._plain
+    patch.setattr(group_module, "_plain", lambda own: plain(replace(own, base_epoch=own.epoch)))
+
+
+@bug()
+def a_commit_is_no_compare_and_set(patch: Patch) -> None:
+    append = memory.ControlLog.append
+
+    def blind(self: memory.ControlLog, version: int, facts: Any) -> None:
+        append(self, self.version, facts)
+
+    patch.setattr(memory.ControlLog, "append", blind)
+
+
+# ---- clocks
+@bug(scenarios.test_a_clock_that_jumps_expels_nobody)
+def an_observer_trusts_a_clock_that_jumps(patch: Patch) -> None:
+    patch.setattr(observer, "MAX_STEP_MS", 10**12)
+
+
+@bug(scenarios.test_nobody_expels_himself)
+def an_observer_expels_itself(patch: Patch) -> None:
+    due = Observer.due
+
+    def own(self: Observer, state: GroupState, acks: Acks, now_ms: int) -> Any:
+        self.incarnation = ""
+        return due(self, state, acks, now_ms)
+
+    patch.setattr(Observer, "due", own)
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught_by"), [(plant, by) for _, plant, by in BUGS], ids=[name for name, *_ in BUGS]
+)
+def test_it_is_caught(monkeypatch: Patch, plant: Callable[[Patch], Any], caught_by: Callable[[], None]) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, PartqError, Conflict)):
+        caught_by()
