@@ -29,9 +29,9 @@ _LEAST_WIDTH = 0.002
 
 def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Who owned what when: a row per partition, a colour per flow, handoffs hatched, the group's status behind it."""
+    ax = _axes(ax, "who owned what")
     from matplotlib.patches import Patch
 
-    ax = _axes(ax, "who owned what")
     owned, handed, last = analysis.ownerships(facts), analysis.handoffs(facts), facts["at"].max()
     places = sorted({*zip(owned["queue"], owned["partition"], strict=True)})
     row = {place: i for i, place in enumerate(places)}

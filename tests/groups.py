@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from spark_partq.core.acks import AckRow
 from spark_partq.core.group import GroupFact, Member, PartitionId, QueueInGroup
@@ -15,7 +16,7 @@ _incarnations = itertools.count(1)
 
 
 class Consumer:
-    """A process that has joined; `started_again` is its successor under the same instance id."""
+    """A process that has joined."""
 
     def __init__(
         self,
@@ -28,7 +29,7 @@ class Consumer:
         session_timeout_ms: int = 10_000,
         starts: int = 0,
     ) -> None:
-        self.store, self.instance, self.incarnation = store, instance, f"{instance}-process-{next(_incarnations)}"
+        self.store, self.instance = store, instance
         self.group = Group(Store.at(store), group)
         states = [open_queue(Store.at(store), name).state for name in queues]
         self.ids = {state.name: state.queue_id for state in states}
@@ -39,9 +40,17 @@ class Consumer:
             for s in states
         }
         first = {(s.queue_id, p): starts for s in states for p in range(s.operating_partitions)}
-        member = Member(instance, self.incarnation, flows, session_timeout_ms, ("balanced",), queues, f"host-{instance}")
+        self._join = known, first
+        self._member = Member(instance, "", flows, session_timeout_ms, ("balanced",), queues, f"host-{instance}")
         self._beats = itertools.count(1)
-        self.group.decide(lambda: [Join(member, known, first)], instance)
+        self.incarnation = ""
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Another process, of the same instance, takes this one's place."""
+        self.incarnation = f"{self.instance}-process-{next(_incarnations)}"
+        join = Join(replace(self._member, incarnation=self.incarnation), *self._join)
+        self.group.decide(lambda: [join], self.instance)
 
     def where(self, partition: int, queue: str = "q") -> PartitionId:
         return self.ids[queue], partition
@@ -57,14 +66,16 @@ class Consumer:
         row = AckRow(self.incarnation, next(self._beats), *where, epoch, offset, delivered or offset)
         self.group.acknowledge([row])
 
-    def release(self) -> list[GroupFact]:
-        """Give up what drains, as if everything that was handed out were acknowledged."""
+    def release(self, *partitions: int) -> list[GroupFact]:
+        """Give up what drains (only these), as if everything that was handed out were acknowledged."""
         self.group.refresh()
         state = self.group.state
         events = [
             Drained(where, self.incarnation, own.epoch, 0)
             for where, own in state.partitions.items()
-            if own.to_flow is not None and own.incarnation == self.incarnation
+            if own.to_flow is not None
+            and own.incarnation == self.incarnation
+            and where[1] in (partitions or [where[1]])
         ]
         return self.group.decide(lambda: events, self.instance)
 

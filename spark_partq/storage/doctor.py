@@ -7,10 +7,11 @@ acknowledgements of the processes that these commits had let in.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -27,12 +28,14 @@ from spark_partq.storage.control import SNAPSHOT
 from spark_partq.storage.delta import CasTable
 from spark_partq.storage.facts import control_files, control_table, kind_of
 from spark_partq.storage.partition import CLOCK, PartitionTable
-from spark_partq.storage.queues import CONTROL_COLUMNS, Queue, in_threads, open_queue, queue_state
+from spark_partq.storage.queues import CONTROL_COLUMNS, in_threads, open_queue, queue_state
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 FAULT, WARNING = "fault", "warning"
 
+# What reading rows raises that somebody has edited.
+_MALFORMED = (ValueError, KeyError, TypeError, AssertionError)
 _FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
 _RESTORE = "restore {0} from a backup"
 _RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
@@ -169,7 +172,7 @@ class _Queue(_Check):
         except QueueNotReadyError:
             self.warn("its deletion was interrupted", "delete it again to finish that")
             return
-        except (PartqError, ValueError, KeyError, TypeError, AssertionError) as error:
+        except (PartqError, *_MALFORMED) as error:
             self.fault(f"its control table cannot be read ({_text(error)})", _RESTORE.format(folder))
             return
         if state.status != "Ready":
@@ -284,7 +287,7 @@ class _Group(_Check):
             try:
                 _check_fact(state, fact)
                 state.replay(fact)
-            except (CorruptTableError, ValueError, TypeError) as error:
+            except (CorruptTableError, *_MALFORMED) as error:
                 text = _text(error).partition(": the table was edited")[0]
                 self.fault(f"{text}: fact {seq} or one before it was edited", _RESTORE_GROUP)
                 return None
@@ -349,14 +352,7 @@ class _Group(_Check):
 
     def _check_positions(self, state: GroupState, acks: Acks) -> None:
         for queue_id, known in state.queues.items():
-            try:
-                queue: Queue = open_queue(self.store, known.name)
-                queue.refresh()
-            except PartqError:
-                continue  # it is gone, or its own check tells
-            if queue.state.queue_id != queue_id:
-                continue
-            for table in queue.partitions:
+            for table in self._tables(known.name, queue_id):
                 position = state.position((queue_id, table.partition), acks) or 0
                 if position > table.next_offset:
                     self.fault(
@@ -364,6 +360,16 @@ class _Group(_Check):
                         f"{table.next_offset}",
                         f"restore {table.folder}, which was put back to an older state, or let another group read it",
                     )
+
+    def _tables(self, name: str, queue_id: str) -> Iterator[PartitionTable]:
+        """The partitions of a queue that can be read; its own check tells of the others."""
+        with contextlib.suppress(PartqError, *_MALFORMED):
+            queue = open_queue(self.store, name)
+            if queue.state.queue_id == queue_id:
+                for table in queue.partitions:
+                    with contextlib.suppress(PartqError):
+                        table.refresh()
+                        yield table
 
 
 def _name(state: GroupState, queue_id: str) -> str:

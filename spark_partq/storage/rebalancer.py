@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from spark_partq.core.errors import GroupNotFoundError, NotAStoreError, PartqError
+from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAStoreError, PartqError
 from spark_partq.core.group import GroupFact, Status
 from spark_partq.core.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.groups import Group, list_groups, open_group
@@ -61,8 +61,10 @@ class Rebalancer:
         self._store, self._only = store, group
         self._watched: dict[str, _Watched] = {}
         self._listed_ms: int | None = None
-        for name in [group] if group is not None else list_groups(store):
-            self._watched[name] = _Watched(open_group(store, name))
+        if group is not None:
+            self._watched[group] = _Watched(open_group(store, group))
+        else:
+            store.check_exists()
 
     @property
     def groups(self) -> list[Group]:
@@ -84,20 +86,20 @@ class Rebalancer:
         Raises
         ------
         PartqError
-            If the one group cannot be read. When all groups are watched, one that cannot be read is begun again at the next step,
-            and the first error is raised after all others were looked at.
+            If a group cannot be read or written: the first such error, after all other groups were looked at.
         """
         self._list(now_ms)
         errors: list[PartqError] = []
         for name, watched in list(self._watched.items()):
             try:
                 facts = watched.decide(now_ms)
+            except CorruptTableError:
+                errors += self._begin_again(name)
             except PartqError as error:
-                if self._begin_again(name):
-                    errors.append(error)
-                continue
-            if facts:
-                yield name, facts
+                errors.append(error)
+            else:
+                if facts:
+                    yield name, facts
         if errors:
             raise errors[0]
 
@@ -109,14 +111,20 @@ class Rebalancer:
             if name not in self._watched:
                 self._watched[name] = _Watched(Group(self._store, name))
 
-    def _begin_again(self, name: str) -> bool:
-        """Watch a group from the beginning, as it may have been made anew; False if it is gone."""
-        del self._watched[name]
-        if self._only is not None:
-            self._watched[name] = _Watched(open_group(self._store, name))
-        elif Group(self._store, name).exists():
-            self._watched[name] = _Watched(Group(self._store, name))
-        return name in self._watched
+    def _begin_again(self, name: str) -> list[PartqError]:
+        """Watch a group as if it were new, as it may have been made anew; returns why not, if it cannot be read even so."""
+        group = Group(self._store, name)
+        self._watched[name] = _Watched(group)
+        if not group.exists():
+            del self._watched[name]
+            if self._only is not None:
+                open_group(self._store, name)  # says that it is gone
+            return []
+        try:
+            group.refresh()
+        except PartqError as error:
+            return [error]
+        return []
 
 
 def run(
