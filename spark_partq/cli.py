@@ -352,7 +352,7 @@ def rebalance(
     rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
     if not watch:
         for one in watcher.groups:
-            print(f"{one.name}: {one.state.status}, {len(one.state.members)} members")
+            print(f"{one.name}: {one.state.status}, {_count(len(one.state.members), 'member')}")
 
 
 @app.command("doctor")

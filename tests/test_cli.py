@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.settings import QueueSettings
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import ROOT, put
+from tests.helpers import ROOT, eventually, put
 
 
 @dataclass
@@ -36,6 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run the command in this process: run(*arguments) -> Outcome."""
     monkeypatch.delenv("SPARK_PARTQ_STORE", raising=False)
     monkeypatch.setenv("COLUMNS", "160")
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def call(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["spark-partq", *arguments])
@@ -44,6 +47,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
             cli.main()
         except SystemExit as ended:
             code = ended.code
+        finally:
+            for number, handler in handlers:  # `rebalance` puts its own in place
+                signal.signal(number, handler)
         assert isinstance(code, int)
         return Outcome(code, *capsys.readouterr())
 
@@ -260,7 +266,19 @@ def test_an_unknown_queue_is_refused(command: Command, store: str, arguments: li
     assert_refused(command(*arguments), "QUEUE_NOT_FOUND", "'q'", "there", store)
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["describe-queue", "q"], ["maintain"], ["delete-group", "g"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["describe-queue", "q"],
+        ["maintain"],
+        ["delete-group", "g"],
+        ["describe-group", "g"],
+        ["history", "g"],
+        ["rebalance"],
+        ["doctor"],
+    ],
+)
 def test_something_else_than_a_store_is_refused(command: Command, store: str, arguments: list[str]) -> None:
     assert_refused(command(*arguments), "NOT_A_STORE", store)
     assert not Path(store).exists()
@@ -290,6 +308,151 @@ def test_delete_group(command: Command, store: str) -> None:
     assert command("delete-group", "readers").out == "deleted group readers\n"
     assert partq.list_groups(store) == []
     assert_refused(command("delete-group", "readers"), "GROUP_NOT_FOUND", "'readers'")
+
+
+@pytest.fixture
+def group(store: str) -> Consumer:
+    """Group `g` on queue `q` of 4 partitions with 10 messages each; it has read 3 of partition 0."""
+    partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=100, max_handoff_time_ms=200)
+    for p in range(4):
+        put(store, p, range(10))
+    member = Consumer(store, "a", 2, session_timeout_ms=300)
+    member.ack(0, 3)
+    return member
+
+
+def test_describe_group(command: Command, store: str, group: Consumer) -> None:
+    """K8, R7: status, assignor, each client's partitions, and the lag of each partition."""
+    assert json.loads(command("describe-group", "g", "--json").out) == partq.describe_group(store, "g").to_dict()
+    told = command("describe-group", "g").out
+    rows = [[c.strip() for c in line.split("│")[1:-1]] for line in told.splitlines() if line.startswith("│")]
+    assert rows == [
+        ["a", "host-a", "a/0", "active", "q: 0, 2", "300 ms"],
+        ["", "", "a/1", "active", "q: 1, 3", ""],
+        ["q", "0", "3", "10", "7", "a/0", "1"],
+        ["q", "1", "0", "10", "10", "a/1", "1"],
+        ["q", "2", "0", "10", "10", "a/0", "1"],
+        ["q", "3", "0", "10", "10", "a/1", "1"],
+    ]
+    for word in ("Ready since", "balanced", "37"):
+        assert word in told
+    assert "warning" not in told
+    Consumer(store, "b", session_timeout_ms=300)
+    group.end_holddown()
+    told = command("describe-group", "g").out
+    assert "Rebalancing since" in told and "b joined" in told and "│ a/0 → b/0 │" in told and "standby" in told
+
+
+def test_describe_group_warns(command: Command, store: str, group: Consumer) -> None:
+    group.leave()
+    told = command("describe-group", "g").out
+    assert "unassigned" in told and "4 of 4 partitions" in told
+    assert "\nwarning: no query is in the group" in told
+
+
+def test_history(command: Command, store: str, group: Consumer) -> None:
+    """U3, R7: every fact in order, one line each; the same as the control table."""
+    whole = json.loads(command("history", "g", "--json").out)
+    assert [fact["seq"] for fact in whole] == list(range(len(whole)))
+    assert {"kind", "partition", "epoch_before", "epoch", "flow", "cause", "by", "at"} <= set(whole[0])
+    lines = command("history", "g").out.splitlines()
+    assert len(lines) == len(whole) + 1
+    assert lines[0].split() == ["seq", "at", "(UTC)", "fact", "of", "epoch", "offset", "cause"]
+    assert (
+        "Granted" in lines[-2]
+        and "q/3 a/1" in lines[-2]
+        and "0 → 1" in lines[-2]
+        and "a joined with 2 flows" in lines[-2]
+    )
+    assert json.loads(command("history", "g", "--json", "--last", "2").out) == whole[-2:]
+    of_3 = [fact for fact in whole if fact["partition"] == 3]
+    for name in ("3", "q/3"):
+        assert json.loads(command("history", "g", "--json", "--partition", name).out) == of_3
+    assert json.loads(command("history", "g", "--json", "--partition", "3", "--last", "1").out) == of_3[-1:]
+
+
+def test_history_of_what_is_not_there(command: Command, store: str, group: Consumer) -> None:
+    assert_refused(command("history", "g", "--partition", "q/9"), "INVALID_ARGUMENT", "q/9", "'g'")
+    assert_refused(command("history", "g", "--partition", "r/0"), "INVALID_ARGUMENT", "r/0", "its queues: q")
+    assert command("history", "g", "--partition", "x").code == 2
+    assert command("history", "g", "--last", "0").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe-group", "other"],
+        ["history", "other"],
+        ["doctor", "--group", "other"],
+        ["rebalance", "--group", "other"],
+    ],
+)
+def test_an_unknown_group_is_refused(command: Command, store: str, group: Consumer, arguments: list[str]) -> None:
+    assert_refused(command(*arguments), "GROUP_NOT_FOUND", "'other'", "g", store)
+
+
+def test_rebalance_takes_out_who_has_died(command: Command, store: str, group: Consumer) -> None:
+    """W1, R4: with no consumer alive, one run brings the group to rest."""
+    told = command("rebalance", "--group", "g", "--every", "0.05")
+    assert (told.code, told.err) == (0, "")
+    assert "g: MemberLeft a: the session of a expired\n" in told.out
+    assert told.out.endswith("g: Ready, 0 members\n")
+    assert command("rebalance", "--every", "0.05").out == "g: Ready, 0 members\n"
+
+
+def test_rebalance_leaves_alone_who_lives(command: Command, store: str, group: Consumer) -> None:
+    """W1: it ends as soon as it has seen each member's heartbeat."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(0.05):
+            group.beat()
+
+    beating = threading.Thread(target=beat)
+    beating.start()
+    try:
+        assert command("rebalance", "--every", "0.05").out == "g: Ready, 1 member\n"
+    finally:
+        ended.set()
+        beating.join()
+
+
+@pytest.mark.parametrize(
+    "program", [["-c", "from spark_partq.cli import main; main()", "--store", "{}", "rebalance", "--watch"], ["jobs/rebalance.py", "--store", "{}"]]
+)  # fmt: skip
+def test_rebalance_for_ever(store: str, group: Consumer, program: list[str]) -> None:
+    """W1, U1: it decides until it is told to stop."""
+    arguments = [*(part.format(store) for part in program), "--every", "0.05"]
+    running = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        eventually(lambda: partq.describe_group(store, "g").members == (), "that the member is taken out")
+        running.terminate()
+        out, err = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert (running.returncode, err) == (0, "")
+    assert "MemberLeft" in out and "the session of a expired" in out
+
+
+def test_doctor(command: Command, store: str, group: Consumer) -> None:
+    """A store in order is exit code 0, a damaged one 1 with what is wrong and what to do."""
+    good = command("doctor")
+    assert (good.code, good.err) == (0, "")
+    assert good.out == "checked 1 queue (4 partitions, 40 messages) and 1 group (12 facts): 0 faults, 0 warnings\n"
+    assert json.loads(command("doctor", "--group", "g", "--json").out)["healthy"] is True
+    (file,) = Path(store, "groups/g/control").glob("*.parquet")
+    file.unlink()
+    bad = command("doctor")
+    assert (bad.code, bad.err) == (1, "")
+    assert bad.out.startswith("fault: group g: ") and file.name in bad.out and "restore" in bad.out
+    told = command("doctor", "--json")
+    assert told.code == 1
+    found = json.loads(told.out)
+    assert found["healthy"] is False and found["findings"][0]["about"] == "group g"
+    for arguments in (["describe-group", "g"], ["history", "g"]):
+        assert_refused(command(*arguments), "CORRUPT_TABLE", "'g'")
 
 
 # ---- usage
@@ -336,7 +499,8 @@ def test_the_installed_command() -> None:
     told = subprocess.run(
         [str(Path(sys.executable).parent / "spark-partq"), "--help"], capture_output=True, text=True, check=True
     )
-    for command in ("create-queue", "delete-queue", "list", "describe-queue", "delete-group", "maintain", "demo"):
+    names = "create-queue delete-queue list describe-queue describe-group history rebalance doctor delete-group maintain demo"
+    for command in names.split():
         assert f" {command} " in told.stdout
 
 
