@@ -284,8 +284,9 @@ class _Decision:
 
     def _settle_holddown(self) -> None:
         """End the holddown without any handoff if there are as many flows as before it (R5)."""
-        flows = self.state.flows
-        if self.state.status is not Status.HOLDDOWN or len(flows) != self.state.baseline or not flows:
+        flows, most = self.state.flows, len(self.state.partitions)
+        enough = min(len(flows), most) == min(self.state.baseline, most)  # standbys make no difference
+        if self.state.status is not Status.HOLDDOWN or not enough or not flows:
             return
         cause = f"there are {_count(len(flows), 'flow')} again"
         vacant: dict[Flow, list[PartitionId]] = {}

@@ -1,129 +1,170 @@
-"""Q7: who owns a partition, where it goes on, and which acknowledgements count."""
+"""The state of a group: what each fact does to it, what counts as acknowledged, and its snapshots."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_partq.core.group import GroupFact, GroupState, counted, floors, join
+from spark_partq.core.acks import AckRow, Acks, compacted
+from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group import TRANSITIONS, GroupFact, GroupState, Held, Kind, instance_of
+from tests.core.groups import Decided, at
 
-ORDERS = [("orders", "id-1", 0), ("orders", "id-1", 1)]
-P0, P1 = ("id-1", 0), ("id-1", 1)
-Acks = dict[tuple[tuple[str, int], int], int]
+
+def drains() -> Decided:
+    """Two members; partition 1 drains from a to b."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    return group
 
 
-def joined(
-    state: GroupState,
-    instance: str,
-    incarnation: str,
-    acks: Acks | None = None,
-    starts: dict[tuple[str, int], int] | None = None,
-) -> list[GroupFact]:
-    facts = join(state, instance, incarnation, ORDERS, acks or {}, starts or {P0: 0, P1: 0})
-    for fact in facts:
+# ---- replay
+@pytest.mark.parametrize("kind", list(TRANSITIONS))
+@pytest.mark.parametrize("held", list(Held))
+def test_only_the_declared_transitions_happen(kind: Kind, held: Held) -> None:
+    """W2: a fact that cannot follow what went before is refused."""
+    group = drains()
+    where = {Held.UNKNOWN: at(7), Held.OWNED: at(0), Held.DRAINING: at(1), Held.UNASSIGNED: at(1)}[held]
+    if held is Held.UNASSIGNED:
+        group.leave("b")
+        group.leave("a")
+    state = group.state
+    own = state.partitions.get(where)
+    epoch = own.epoch if own else 0
+    fact = GroupFact(
+        kind, "orders", *where, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, base_epoch=1, flow="a/0",
+        to_flow="b/0", incarnation="x",
+    )  # fmt: skip
+    assert state.held(where) is held
+    allowed = dict(TRANSITIONS[kind])
+    if held in allowed:
         state.replay(fact)
-    return facts
+        assert state.held(where) is allowed[held]
+    else:
+        with pytest.raises(CorruptTableError, match=r"CORRUPT_TABLE.*partition"):
+            state.replay(fact)
 
 
-def test_first_start() -> None:
-    """Q7: a partition that the group never had starts where the options say."""
-    state = GroupState()
-    facts = joined(state, "a", "a1", starts={P0: 7, P1: 0})
-    assert [(f.partition, f.offset, f.epoch_before, f.epoch, f.base_epoch) for f in facts] == [
-        (0, 7, 0, 1, 1),
-        (1, 0, 0, 1, 1),
-    ]
-    assert state.position(P0, {}) == 7
-    assert state.position(("id-1", 2), {}) is None
+@pytest.mark.parametrize(
+    "fact",
+    [
+        GroupFact("Nonsense"),
+        GroupFact(Kind.STATUS_CHANGED, status="Resting"),
+        GroupFact(Kind.STATUS_CHANGED, status="Holddown"),  # from Holddown
+        GroupFact(Kind.MEMBER_LEFT, instance="nobody"),
+        GroupFact(Kind.MEMBER_JOINED, instance="c", incarnation="c1", flows=1, body="{}"),
+        GroupFact(Kind.QUEUE_REMOVED, "others", "other"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), offset=0, delivered=0, epoch_before=7, epoch=8, flow="a/0"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), offset=0, delivered=0, epoch_before=1, epoch=1, flow="a/0"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), epoch_before=1, epoch=2, flow="a/0"),
+    ],
+    ids=str,
+)
+def test_a_table_that_was_edited(fact: GroupFact) -> None:
+    """It is named, with the number of the fact."""
+    group = Decided(2, 1_000)
+    group.join("a")
+    group.join("b")
+    with pytest.raises(CorruptTableError) as caught:
+        group.state.replay(fact)
+    assert caught.value.params["seq"] == str(group.state.seq)
 
 
-def test_rejoin_continues_the_ownership() -> None:
-    """Q7: the same instance goes on where it acknowledged, and what it planned before is still its own."""
-    state = GroupState()
-    joined(state, "a", "a1")
-    facts = joined(state, "a", "a2", {(P0, 1): 5})
-    assert [(f.offset, f.epoch, f.base_epoch, f.incarnation) for f in facts] == [(5, 2, 1, "a2"), (0, 2, 1, "a2")]
-    assert "rejoined" in facts[0].cause
+# ---- positions
+def test_who_may_acknowledge() -> None:
+    """W2: the owner's incarnation under the current epoch; nobody else moves the position."""
+    group = Decided(1)
+    group.join("a")
+    own = group.state.partitions[at(0)]
+    for incarnation, epoch in (("twin", own.epoch), (own.incarnation, own.epoch - 1), (own.incarnation, own.epoch + 1)):
+        group.acks.add(AckRow(incarnation, 1, *at(0), epoch, 9, 9))
+    assert group.position(0) == 0
+    group.ack(0, 4)
+    assert group.position(0) == 4
+    group.leave("a")
+    group.acks.add(AckRow(own.incarnation, 2, *at(0), own.epoch, 8, 8))
+    assert group.position(0) == 4
 
 
-def test_takeover_breaks_the_line() -> None:
-    """Q7: another instance begins a new line, also for the first one when it comes back."""
-    state = GroupState()
-    joined(state, "a", "a1")
-    taken = joined(state, "b", "b1", {(P0, 1): 5})
-    assert [(f.offset, f.epoch, f.base_epoch) for f in taken] == [(5, 2, 2), (0, 2, 2)]
-    assert "took over from a" in taken[0].cause
-    back = joined(state, "a", "a2", {(P0, 1): 5, (P0, 2): 9})
-    assert [(f.offset, f.epoch, f.base_epoch) for f in back] == [(9, 3, 3), (0, 3, 3)]
+def test_what_was_handed_out_is_marked_whoever_did_it() -> None:
+    """H4: also what a process of an older epoch was given after its time."""
+    group = Decided(1)
+    group.join("a")
+    group.acks.add(AckRow("zombie", 1, *at(0), 0, 0, 6))
+    group.join("a")
+    assert group.state.partitions[at(0)].delivered == 6
+    assert group.position(0) == 0
 
 
-def test_acknowledgement_of_an_older_epoch_does_not_count() -> None:
-    """Q7: what a fenced process still sends changes nothing."""
-    state = GroupState()
-    joined(state, "a", "a1")
-    joined(state, "b", "b1", {(P0, 1): 5})
-    assert state.position(P0, {(P0, 1): 50}) == 5
-    assert state.position(P0, {(P0, 1): 50, (P0, 2): 6}) == 6
-    assert state.position(P0, {(P0, 3): 99}) == 5
+def test_asking_about_a_partition_that_is_not_there() -> None:
+    group = Decided(1)
+    assert group.state.position(at(5), group.acks) is None
+    assert group.state.held(at(5)) is Held.UNKNOWN
+    assert instance_of("billing-a/12") == "billing-a"
 
 
-def test_partition_of_a_queue_made_anew_starts_afresh() -> None:
-    """Q7: positions belong to the queue's id, not to its name."""
-    state = GroupState()
-    joined(state, "a", "a1", {(P0, 1): 5})
-    facts = join(state, "a", "a2", [("orders", "id-2", 0)], {(P0, 1): 5}, {("id-2", 0): 0})
-    assert [(f.queue_id, f.offset, f.epoch) for f in facts] == [("id-2", 0, 1)]
-
-
-def test_floors_only_rise() -> None:
-    """Q8: a floor is the position at that time, is recorded once, and holds for every later owner."""
-    state = GroupState()
-    joined(state, "a", "a1")
-    acks = {(P0, 1): 5}
-    facts = floors(state, acks, "id-1")
-    assert [(f.kind, f.partition, f.offset) for f in facts] == [("Floor", 0, 5)]
-    for fact in facts:
-        state.replay(fact)
-    assert floors(state, acks, "id-1") == []
-    assert floors(state, {(P0, 1): 3}, "id-1") == []
-    assert state.position(P0, {}) == 5
-    assert floors(state, {(P0, 1): 9}, "id-2") == []
-
-
-def test_counted() -> None:
-    assert counted([(P0, 1, 5), (P0, 1, 3), (P0, 2, 1), (P1, 1, 4)]) == {(P0, 1): 5, (P0, 2): 1, (P1, 1): 4}
-
-
-steps = st.lists(
-    st.one_of(
-        st.tuples(st.just("join"), st.sampled_from("abc")),
-        st.tuples(st.just("ack"), st.integers(0, 1), st.integers(0, 6), st.integers(0, 100)),
-        st.tuples(st.just("floor")),
+# ---- acknowledgements
+ROWS = st.lists(
+    st.builds(
+        AckRow,
+        st.sampled_from(["x", "y"]),
+        st.integers(1, 5),
+        st.just("q"),
+        st.integers(0, 1),
+        st.integers(1, 3),
+        st.integers(0, 9),
+        st.integers(0, 9),
     ),
-    max_size=25,
+    max_size=12,
 )
 
 
-@given(steps)
-def test_position_never_goes_back(steps: list[tuple]) -> None:
-    """Q7, Q8: whatever joins, acknowledges (late or not) and is maintained, no position ever falls."""
-    state, acks, facts = GroupState(), {}, []
-    joined(state, "a", "0")
-    positions = {P0: 0, P1: 0}
-    epochs = {P0: 1, P1: 1}
-    for number, step in enumerate(steps):
-        if step[0] == "join":
-            facts = joined(state, step[1], str(number), acks)
-            assert [f.epoch for f in facts] == [f.epoch_before + 1 for f in facts]
-        elif step[0] == "ack":
-            where = ORDERS[step[1]][1:]
-            acks[where, step[2]] = max(step[3], acks.get((where, step[2]), 0))
-        else:
-            for fact in floors(state, acks, "id-1"):
-                state.replay(fact)
-        for where in (P0, P1):
-            position, epoch = state.position(where, acks), state.grants[where].epoch
-            assert position is not None and position >= positions[where]
-            assert epoch >= epochs[where]
-            assert state.grants[where].base_epoch <= epoch
-            positions[where], epochs[where] = position, epoch
+@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 12))
+def test_compaction_changes_nothing_that_counts(rows: list[AckRow], rng: object, cut: int) -> None:
+    """In any order, any number of times, at any moment."""
+    whole = Acks.of(rows)
+    shuffled = list(rows)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    again = Acks.of([*compacted([*shuffled[:cut], *rows[:3]], ["x", "y"]), *shuffled[cut:]])
+    newest = {where: max(epoch for w, epoch, _ in whole.rows if w == where) for where, _, _ in whole.rows}
+    for where, epoch in newest.items():
+        for incarnation in "xy":
+            assert again.offset(where, epoch, incarnation) == whole.offset(where, epoch, incarnation)
+        assert again.delivered(where) == whole.delivered(where)
+    assert again.beats == whole.beats
+
+
+def test_compaction_is_small() -> None:
+    """A partition's rows of the highest epoch, and one heartbeat for each member that has none of them."""
+    rows = [AckRow(f"i{n % 3}", n, "q", n % 4, n // 10, n, n) for n in range(200)]
+    assert len(compacted(rows, ["i0", "i9"])) <= 12
+
+
+# ---- snapshots
+def test_snapshots_are_exact() -> None:
+    """A start from a snapshot is the same as one from the first fact."""
+    group = drains()
+    group.ack(0, 3)
+    group.floors()
+    text = json.dumps(group.state.to_json())
+    again = GroupState.from_json(json.loads(text))
+    assert again == group.state
+    assert again.flows == ["a/0", "b/0"]
+    assert json.dumps(again.to_json()) == text
+
+
+def test_a_copy_is_apart() -> None:
+    """What happens to it does not happen to the original."""
+    group = drains()
+    before = group.state.to_json()
+    copy = group.state.copy()
+    for where in list(copy.partitions):
+        copy.partitions[where] = replace(copy.partitions[where], start=99)
+    copy.members.clear()
+    copy.floors[at(0)] = 3
+    assert group.state.to_json() == before
