@@ -38,9 +38,8 @@ class Explorer:
                     if key not in self.seen:
                         self.seen.add(key)
                         following.append(after)
+                        self.end(*after)
             layer = following
-        for state, acks in layer:
-            self.end(state, acks)
         return len(self.seen)
 
     def key(self, state: GroupState, acks: Acks) -> Any:
@@ -137,12 +136,13 @@ class Explorer:
 
 
 CASES = [
-    (4, {"a": 1, "b": 1, "c": 1}, 1, 1, 6),
-    (4, {"a": 1, "b": 1, "c": 1}, 0, 1, 6),
-    (4, {"a": 1, "b": 1, "c": 1}, 1, 0, 7),
-    (4, {"a": 2, "b": 1}, 1, 1, 7),
-    (2, {"a": 1, "b": 2}, 1, 1, 8),  # with a standby
-    (1, {"a": 1, "b": 1, "c": 1}, 1, 1, 8),
+    (4, {"a": 1, "b": 1, "c": 1}, 1, 1, 7),
+    (4, {"a": 1, "b": 1, "c": 1}, 0, 1, 7),
+    (4, {"a": 1, "b": 1, "c": 1}, 1, 0, 8),
+    # All states there are:
+    (4, {"a": 2, "b": 1}, 1, 1, 25),
+    (2, {"a": 1, "b": 2}, 1, 1, 25),  # with a standby
+    (1, {"a": 1, "b": 1, "c": 1}, 1, 1, 10),
 ]
 
 
@@ -150,8 +150,8 @@ CASES = [
 def test_every_order(partitions: int, flows: dict[str, int], delay_ms: int, handoff_ms: int, depth: int) -> None:
     """All orders of joins, restarts, departures, acknowledgements, releases and timers, to a depth."""
     explorer = Explorer(partitions, flows, delay_ms, handoff_ms)
-    assert explorer.run(depth) > 100
-    assert explorer.decisions > 100
+    assert explorer.run(depth) > 50
+    assert explorer.decisions > 300
 
 
 def test_events_that_come_late_or_twice() -> None:
