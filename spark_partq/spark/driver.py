@@ -17,14 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from spark_partq.spark.channel import Line, Message, socket_path
 
@@ -108,9 +102,7 @@ class Driver:
                 driver = cls._instances[pid] = cls(socket_path(pid))
             if not any(spark is known for known in driver._listened):
                 driver._listened = [spark]
-                listener = _QueryListener(driver)
-                spark.streams.addListener(listener)
-                atexit.register(_unlisten, spark, listener)
+                _listen(spark, _QueryListener(driver))
         return driver
 
     # ---- for the application
@@ -179,37 +171,53 @@ class Driver:
         return None
 
 
-class _QueryListener(StreamingQueryListener):
-    """Hears from Spark what has finished."""
+class _QueryListener:
+    """Hears from Spark what has finished.
+
+    It takes Spark's Java events as they are: PySpark's own listener turns each field of each event into Python by a call of its
+    own, and fails on a query that has job tags.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._instances: dict[str, set[str]] = {}  # run id -> instances that read in it
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: Any) -> None:
         pass
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        for source in event.progress.sources:
-            offset = _our_offset(source.endOffset)
-            if offset is not None:
-                self._instances.setdefault(str(event.progress.runId), set()).add(offset["instance"])
+    def onQueryProgress(self, event: Any) -> None:
+        progress = json.loads(event.progress().json())
+        for source in progress["sources"]:
+            offset = source.get("endOffset")
+            if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
+                self._instances.setdefault(progress["runId"], set()).add(offset["instance"])
                 self._driver.finished(offset["instance"], offset)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+    def onQueryIdle(self, event: Any) -> None:
         pass
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        for instance in self._instances.pop(str(event.runId), set()):
+    def onQueryTerminated(self, event: Any) -> None:
+        for instance in self._instances.pop(event.runId().toString(), set()):
             self._driver.terminated(instance)
 
+    class Java:
+        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
-def _our_offset(text: Any) -> Message | None:
-    with contextlib.suppress(ValueError, TypeError):
-        offset = json.loads(text)
-        if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
-            return offset
-    return None
+
+def _listen(spark: SparkSession, listener: _QueryListener) -> None:
+    context: Any = spark.sparkContext
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+    wrapped = context._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
+    streams: Any = spark.streams
+    streams._jsqm.addListener(wrapped)
+
+    def end() -> None:
+        """The JVM outlives this process by a moment, and would complain that it can tell nobody."""
+        with contextlib.suppress(Exception):
+            context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
+            streams._jsqm.removeListener(wrapped)
+
+    atexit.register(end)
 
 
 def _partitions(values: Sequence[Sequence[Any]]) -> list[Partition]:
@@ -227,14 +235,6 @@ def _forget(path: str, owner: int) -> None:
     if os.getpid() == owner:
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def _unlisten(spark: SparkSession, listener: StreamingQueryListener) -> None:
-    """The JVM outlives this process by a moment, and would complain that it can tell nobody."""
-    with contextlib.suppress(Exception):
-        spark_context: Any = spark.sparkContext
-        spark_context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
-        spark.streams.removeListener(listener)
 
 
 def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:

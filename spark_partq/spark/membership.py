@@ -81,9 +81,8 @@ class Membership:
         self._handed = Handed()
         self._beats = itertools.count(1)
         self._beaten_s = 0.0
-        self._calls = 0
-        self._called = threading.Condition()
         self._called_s = time.monotonic()
+        self._ended: tuple[float, Ranges] | None = None  # a micro-batch that has ended, and when that was heard
         self._stopping = threading.Event()
         self._terminated = threading.Event()
         self._told: dict[PartitionId, int] = {}
@@ -94,10 +93,7 @@ class Membership:
     # ---- for the planner, under `lock`
     def begin(self) -> None:
         """A planner call begins: the driver makes progress. Joins at the first."""
-        with self._called:
-            self._calls += 1
-            self._called_s = time.monotonic()
-            self._called.notify_all()
+        self._called_s = time.monotonic()
         if not self.incarnation:
             self._join()
             hello = {"group": self._name, "instance": self._me.instance, "store": self._store.uri}
@@ -247,6 +243,7 @@ class Membership:
                 self._beat(view)
                 if observer.due(view.state, view.acks, _now_ms()):
                     view.decide(lambda: observer.due(view.state, view.acks, _now_ms()), self._me.instance)
+                self._acknowledge_between_calls()
                 self._release_between_calls(view)
             except PartqError as error:  # the planner meets it too, and can tell the user
                 _log.warning("group %s: %s", self._name, error)
@@ -269,23 +266,28 @@ class Membership:
             finally:
                 self.lock.release()
 
+    def _acknowledge_between_calls(self) -> None:
+        """With a long trigger the next planner call may be too late for a handoff."""
+        ended = self._ended
+        if ended is None or time.monotonic() - ended[0] < _PLANNER_FIRST_S or not self.lock.acquire(blocking=False):
+            return
+        try:
+            self._ended = None
+            if self._called_s < ended[0]:
+                self.group.refresh()
+                self._acknowledge(self._unacknowledged(ended[1]), {})
+        finally:
+            self.lock.release()
+
     # ---- what the driver says
     def _on_message(self, message: Message) -> None:
+        """In the thread that also brings the answers: it must wait for nothing."""
         if "terminated" in message:
             self._terminated.set()
         else:
             done = StreamOffset.from_json(message["finished"])
-            self._finished({(done.queue_ids[queue], p): r for (queue, p), r in done.ranges.items()})
-
-    def _finished(self, done: Ranges) -> None:
-        """A micro-batch has ended. With a long trigger the next planner call may be too late for a handoff."""
-        with self._called:
-            calls = self._calls
-            if self._called.wait_for(lambda: self._calls != calls, _PLANNER_FIRST_S):
-                return
-        with self.lock:
-            self.group.refresh()
-            self._acknowledge(self._unacknowledged(done), {})
+            ranges = {(done.queue_ids[queue], p): r for (queue, p), r in done.ranges.items()}
+            self._ended = (time.monotonic(), ranges)
 
     # ---- leaving
     def leave(self) -> None:
@@ -294,24 +296,28 @@ class Membership:
             return
         self._stopping.set()
         deadline = time.monotonic() + _LAST_WORD_S
-        while self._in_flight() and not self._terminated.wait(0.05) and time.monotonic() < deadline:
+        while self._in_flight() and not self._terminated.wait(0.02) and time.monotonic() < deadline:
             pass
         with self.lock:
             self.group.refresh()
+            if self._ended is not None:
+                self._acknowledge(self._unacknowledged(self._ended[1]), {})
             with contextlib.suppress(ListenerError):
                 self._tell({"revoked": self._named(list(self._told))}, _LAST_WORD_S)
             if not self._static:
                 self.group.decide(lambda: [Leave(self._me.instance, self.incarnation)], self._me.instance)
 
     def _in_flight(self) -> bool:
-        """Whether something that was handed out is not acknowledged."""
+        """Whether something that was handed out is not known to have finished."""
         if self._manual or self._channel is None or self._channel.ended.is_set():
             return False
+        done = {} if self._ended is None else self._ended[1]
         with self.lock:
             self.group.refresh()
             state, acks = self.group.state, self.group.acks
             mine = owned(state, self.incarnation)
-            return any((state.position(w, acks) or 0) < self.handed_out(w) for w in mine)
+            ends = {w: max(state.position(w, acks) or 0, done[w].end if w in done else 0) for w in mine}
+            return any(end < self.handed_out(w) for w, end in ends.items())
 
 
 def _now_ms() -> int:

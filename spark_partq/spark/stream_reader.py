@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 planner.stop_at_present()
             # The JVM ends this process with SIGTERM; `stop` is called when its main thread leaves its loop.
             with contextlib.suppress(ValueError):  # not the main thread
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+                signal.signal(signal.SIGTERM, _end)
             self._planner = planner
         return self._planner
 
@@ -377,6 +377,11 @@ class Planner:
         whole = index.rows[part]
         rows = np.minimum(index.end[part], end) - np.maximum(index.base[part], start)
         return Backlog(rows, index.size[part] * rows // np.maximum(whole, 1))
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the JVM sends it twice, and leaving takes a moment
+    sys.exit(0)
 
 
 def _in_group(queue: Queue) -> QueueInGroup:
