@@ -342,7 +342,8 @@ def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataF
 def lag(positions: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
     """Messages that were there and not acknowledged, per partition, at each time at which that changed.
 
-    Where messages have been removed, it begins with the first that is still there.
+    Between two known positions it is the most that it can have been. Where messages have been removed, it begins with the
+    first that is still there.
     """
     frames = [_frame([], ("at", "queue", "partition", "end", "position", "lag"))]
     for where, mine in positions.groupby(["queue", "partition"]):

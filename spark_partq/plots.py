@@ -32,7 +32,8 @@ def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax = _axes(ax, "who owned what")
     from matplotlib.patches import Patch
 
-    owned, handed, last = analysis.ownerships(facts), analysis.handoffs(facts), facts["at"].max()
+    owned, handed = analysis.ownerships(facts), analysis.handoffs(facts)
+    last = facts["at"].max() + (facts["at"].max() - facts["at"].min()) / 25  # what goes on shall be seen
     places = sorted({*zip(owned["queue"], owned["partition"], strict=True)})
     row = {place: i for i, place in enumerate(places)}
     colours = _colours(sorted(owned["flow"].unique()))
@@ -112,12 +113,12 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None, ax: Axes | None
     ax = _axes(ax, "what departures cost")
     found = analysis.costs(facts, acks)
     found = found[found["unowned_ms"].notna()].reset_index(drop=True)
-    bars = ax.barh(found.index, found["unowned_ms"], color=[_HOW_COLOURS[how] for how in found["how"]])
+    bars = ax.barh(found.index, found["unowned_ms"], 0.5, color=[_HOW_COLOURS[how] for how in found["how"]])
     ax.bar_label(
         bars, [f" {row.partitions} partitions, {row.redelivered} messages again" for row in found.itertuples()]
     )
     ax.set_yticks(found.index, [f"{row.instance} {row.how}" for row in found.itertuples()])
-    ax.invert_yaxis()
+    ax.set_ylim(len(found) - 0.2, -0.8)
     ax.margins(x=0.5)
     _legend(ax, {how: _HOW_COLOURS[how] for how in found["how"].unique()})
     ax.set_xlabel("ms without an owner")

@@ -1,0 +1,67 @@
+"""The history of a group as a DataFrame (U3)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+import spark_partq as partq
+from spark_partq import analysis
+from spark_partq.storage.control import COLUMNS
+from spark_partq.storage.groups import Group
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.helpers import consume, put
+
+
+@pytest.fixture
+def queue(store: str) -> str:
+    partq.create_queue(store, "q", "v long", partitions=2, rebalance_delay_ms=0)
+    for p in (0, 1):
+        put(store, p, range(5))
+    return store
+
+
+def test_history(spark: SparkSession, queue: str) -> None:
+    """U3: every fact in order, each column of the control table with its type, times in UTC whatever the session's zone."""
+    a = Consumer(queue, "a")
+    for _ in range(66):  # facts are merged into larger files meanwhile, beside a snapshot that is no fact
+        a.start_again()
+    found = partq.history(spark, queue, group="g")
+    assert [(field.name, field.dataType.simpleString()) for field in found.schema] == [
+        (name, {"long": "bigint", "integer": "int"}.get(type_, type_)) for name, type_ in COLUMNS
+    ]
+    expected = Group(Store.at(queue), "g").history()
+    rows = found.select("*", f.unix_micros("at").alias("micros")).collect()
+    assert len(rows) == len(expected) > 200
+    for row, fact in zip(rows, expected, strict=True):
+        told = row.asDict()
+        assert told.pop("micros") == round(fact["at"].timestamp() * 1_000_000)
+        assert {**told, "at": fact["at"]} == fact
+    assert found.where("kind = 'Granted' and partition = 1").count() == 67
+    as_pandas = found.toPandas()
+    assert len(analysis.ownerships(as_pandas)) == len(analysis.ownerships(analysis.history(queue, "g"))) == 134
+
+
+def test_history_of_a_real_run(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """U3, K8: what a query did can be told from the group's tables alone, after it has ended."""
+    consume(spark, queue, tmp_path / "checkpoint", group="g", instanceId="i", flows=2, sessionTimeoutMs=500)
+    facts = analysis.history(queue, "g")
+    owned = analysis.ownerships(facts)
+    assert sorted(owned["flow"]) == ["i/0", "i/1"]
+    positions = analysis.positions(facts, analysis.acknowledgements(queue, "g"))
+    assert positions.groupby("partition")["position"].last().to_dict() == {0: 5, 1: 5}
+    found = partq.describe_group(queue, "g")
+    assert found.lag == 0
+    assert json.loads(facts[facts["kind"] == "MemberJoined"]["body"].iloc[0])["session_timeout_ms"] == 500
+
+
+def test_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    with pytest.raises(partq.GroupNotFoundError, match="'g'"):
+        partq.history(spark, queue, group="g")
+    with pytest.raises(partq.NotAStoreError):
+        partq.history(spark, tmp_path, group="g")
