@@ -121,3 +121,187 @@ def test_example_of_a_handoff(scenario: NewScenario, pool: Pool) -> None:
     assert not any(r["redelivered"] for r in s.rows())
     report = s.check(manual=True)
     assert not report.again
+
+
+@pytest.mark.parametrize("max_handoff_time_ms", [0, 700])
+def test_handoff_without_time(scenario: NewScenario, pool: Pool, max_handoff_time_ms: int) -> None:
+    """H4: a consumer that is busy with its first micro-batch all the time loses the partition; the next one gets it all again,
+    in order and marked, and the late acknowledgement changes nothing. The partition that stays is not delivered twice."""
+    a, b = pool.take(2)
+    s = scenario(2, rebalance_delay_ms=0, max_handoff_time_ms=max_handoff_time_ms)
+    s.hold("a").touch()
+    s.hold("b").touch()
+    s.send_all(3)
+    s.start(a, "a")()
+    s.delivered("a")
+    s.start(b, "b")()
+    s.settled({"a": 1, "b": 1})
+    (moved,), (kept,) = s.loads()["b"], s.loads()["a"]
+    s.delivered("b", places=[(moved, n) for n in range(3)])
+    assert [f["forced"] for f in s.history("Granted") if f["partition"] == moved] == [False, True]
+    s.hold("a").unlink()
+    eventually(lambda: s.positions()[kept] == 3, "the acknowledgement of what stayed")
+    assert s.positions()[moved] == 0, "the late acknowledgement was taken"
+    s.hold("b").unlink()
+    s.send_all(2)
+    report = s.check()
+    assert report.again == [("q", moved, n) for n in range(3)]
+    assert [(r["offset"], r["redelivered"]) for r in s.rows("b")] == [
+        *[(n, True) for n in range(3)],
+        (3, False),
+        (4, False),
+    ]
+
+
+def test_consumer_that_never_begins_hands_over(scenario: NewScenario, pool: Pool) -> None:
+    """H1, W2: a query that waits an hour for its next trigger gives up a partition at once, and all of them when it is stopped."""
+    a, b = pool.take(2)
+    s = scenario(2, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    s.start(a, "a", trigger="1 hour")()
+    s.settled({"a": 2})
+    s.start(b, "b")()
+    s.settled({"a": 1, "b": 1})
+    s.send_all(3)
+    (mine,) = s.loads()["b"]
+    s.delivered("b", places=[(mine, n) for n in range(3)])
+    s.stop("a")
+    s.settled({"b": 2})
+    report = s.check()
+    assert not report.again and s.rows("a") == []
+
+
+# ---- coming and going
+def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
+    """R3: a consumer too many triggers nothing; when an active one goes it takes over exactly its load, without a holddown."""
+    a, b = pool.take(2)
+    s = scenario(2, rebalance_delay_ms=600_000)
+    s.start(a, "a", flows=2)()
+    s.settled({"a": 2})
+    since = s.seq
+    s.send_all(2)
+    s.start(b, "b", flows=2)()
+    s.delivered("a")
+    assert {f["kind"] for f in s.history(since=since)} == {"MemberJoined"} and s.rows("b") == []
+    before = s.owners()
+    s.leave("a")()
+    s.settled({"b": 2})
+    s.send_all(2)
+    s.delivered("b", places=[(p, n) for p in range(2) for n in (2, 3)])
+    assert len(set(before.values())) == len(set(s.owners().values())) == 2
+    assert [f["kind"] for f in s.history("StatusChanged", "HandoffStarted", since=since)] == []
+    report = s.check()
+    assert not report.again
+
+
+def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
+    """K6, R4, R5: a restart within the session timeout triggers nothing. After a longer one the group is in Holddown, nobody gets
+    the partitions meanwhile, and the member that returns in time takes exactly those: no handoff in either case."""
+    a, b = pool.take(2)
+    s = scenario(4, rebalance_delay_ms=7_000)
+    session = {"sessionTimeoutMs": 5_000}
+    s.start(a, "a", **session)()
+    s.settled({"a": 4})
+    s.start(b, "b", static=True, **session)()
+    s.settled({"a": 2, "b": 2})
+    owners, since = s.owners(), s.seq
+    s.hold("b").touch()
+    s.send_all(2)
+    s.delivered()
+    stopped = b.tell("stop", name="b")
+    s.hold("b").unlink()
+    stopped()
+    s.send_all(1)
+    s.start(b, "b", static=True, **session)()
+    s.delivered("b", places=[(p, n) for p in s.loads()["b"] for n in range(3)])
+    assert s.owners() == owners and s.is_ready()
+    assert {f["kind"] for f in s.history(since=since)} <= {"MemberJoined", "Granted"}
+
+    since = s.seq
+    mine = s.loads()["b"]
+    s.stop("b")
+    eventually(lambda: s.history("MemberLeft", since=since), "the end of the session")
+    assert s.loads()[""] == mine and s.group.state.status == "Holddown"
+    s.send_all(2)
+    s.start(b, "b", static=True, **session)()
+    s.settled({"a": 2, "b": 2})
+    assert s.owners() == owners
+    assert [f["status"] for f in s.history("StatusChanged", since=since)] == ["Holddown", "Ready"]
+    assert not s.history("HandoffStarted", since=since)
+    s.check()
+
+
+def test_zombie(scenario: NewScenario, pool: Pool) -> None:
+    """R4, H4, W2: who was stopped for longer than its session is too late with its acknowledgement, and simply joins again."""
+    a, b = pool.take(2)
+    s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=10_000)
+    session = {"sessionTimeoutMs": 1_500}
+    s.start(a, "a", **session)()
+    s.start(b, "b", **session)()
+    s.settled({"a": 2, "b": 2})
+    lost, since = s.loads()["a"], s.seq
+    s.hold("a").touch()
+    s.send_all(3)
+    s.delivered()
+    eventually(lambda: all(s.positions()[p] == 3 for p in s.loads()["b"]), "the acknowledgement of the other half")
+    s.hold("b").touch()
+    a.stop_signals()
+    s.settled({"b": 4})
+    s.delivered("b", places=[(p, n) for p in lost for n in range(3)])
+    a.cont()
+    s.hold("a").unlink()
+    eventually(lambda: s.history("MemberJoined", since=since), "the return of the zombie")
+    assert a.ask("status", name="a") == {"active": True, "error": None, "finished": s.rows("a")[-1]["batch"]}
+    assert [s.positions()[p] for p in lost] == [0, 0], "the late acknowledgement was taken"
+    s.hold("b").unlink()
+    s.settled({"a": 2, "b": 2})
+    s.send_all(2)
+    report = s.check()
+    assert report.again == [("q", p, n) for p in lost for n in range(3)]
+
+
+def test_one_instance_twice_and_options_that_disagree(scenario: NewScenario, pool: Pool) -> None:
+    """W2, K6: of two live queries with one instance id the newer goes on and the older stops. Who disagrees with the group does
+    not get in."""
+    a, b = pool.take(2)
+    s = scenario(2, rebalance_delay_ms=0)
+    s.start(a, "x", static=True)()
+    s.settled({"x": 2})
+    s.send_all(2)
+    s.delivered("x")
+    s.start(b, "newer", instanceId="x")()
+    error = s.failed("x")
+    assert "[FENCED]" in error and "'x'" in error
+    s.send_all(2)
+    s.delivered("newer", places=[(p, n) for p in range(2) for n in (2, 3)])
+    s.start(a, "other", sessionTimeoutMs=4_000)
+    error = s.failed("other")
+    assert "[GROUP_MISMATCH]" in error and "sessionTimeoutMs=4000" in error
+    assert list(s.group.state.members) == ["x"]
+    s.check()
+
+
+def test_killed(scenario: NewScenario, pool: Pool) -> None:
+    """R2, R4: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
+    everything, and one of the killed comes back with its checkpoint."""
+    applications = dict(zip("abc", pool.take(3), strict=True))
+    s = scenario(6, rebalance_delay_ms=1_000, max_handoff_time_ms=10_000)
+    session = {"sessionTimeoutMs": 2_000}
+    for name, application in applications.items():
+        s.start(application, name, **session)()
+    s.settled({"a": 2, "b": 2, "c": 2})
+    since = s.seq
+    s.hold("a").touch()
+    s.send_all(2)
+    s.delivered()
+    with s.sending():
+        applications["a"].kill()
+        (held, *_) = eventually(lambda: s.history("StatusChanged", since=since), "the holddown")
+        assert held["status"] == "Holddown"
+        decider = s.names[held["by"]]
+        applications[decider].kill()
+        (left,) = {"b", "c"} - {decider}
+        s.settled({left: 6})
+        s.hold("a").unlink()
+        s.start(applications[left], "a", **session)()
+        s.settled({left: 3, "a": 3})
+    s.check()
