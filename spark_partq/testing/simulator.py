@@ -24,7 +24,7 @@ from spark_partq.core import member as protocol
 from spark_partq.core import rebalance
 from spark_partq.core.acks import AckRow
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.group import GroupFact, Held, Member, Ownership, PartitionId, QueueInGroup, Status
+from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup, Status
 from spark_partq.core.invariants import check_balance
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
@@ -116,7 +116,7 @@ class Process:
         self.beat = 0
         self.beaten_at = -HEARTBEAT_MS
         self.looked_at = 0  # step of the last look at the acknowledgements
-        self.delivered_here: set[PartitionId] = set()
+        self.forgets = world.rng.random() < 0.5  # a partition that drains drops out of its offsets
         self.pending: list[tuple[PartitionId, Range]] = []  # delivered, not yet acknowledged by the application
         self.lock = ""
         self.joined = False
@@ -215,7 +215,7 @@ class Process:
             self.incarnation = self.world.uuid()
             self.observer.incarnation = self.incarnation
             if self.manual:  # what the application has not acknowledged is delivered to it again
-                self.pending, self.delivered_here, self.handed = [], set(), protocol.Handed()
+                self.pending, self.handed = [], protocol.Handed()
             self.world.log(self, f"was expelled, joins again as {self.incarnation}")
             yield from self.join(again=True)
 
@@ -264,11 +264,11 @@ class Process:
         if not self.manual:
             finished = protocol.finished(self.control.state, self.incarnation, self.checkpoint.ranges)
             finished = [(where, epoch, end) for where, epoch, end in finished if end > self.position(where)]
-        if not self.leaving:
-            planned.update(self.wanted())
+        every = {} if self.leaving else self.wanted()
+        planned.update({where: r for where, r in every.items() if r.end > r.start})
         self.world.recorder.plan(self, planned)
         if planned or finished:
-            self.handed.plan(planned)
+            self.handed.plan(every if planned else {})
             marks.update(self.marks(planned))
             yield
             self.append(finished, planned)
@@ -281,26 +281,27 @@ class Process:
         if planned:
             yield
             old = {where: Range(r.epoch, r.end, r.end) for where, r in self.checkpoint.ranges.items()}
-            self.checkpoint = Checkpoint(self.checkpoint.batch + 1, {**old, **planned}, False)
+            ranges = every if self.forgets else {**old, **planned}
+            self.checkpoint = Checkpoint(self.checkpoint.batch + 1, ranges, False)
             if not self.durable.plan(self.checkpoint):
                 self.stop("finds its checkpoint in use")
                 return
             self.world.log(self, f"plans {_text(planned)}")
 
     def wanted(self) -> dict[PartitionId, Range]:
-        """What to plan next."""
+        """What to plan next; ranges may be empty."""
         state, acks, rng = self.control.state, self.acks.acks, self.world.rng
         ranges = {}
         for where, own in protocol.plannable(state, self.incarnation).items():
             done = self.checkpoint.ranges.get(where)
-            if self.manual and where not in self.delivered_here:
+            if self.manual and where not in self.handed.ends:
                 done = None
             first = protocol.start(state, acks, self.incarnation, where, done)
             end = self.world.ends[where]
             if not self.world.calm:
                 end = min(end, first + rng.randint(1, 5))
-            if end > first:
-                ranges[where] = Range(own.epoch, first, end)
+                end = first if rng.random() < 0.1 else end  # rate limits
+            ranges[where] = Range(own.epoch, first, max(first, end))
         return ranges
 
     def marks(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, int]:
@@ -313,7 +314,6 @@ class Process:
         for where, r in ranges.items():
             yield
             self.world.recorder.deliver(self, incarnation, where, r, marks[where])
-            self.delivered_here.add(where)
             if self.manual:
                 self.pending.append((where, r))
                 self.world.recorder.finish(self, where, r)
@@ -559,8 +559,10 @@ class World:
     def converge(self, bound: int = 6_000) -> None:
         """No more faults: within bounded time the group is Ready, balanced, and has acknowledged everything."""
         self.quieten()
+        since_ms = self.now_ms
         for _ in range(bound):
             if self.time % 16 == 0:
+                self.check_handoffs(since_ms)
                 if self.converged():
                     check_balance(self.control.state)
                     return
@@ -570,6 +572,15 @@ class World:
         state, acks = self.control.state, self.acks.acks
         left = {w: (state.position(w, acks), end) for w, end in self.ends.items() if state.position(w, acks) != end}
         raise SimulationError(f"did not converge: status {state.status}, still to acknowledge {left}")
+
+    def check_handoffs(self, since_ms: int) -> None:
+        """H4: a handoff ends by its deadline, as far as it was watched without trouble since `since_ms`."""
+        slowest = 1.2 * self.setup.max_handoff_time_ms + 10_000
+        for where, own in self.control.state.partitions.items():
+            if own.to_flow is not None:
+                began_ms = max(since_ms, self.control.facts[own.handoff][0])
+                if self.now_ms - began_ms > slowest:
+                    raise SimulationError(f"H4: {where} has been draining since {began_ms} ms")
 
     def quieten(self) -> None:
         self.calm = True
@@ -662,8 +673,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     return 0
 
-
-__all__ = ["Checkpoint", "Ownership", "Process", "Setup", "World", "describe", "main", "run"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -387,7 +387,7 @@ class Confident(Process):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.delivered_here = set(self.checkpoint.ranges)
+        self.handed.plan(self.checkpoint.ranges)
 
 
 @bug(lambda: scenarios.restart_with_manual_acknowledgement(Confident))
