@@ -76,9 +76,10 @@ class AckTable:
                     self._table.append(_plain(compacted(every, live), at), replace=True)
                 else:
                     self._table.append(_plain(rows, at))
-            self.refresh()
 
         retrying(attempt, self._what)
+        for row in rows:
+            self.acks.add(row)
 
 
 def _row(row: Row) -> AckRow:

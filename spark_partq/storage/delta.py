@@ -94,10 +94,12 @@ class CasTable:
         self._table: DeltaTable | None = None
         self._version = -1
         self._looked_s = 0.0
+        self._id = ""
+        self._last_mark: tuple[int, int] | None = None
 
     # ---- reading
     def exists(self) -> bool:
-        return DeltaTable.is_deltatable(self.uri, self.store.options)
+        return self._table is not None or DeltaTable.is_deltatable(self.uri, self.store.options)
 
     @property
     def table(self) -> DeltaTable:
@@ -122,7 +124,7 @@ class CasTable:
         if not self.may_have_changed():
             return False
         try:
-            if self._table is None or (self.store.is_local and not os.path.exists(self._log_file(self._version))):
+            if self._table is None or (self.store.is_local and self._mark() != self._last_mark):
                 self._table = DeltaTable(self.uri, storage_options=self.store.options)
             else:
                 self._table.update_incremental()
@@ -140,22 +142,35 @@ class CasTable:
             ) from error
         self._looked_s = time.monotonic()
         before, self._version = self._version, self._table.version()
-        if self._version < before:
+        table_id = str(self._table.metadata().id) if self.store.is_local else ""
+        same = self._id in ("", table_id)
+        if self._version < before or not same:
+            what = f"went back from version {before} to {self._version}" if same else "is another table than before"
             raise CorruptTableError(
-                f"{self.what} at {self.uri} went back from version {before} to {self._version}: its log was truncated or an older "
-                "state was put back. Restore the newest state, or delete it and make it anew",
+                f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and made "
+                "anew. Restore the newest state, or start again",
                 path=self.uri,
             )
+        self._id = table_id
+        self._last_mark = self._mark() if self.store.is_local else None
         return self._version != before
 
     def may_have_changed(self) -> bool:
         """False if a look would surely find nothing new; on a local disk this costs microseconds."""
         if self._table is None or not self.store.is_local or time.monotonic() - self._looked_s > _FULL_LOOK_S:
             return True
-        return os.path.exists(self._log_file(self._version + 1)) or not os.path.exists(self._log_file(self._version))
+        return os.path.exists(self._log_file(self._version + 1)) or self._mark() != self._last_mark
 
     def _log_file(self, version: int) -> str:
         return f"{self.uri}/_delta_log/{version:020d}.json"
+
+    def _mark(self) -> tuple[int, int] | None:
+        """What tells the last log file from another of that name, on a local disk; None if it is gone."""
+        try:
+            found = os.stat(self._log_file(self._version))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def paths(self) -> list[str]:
         """The live files, sorted by name."""
@@ -186,7 +201,7 @@ class CasTable:
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except DeltaError as error:
-            if self.exists():
+            if DeltaTable.is_deltatable(self.uri, self.store.options):
                 raise Conflict from error
             raise CommitFailedError(
                 f"{self.what} cannot be made at {self.uri}: {_first_line(error)}", path=self.uri

@@ -1,8 +1,12 @@
-"""A group on disk: decisions by compare-and-set, acknowledgements that stay small (Q7, Q8)."""
+"""A group on disk and in memory: one contract for both, then what only the disk can show."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,162 +14,270 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
-from spark_partq.core.group import GroupFact, join
-from spark_partq.storage.groups import COMPACT_AFTER, Group
+from spark_partq.core.acks import AckRow
+from spark_partq.core.group import GroupFact, GroupState, Kind, Member, QueueInGroup, Status
+from spark_partq.core.rebalance import Join, Leave, decide
+from spark_partq.storage.ackrows import COMPACT_AFTER, AckTable
+from spark_partq.storage.control import MERGE_AFTER, ControlTable
+from spark_partq.storage.delta import Conflict
+from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
+from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl
+from tests.groups import Consumer
 from tests.helpers import in_parallel
 
+QUEUES = {"id": QueueInGroup("q", 4, 0, 1000)}
 WHERE = ("id", 0)
+# What opens further handles on one control table and on one ack table.
+Handles = tuple[Callable[[], Any], Callable[[], Any]]
 
 
-@pytest.fixture
-def at(store: str) -> Store:
+@pytest.fixture(params=["delta", "memory"])
+def handles(request: pytest.FixtureRequest, store: str) -> Handles:
+    if request.param == "memory":
+        control, acks = ControlLog(), AckLog()
+        return lambda: MemoryControl(control), lambda: MemoryAcks(acks)
     partq.create_queue(store, "q", "v bigint", partitions=1)
-    return Store.at(store)
+    return lambda: ControlTable(Store.at(store), "g"), lambda: AckTable(Store.at(store), "g")
 
 
-def joined(group: Group, instance: str, incarnation: str | None = None) -> list[GroupFact]:
-    return group.decide(
-        lambda: join(
-            group.state,
-            instance,
-            incarnation or instance,
-            [("q", "id", 0), ("q", "id", 1)],
-            group.acks,
-            {("id", p): 0 for p in (0, 1)},
-        )
+def joining(state: GroupState, acks: Any, instance: str, incarnation: str = "") -> list[GroupFact]:
+    member = Member(instance, incarnation or instance, 1, 10_000, ("balanced",), ("q",), "host")
+    return decide(state, acks, [Join(member, QUEUES, {("id", p): 0 for p in range(4)})])
+
+
+def floor(state: GroupState, offset: int) -> GroupFact:
+    epoch = state.partitions[WHERE].epoch
+    return GroupFact(
+        Kind.FLOOR, "q", *WHERE, offset=offset, epoch_before=epoch, epoch=epoch, cause="of a test", by="test"
     )
 
 
-def history(at: Store) -> list[dict]:
-    return DeltaTable(f"{at.uri}/groups/g/control").to_pyarrow_table().sort_by("seq").to_pylist()
+def plain(state: GroupState) -> str:
+    return json.dumps(state.to_json(), sort_keys=True)
 
 
-def test_history(at: Store) -> None:
-    """Q7: the control table says who got what, when, why and under which epochs; any Delta reader can read it."""
-    group = Group(at, "g")
-    joined(group, "a")
-    group.acknowledge([(WHERE, 1, 5)], "a")
-    joined(Group(at, "g"), "b")
-    rows = history(at)
-    assert [r["seq"] for r in rows] == [0, 1, 2, 3]
-    assert [(r["partition"], r["epoch_before"], r["epoch"], r["offset"]) for r in rows] == [
-        (0, 0, 1, 0), (1, 0, 1, 0), (0, 1, 2, 5), (1, 1, 2, 0)
-    ]  # fmt: skip
-    assert all(r["cause"] and r["at"] for r in rows)
+# ---- the contract of both stores
+def test_commit_is_a_compare_and_set(handles: Handles) -> None:
+    """R1, W2: of two decisions on one look the second fails, changes nothing, and can be taken again."""
+    (a, b), acks = (handles[0]() for _ in range(2)), handles[1]().acks
+    a.commit(joining(a.state, acks, "a"))
+    a.refresh()
+    assert b.refresh() and plain(b.state) == plain(a.state)
+    assert not b.refresh()
+    first, second = joining(a.state, acks, "x"), joining(b.state, acks, "y")
+    a.commit(first)
+    before = plain(b.state)
+    with pytest.raises(Conflict):
+        b.commit(second)
+    assert plain(b.state) == before
+    assert b.refresh() and set(b.state.members) == {"a", "x"}
+    b.commit(joining(b.state, acks, "y"))
+    a.refresh()
+    assert set(a.state.members) == {"a", "x", "y"}
 
 
-def test_joins_at_once(at: Store) -> None:
-    """Q7, W2: members that join at the same time get one epoch each; none decides on an old look."""
-    groups = [Group(at, "g") for _ in range(6)]
-    joined(groups[0], "first")
-    for group in groups:
-        group.refresh()
-    results = in_parallel([lambda g=g, i=i: [joined(g, f"i{i}") for _ in range(5)] for i, g in enumerate(groups)])
-    assert not [r for r in results if isinstance(r, BaseException)]
-    rows = history(at)
-    assert [r["seq"] for r in rows] == list(range(62))
-    for partition in (0, 1):
-        epochs = [r["epoch"] for r in rows if r["partition"] == partition]
-        assert epochs == list(range(1, 32))
-        assert [r["epoch_before"] for r in rows if r["partition"] == partition] == list(range(31))
+def test_first_commit_makes_the_table(handles: Handles) -> None:
+    """R1: also of two that both find nothing only one goes through."""
+    a, b = handles[0](), handles[0]()
+    assert not a.exists()
+    facts = joining(a.state, handles[1]().acks, "a")
+    a.commit(facts)
+    assert b.exists()
+    with pytest.raises(Conflict):
+        b.commit(facts)
 
 
-def test_first_joins_at_once(at: Store) -> None:
-    """Q7: so do those that make the group."""
-    for n in range(5):
-        groups = [Group(at, f"g{n}") for _ in range(4)]
-        in_parallel([lambda g=g, i=i: joined(g, f"i{i}") for i, g in enumerate(groups)])
-        last = Group(at, f"g{n}")
-        last.refresh()
-        assert last.state.grants[WHERE].epoch == 4
+def test_history_and_state_outlive_any_number_of_commits(handles: Handles) -> None:
+    """R7: every fact stays, in order; a process that starts late, or looks seldom, gets the same state."""
+    a, seldom = handles[0](), handles[0]()
+    a.commit(joining(a.state, handles[1]().acks, "a"))
+    a.refresh()
+    first = a.state.seq
+    for n in range(1, 2 * MERGE_AFTER + 20):
+        a.commit([floor(a.state, n)])
+        a.refresh()
+        assert a.state.floors == {WHERE: n}
+        if n % 50 == 0:
+            seldom.refresh()
+            assert plain(seldom.state) == plain(a.state)
+    late = handles[0]()
+    late.refresh()
+    assert plain(late.state) == plain(a.state) and late.state.floors == {WHERE: n}
+    history = late.history()
+    assert [row["seq"] for row in history] == list(range(a.state.seq))
+    assert [row["offset"] for row in history[first:]] == list(range(1, n + 1))
+    replayed = GroupState()
+    names = GroupFact.__dataclass_fields__
+    for row in history:
+        replayed.replay(GroupFact(**{name: row[name] for name in names}))
+    assert plain(replayed) == plain(a.state)
 
 
-def test_acknowledgements_are_compacted(at: Store) -> None:
-    """Q8: after many acknowledgements few files are left, and the positions are right throughout."""
-    group, other = Group(at, "g"), Group(at, "g")
-    joined(group, "a")
-    for n in range(1, 2 * COMPACT_AFTER + 10):
-        group.acknowledge([(WHERE, 1, n), (("id", 1), 1, 2 * n)], "a")
-        if n % 40 == 0:
-            other.refresh()
-            assert (other.position(WHERE), other.position(("id", 1))) == (n, 2 * n)
-    other.refresh()
-    assert other.position(WHERE) == group.position(WHERE) == 2 * COMPACT_AFTER + 9
-    assert DeltaTable(f"{at.uri}/groups/g/acks").get_add_actions().num_rows <= COMPACT_AFTER
-
-
-def test_compaction_keeps_the_right_rows(at: Store) -> None:
-    """Q8: the newest epoch of each partition stays, whatever the order; an old one never counts again."""
-    group = Group(at, "g")
-    joined(group, "a")
-    for n in range(1, COMPACT_AFTER):
-        group.acknowledge([(WHERE, 1, n)], "a")
-    fresh = Group(at, "g")
-    joined(fresh, "b")
-    fresh.acknowledge([(WHERE, 2, 70)], "b")
-    group.acknowledge([(WHERE, 1, 900)], "a")  # of a process that was fenced, and in the commit that compacts
-    for reader in (Group(at, "g"), fresh):
+def test_acknowledgements_survive_compaction(handles: Handles) -> None:
+    """H4, Q8: the highest offset of the newest epoch stays, whatever is compacted; heartbeats of members too."""
+    table = handles[1]()
+    for n in range(1, 2 * COMPACT_AFTER):
+        table.append([AckRow("a", n, *WHERE, 1, n, n + 5), AckRow("a", n, "id", 1, 1, 2 * n, 2 * n)], {"a", "silent"})
+        if n == 3:
+            table.append([AckRow("silent", 7)], {"a", "silent"})
+            table.append([AckRow("gone", 7)], {"a", "silent"})
+    table.append([AckRow("b", 1, *WHERE, 2, 50, 60)], {"a", "b", "silent"})
+    table.append([AckRow("a", 999, *WHERE, 1, 900, 900)], {"a", "b", "silent"})  # late, of a past epoch
+    for n in range(1, 2 * COMPACT_AFTER):
+        table.append([AckRow("b", n, "id", 1, 2, n, n)], {"b", "silent"})
+    for reader in (table, handles[1]()):
         reader.refresh()
-        assert reader.position(WHERE) == 70
-        assert reader.position(("id", 1)) == 0
-    rows = DeltaTable(f"{at.uri}/groups/g/acks").to_pyarrow_table().to_pylist()
-    assert (0, 2, 70) in [(r["partition"], r["epoch"], r["offset"]) for r in rows]
+        assert reader.acks.offset(WHERE, 2, "b") == 50
+        assert reader.acks.delivered(WHERE) >= 60
+        assert reader.acks.beats["silent"] == 7
 
 
-def test_acknowledging_at_once(at: Store) -> None:
+def test_acknowledgement_never_goes_back(handles: Handles) -> None:
+    """Q8: a lower offset after a higher one changes nothing."""
+    table = handles[1]()
+    for offset in (9, 4):
+        table.append([AckRow("a", 1, *WHERE, 1, offset, offset)], {"a"})
+    table.refresh()
+    assert table.acks.offset(WHERE, 1, "a") == 9
+
+
+# ---- on disk
+@pytest.fixture
+def queue(store: str) -> str:
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0)
+    return store
+
+
+def group_of(store: str) -> Group:
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    return group
+
+
+def test_history_is_a_delta_table(queue: str) -> None:
+    """R7, W1: any Delta reader sees who got what, when, why and under which epochs."""
+    Consumer(queue, "a")
+    Consumer(queue, "b")
+    rows = DeltaTable(f"{queue}/groups/g/control").to_pyarrow_table().sort_by("seq").to_pylist()
+    granted = [r for r in rows if r["kind"] == "Granted"]
+    assert [(r["partition"], r["flow"], r["epoch_before"], r["epoch"]) for r in granted] == [
+        (0, "a/0", 0, 1), (1, "a/0", 0, 1), (1, "b/0", 1, 2)
+    ]  # fmt: skip
+    assert granted[-1]["forced"] and "max_handoff_time_ms is 0" in granted[-1]["cause"]
+    assert all(r["cause"] and r["at"] and r["by"] for r in rows)
+
+
+def test_joins_at_once(queue: str) -> None:
+    """R1, W2: whoever joins at the same time is a member afterwards, and every partition has one owner."""
+    results = in_parallel([lambda i=i: Consumer(queue, f"i{i}") for i in range(8)])
+    assert not [r for r in results if isinstance(r, BaseException)]
+    group = group_of(queue)
+    assert len(group.state.members) == 8
+    assert len({own.flow for own in group.state.partitions.values()}) == 2
+    history = group.history()
+    assert [r["seq"] for r in history] == list(range(len(history)))
+
+
+def test_acknowledging_at_once(queue: str) -> None:
     """Q8: several acknowledge at the same time, through compactions; nothing is lost."""
-    group = Group(at, "g")
-    joined(group, "a")
+    consumer = Consumer(queue, "a")
 
     def acknowledge(partition: int) -> None:
-        mine = Group(at, "g")
+        mine = group_of(queue)
         for n in range(1, 41):
-            mine.acknowledge([(("id", partition % 2), 1, n)], "a")
+            mine.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(partition % 2), 1, n, n)])
 
     assert in_parallel([lambda p=p: acknowledge(p) for p in range(4)]) == [None] * 4
-    last = Group(at, "g")
-    last.refresh()
-    assert {w[1]: offset for (w, _), offset in last.acks.items()} == {0: 40, 1: 40}
+    group = group_of(queue)
+    assert [group.position(consumer.where(p)) for p in (0, 1)] == [40, 40]
 
 
-def test_acknowledgement_never_goes_back(at: Store) -> None:
-    """Q8: a lower offset after a higher one changes nothing."""
-    group = Group(at, "g")
-    joined(group, "a")
-    group.acknowledge([(WHERE, 1, 9)], "a")
-    group.acknowledge([(WHERE, 1, 4)], "a")
-    last = Group(at, "g")
-    last.refresh()
-    assert last.position(WHERE) == group.position(WHERE) == 9
+def test_files_stay_few(queue: str) -> None:
+    """R7: neither the history nor the acknowledgements pile up small files, and the snapshot is one."""
+    consumer = Consumer(queue, "a")
+    for n in range(1, MERGE_AFTER + 20):
+        consumer.group.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(0), 1, n, n)])
+        consumer.group.raise_floors(consumer.ids["q"])
+    live = DeltaTable(f"{queue}/groups/g/control").file_uris()
+    assert len(live) <= MERGE_AFTER + 6
+    assert len([path for path in live if "-snapshot-" in path]) == 1
+    assert len(DeltaTable(f"{queue}/groups/g/acks").file_uris()) <= COMPACT_AFTER
+    assert group_of(queue).state.floors == {consumer.where(0): n}
 
 
-def test_deleted_group(at: Store) -> None:
-    """Q8: a deleted group leaves nothing; one of the same name starts anew."""
-    group = Group(at, "g")
-    joined(group, "a")
-    group.acknowledge([(WHERE, 1, 9)], "a")
-    assert partq.list_groups(at.uri) == ["g"]
-    partq.delete_group(at.uri, "g")
-    assert partq.list_groups(at.uri) == [] and not (Path(at.uri) / "groups/g").exists()
-    fresh = Group(at, "g")
-    assert [f.epoch for f in joined(fresh, "a", "later")] == [1, 1] and fresh.position(WHERE) == 0
-    group.acknowledge([(WHERE, 1, 9)], "a")  # a process that goes on, its group gone, and knows the same epoch
-    fresh.refresh()
-    assert fresh.position(WHERE) == 0
-    fresh.acknowledge([(WHERE, 1, 2)], "later")
-    fresh.refresh()
-    assert fresh.position(WHERE) == 2
+def test_deleted_group(queue: str) -> None:
+    """Q8: a deleted group leaves nothing; one of the same name starts anew, and an old process cannot move it."""
+    old = Consumer(queue, "a")
+    old.group.acknowledge([AckRow(old.incarnation, 1, *old.where(0), 1, 9, 9)])
+    partq.delete_group(queue, "g")
+    assert partq.list_groups(queue) == [] and not (Path(queue) / "groups/g").exists()
+    fresh = Consumer(queue, "a")
+    assert fresh.group.state.partitions[fresh.where(0)].epoch == 1 and fresh.group.position(fresh.where(0)) == 0
+    with pytest.raises(partq.CorruptTableError, match="made anew"):
+        old.group.decide(lambda: [Leave("a", old.incarnation)])
+    assert group_of(queue).position(fresh.where(0)) == 0
 
 
-def test_damaged_control_table(at: Store) -> None:
-    """Bad input: a fact that cannot be read is named."""
-    joined(Group(at, "g"), "a")
-    (file,) = (Path(at.uri) / "groups/g/control").glob("*.parquet")
-    whole = file.read_bytes()
-    for write in (lambda: file.write_bytes(b"x"), lambda: pq.write_table(pa.table({"seq": [0]}), file)):
-        write()
-        with pytest.raises(partq.CorruptTableError, match="control table of group 'g'"):
-            Group(at, "g").refresh()
-    file.write_bytes(whole)
-    Group(at, "g").refresh()
+def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+
+
+def facts_files(store: str) -> list[Path]:
+    return sorted((Path(store) / "groups/g/control").glob("*-facts-*.parquet"))
+
+
+def drop_last(rows: list[dict[str, Any]]) -> None:
+    rows.pop()
+
+
+def another_epoch(rows: list[dict[str, Any]]) -> None:
+    rows[-2]["epoch_before"] = 7
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path: path.write_bytes(b"x"), "control table of group 'g'"),
+        (lambda path: pq.write_table(pa.table({"seq": [0]}), path), "control table of group 'g'"),
+        (lambda path: path.unlink(), "control table of group 'g'"),
+        (lambda path: rewrite(path, drop_last), "facts are missing"),
+        (lambda path: rewrite(path, another_epoch), "edited"),
+    ],
+)
+def test_damaged_control_table(queue: str, damage: Callable[[Path], object], says: str) -> None:
+    """Bad input: a fact that is missing, edited or cannot be read is one clear error, and nothing is decided on it."""
+    Consumer(queue, "a")
+    Consumer(queue, "b")
+    damage(facts_files(queue)[0] if says == "facts are missing" else facts_files(queue)[1])
+    with pytest.raises(partq.CorruptTableError, match=says):
+        Group(Store.at(queue), "g").refresh()
+    with pytest.raises(partq.CorruptTableError):
+        Consumer(queue, "c")
+
+
+def test_truncated_log(queue: str) -> None:
+    """Bad input: a running process notices that the table went back, and decides nothing."""
+    a = Consumer(queue, "a")
+    Consumer(queue, "b")
+    a.group.refresh()
+    last = max((Path(queue) / "groups/g/control/_delta_log").glob("*.json"))
+    last.unlink()
+    with pytest.raises(partq.CorruptTableError, match="went back"):
+        a.group.decide(lambda: [Leave("a", a.incarnation)])
+
+
+def test_status_is_always_known(queue: str) -> None:
+    """R7: Ready, Holddown and Rebalancing are in the history, each with its cause."""
+    partq.create_queue(queue, "slow", "v bigint", partitions=2, rebalance_delay_ms=60_000)
+    Consumer(queue, "a", group="h", queues=("slow",))
+    b = Consumer(queue, "b", group="h", queues=("slow",))
+    assert b.group.state.status is Status.HOLDDOWN and "b joined" in b.group.state.trigger
+    b.group.decide(lambda: [Leave("b", b.incarnation)])
+    changes = [(r["status"], r["cause"]) for r in b.group.history() if r["kind"] == "StatusChanged"]
+    assert [status for status, _ in changes] == ["Rebalancing", "Ready", "Holddown", "Ready"]
+    assert "again" in changes[-1][1]
+    assert replace(b.group.state).status is Status.READY

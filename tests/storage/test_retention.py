@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.group import join
+from spark_partq.core.acks import AckRow, Acks
 from spark_partq.storage import retention
 from spark_partq.storage.groups import Group
 from spark_partq.storage.queues import Queue
-from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.helpers import in_parallel, new_file, opened, position, put
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -33,18 +33,13 @@ def queue(store: str) -> str:
 
 def group_at(store: str, name: str, positions: dict[int, int], queue: str = "q") -> Group:
     """A group that has acknowledged so far."""
-    group = Group(Store.at(store), name)
-    found = opened(store, queue)
-    id_ = found.state.queue_id
-    partitions = [(queue, id_, t.partition) for t in found.partitions]
-    if not group.exists():
-        group.decide(
-            lambda: join(group.state, "i", "x", partitions, group.acks, {(id_, p): 0 for _, _, p in partitions})
-        )
-    group.refresh()
-    epoch = group.state.grants[id_, 0].epoch
-    group.acknowledge([((id_, p), epoch, offset) for p, offset in positions.items()], "x")
-    return group
+    consumer = Consumer(store, "i", group=name, queues=(queue,))
+    rows = [
+        AckRow(consumer.incarnation, 1, *where, consumer.group.state.partitions[where].epoch, offset, offset)
+        for where, offset in ((consumer.where(p, queue), offset) for p, offset in positions.items())
+    ]
+    consumer.group.acknowledge(rows)
+    return consumer.group
 
 
 def firsts(store: str) -> list[int]:
@@ -118,7 +113,7 @@ def test_floors(queue: str) -> None:
     group.refresh()
     id_ = opened(queue).state.queue_id
     assert group.state.floors == {(id_, 0): 10}
-    assert group.state.position((id_, 0), {}) == 10
+    assert group.state.position((id_, 0), Acks()) == 10
     assert position(queue, "g", 0) == 10
 
 
