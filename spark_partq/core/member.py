@@ -80,16 +80,18 @@ def replayed(
     """What to deliver of a batch that was planned before a restart; the other partitions are left out for good.
 
     Nothing below the position: it is acknowledged and may be removed already (by another process of this instance, or the
-    checkpoint is an old copy). With manual acknowledgement it begins there, which may be before the batch.
+    checkpoint is an old copy). With manual acknowledgement it begins there, which may be before the batch. An empty range
+    stays, for a release has to wait until all below it is acknowledged; not so if that is for the application to do.
     """
     kept = {}
     for where, r in planned.items():
-        if r.end <= r.start or not in_line(state.partitions.get(where), incarnation, r.epoch):
+        empty = r.end <= r.start
+        if not in_line(state.partitions.get(where), incarnation, r.epoch) or (empty and manual):
             continue
         position = state.position(where, acks) or 0
         first = position if manual else max(r.start, position)
-        if first < r.end:
-            kept[where] = Range(state.partitions[where].epoch, first, r.end)
+        if first < r.end or empty:
+            kept[where] = Range(state.partitions[where].epoch, min(first, r.end), r.end)
     return kept
 
 

@@ -230,6 +230,7 @@ class Process:
             self.handed.plan(ranges)
             yield
             self.append([], ranges)
+            ranges = {where: r for where, r in ranges.items() if r.end > r.start}
             self.world.log(self, f"replays {_text(ranges)}")
             self.lock = ""
             yield from self.run(ranges, {where: r.end for where, r in ranges.items()})

@@ -87,8 +87,9 @@ def test_a_replay() -> None:
     group.ack(1, 5)
     assert replayed(group.state, group.acks, a, planned, manual=False) == {at(0): Range(1, 4, 5)}
     assert replayed(group.state, group.acks, a, planned, manual=True) == {at(0): Range(1, 4, 5)}
-    other = {at(0): Range(0, 2, 5), at(1): Range(1, 5, 5), at(9): Range(1, 0, 5)}
-    assert replayed(group.state, group.acks, a, other, manual=False) == {}
+    other = {at(0): Range(0, 2, 5), at(1): Range(1, 6, 6), at(9): Range(1, 0, 5)}
+    assert replayed(group.state, group.acks, a, other, manual=False) == {at(1): Range(1, 6, 6)}
+    assert replayed(group.state, group.acks, a, other, manual=True) == {}
 
 
 def test_a_release_waits_for_what_was_handed_out() -> None:

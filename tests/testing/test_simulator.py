@@ -9,7 +9,7 @@ from spark_partq.testing import simulator
 from spark_partq.testing.simulator import Setup, World, describe, main, run
 
 # Seeds that once failed, each for another reason.
-ONCE_FAILED = (0, 18, 44, 542, 1005, 1190, 2003, 2019, 2059, 2136, 3000, 3006, 3018, 3098)
+ONCE_FAILED = (0, 18, 44, 542, 1005, 1190, 2003, 2019, 2059, 2136, 3000, 3006, 3018, 3098, 200620)
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
@@ -29,7 +29,7 @@ def test_a_long_run() -> None:
     world = World(7, Setup((8,), 1_000, 2_000, flows=(2, 1, 3), manual=(False, True, False), trouble=0.01))
     world.run(20_000)
     assert len(world.acks.rows) < 200
-    assert len(world.control.facts) > 1_000
+    assert len(world.control.facts) > 500
 
 
 def test_the_same_seed_is_the_same_run() -> None:
