@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_partq.core.acks import AckRow, Acks
+from spark_partq.core.errors import FencedError
 from spark_partq.core.group import Flow, GroupState, Held, Ownership, PartitionId
 from spark_partq.core.offsets import Range
 from spark_partq.core.rebalance import Drained
@@ -82,7 +83,17 @@ def replayed(
     Nothing below the position: it is acknowledged and may be removed already (by another process of this instance, or the
     checkpoint is an old copy). With manual acknowledgement it begins there, which may be before the batch. An empty range
     stays, for a release has to wait until all below it is acknowledged; not so if that is for the application to do.
+
+    Raises
+    ------
+    FencedError
+        If this process is not registered as of this look. What it left out now, its successor would take for delivered.
     """
+    if incarnation not in {member.incarnation for member in state.members.values()}:
+        raise FencedError(
+            "this process has lost its place in the group before it could replay its last micro-batch; start the query again",
+            incarnation=incarnation,
+        )
     kept = {}
     for where, r in planned.items():
         empty = r.end <= r.start
@@ -104,6 +115,17 @@ class Handed:
     def plan(self, ranges: Ranges) -> None:
         for where, r in ranges.items():
             self.ends[where] = (r.epoch, r.end)
+
+    def last(self, where: PartitionId) -> Range | None:
+        """The end of what was handed out, as an empty range; None if this process has handed out nothing of it.
+
+        With manual acknowledgement this is what `start` needs: a partition that drained for a while, and whose handoff was
+        cancelled, is no longer in the offsets of the last batch, but what was delivered of it is still the application's.
+        """
+        if where not in self.ends:
+            return None
+        epoch, end = self.ends[where]
+        return Range(epoch, end, end)
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         """The draining partitions of which everything that was handed out is acknowledged.

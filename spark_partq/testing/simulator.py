@@ -226,6 +226,8 @@ class Process:
         if self.checkpoint.ranges and not self.checkpoint.committed:
             yield from self.look()
             yield from self.stand()
+            if not self.alive:
+                return
             ranges = self.replayed()
             self.handed.plan(ranges)
             yield
@@ -294,9 +296,7 @@ class Process:
         state, acks, rng = self.control.state, self.acks.acks, self.world.rng
         ranges = {}
         for where, own in protocol.plannable(state, self.incarnation).items():
-            done = self.checkpoint.ranges.get(where)
-            if self.manual and where not in self.handed.ends:
-                done = None
+            done = self.done(where)
             first = protocol.start(state, acks, self.incarnation, where, done)
             end = self.world.ends[where]
             if not self.world.calm:
@@ -304,6 +304,11 @@ class Process:
                 end = first if rng.random() < 0.1 else end  # rate limits
             ranges[where] = Range(own.epoch, first, max(first, end))
         return ranges
+
+    def done(self, where: PartitionId) -> Range | None:
+        """What this process has handed out last; with manual acknowledgement a restart begins anew."""
+        handed = self.handed.last(where)
+        return handed if self.manual else self.checkpoint.ranges.get(where, handed)
 
     def marks(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, int]:
         """Below what each partition's messages are marked redelivered."""

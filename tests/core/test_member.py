@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_partq.core.acks import AckRow, Acks
+from spark_partq.core.errors import FencedError
 from spark_partq.core.member import (
     Handed,
     Standing,
@@ -92,11 +95,21 @@ def test_a_replay() -> None:
     assert replayed(group.state, group.acks, a, other, manual=True) == {}
 
 
+def test_no_replay_without_a_place_in_the_group() -> None:
+    """W2: what it left out would go into its commit log, and the next process of its line would take it for delivered."""
+    group, a = drains()
+    group.join("a")
+    with pytest.raises(FencedError, match="start the query again"):
+        replayed(group.state, group.acks, a, {at(0): Range(1, 0, 5)}, manual=False)
+
+
 def test_a_release_waits_for_what_was_handed_out() -> None:
     """H1: of this ownership; what was planned in one that has ended does not count."""
     group, a = drains()
     handed = Handed()
+    assert handed.last(at(0)) is None
     handed.plan({at(0): Range(1, 0, 9), at(1): Range(1, 0, 4)})
+    assert handed.last(at(0)) == Range(1, 9, 9)
     assert handed.drained(group.state, group.acks, a) == []
     group.ack(1, 3)
     assert handed.drained(group.state, group.acks, a) == []

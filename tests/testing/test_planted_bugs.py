@@ -13,7 +13,7 @@ from spark_partq.core import group as group_module
 from spark_partq.core import member, observer, rebalance
 from spark_partq.core.acks import AckRow, Acks, compacted
 from spark_partq.core.errors import PartqError
-from spark_partq.core.group import GroupState, Held, Kind, Status
+from spark_partq.core.group import GroupState, Held, Kind, PartitionId, Status
 from spark_partq.core.member import Handed, Standing
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
@@ -403,6 +403,18 @@ def an_empty_range_is_not_acknowledged_again(patch: Patch) -> None:
         return finished(state, incarnation, {where: r for where, r in done.items() if r.end > r.start})
 
     patch.setattr(member, "finished", once)
+
+
+class Unmindful(Process):
+    """With manual acknowledgement: knows only the offsets of its last batch."""
+
+    def done(self, where: PartitionId) -> Range | None:
+        return self.checkpoint.ranges.get(where) if self.handed.last(where) else None
+
+
+@bug(lambda: scenarios.cancelled_handoff(Unmindful))
+def a_cancelled_handoff_is_delivered_again(patch: Patch) -> None:
+    """Nothing to patch: the process itself is wrong."""
 
 
 # ---- stores

@@ -226,6 +226,24 @@ def test_a_second_process_of_an_instance_fences_the_first() -> None:
     stage.converge()
 
 
+def test_two_processes_of_an_instance_start_at_once() -> None:
+    """The one that loses its place before its replay does not replay, for it would leave out everything."""
+    stage = Stage()
+    a = stage.consumer("a")
+    stage.produce(4)
+    stage.until(a, "plans")
+    a.stop("crashes")
+    one = stage.start("a", 1, False, a.durable)
+    stage.until(one, "commits MemberJoined")
+    two = stage.consumer("a", checkpoint=Checkpoint())
+    stage.until(one, lambda: not one.alive)
+    assert not a.durable.committed
+    two.stop("crashes")
+    one = stage.start("a", 1, False, a.durable)
+    stage.until(one, "replays q0.0[0,4)@4")
+    stage.converge()
+
+
 def test_a_release_waits_for_what_was_planned_before_it() -> None:
     """Plan and release are one thread's work: a batch that is planned is waited for, though nothing of it has run."""
     stage = Stage(2)
@@ -275,6 +293,27 @@ def restart_with_manual_acknowledgement(process: type[Process]) -> None:
     a.stop("crashes")
     a = stage.consumer("a", manual=True)
     stage.until(a, "delivers q0.0[0,4)@3 marked below 4")
+    stage.converge()
+
+
+def test_a_cancelled_handoff_delivers_nothing_again() -> None:
+    """H5: what was delivered and waits for the application's word waits on, though its partition drained meanwhile."""
+    cancelled_handoff(Process)
+
+
+def cancelled_handoff(process: type[Process]) -> None:
+    stage = Stage(2, process, max_handoff_time_ms=60_000)
+    a = stage.consumer("a", manual=True)
+    a.forgets = True
+    stage.produce(3)
+    stage.until(a, lambda: a.checkpoint.batch == 1 and a.checkpoint.committed)
+    b = stage.consumer("b")
+    stage.produce(4)
+    stage.until(a, "plans q0.0[3,4)@1")
+    stage.expel(b)
+    b.stop("crashes")
+    stage.produce(5)
+    stage.until(a, "plans q0.0[4,5)@1 q0.1[3,5)@1")
     stage.converge()
 
 
