@@ -2,6 +2,13 @@
 
 Pure: each function looks at one state of the group and says what follows for this incarnation. They are the rules without
 which messages are lost or a handoff hangs; the simulator in `spark_partq.testing` runs exactly these.
+
+Whoever calls them keeps to this, or messages are lost or delivered twice:
+
+- What was planned is delivered as a whole, even if the partition is lost meanwhile: in line again later, it is acknowledged.
+- After a restart: join, look, `replayed`, `Handed.plan` of all that it returns, and only then anything else.
+- What a batch has finished is acknowledged before anything is released on the same look.
+- A process that joins again while a batch runs keeps its `Handed`.
 """
 
 from __future__ import annotations

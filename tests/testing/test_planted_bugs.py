@@ -405,6 +405,20 @@ def an_empty_range_is_not_acknowledged_again(patch: Patch) -> None:
     patch.setattr(member, "finished", once)
 
 
+class Picky(Process):
+    """Leaves out of a batch what it has lost since it was planned."""
+
+    def run(self, ranges: dict[PartitionId, Range], marks: dict[PartitionId, int]) -> Iterator[None]:
+        self.control.refresh()
+        held = {where: r for where, r in ranges.items() if self.control.state.partitions[where].flow is not None}
+        yield from super().run(held, marks)
+
+
+@bug(lambda: scenarios.expiry_between_plan_and_run(Picky))
+def a_batch_leaves_out_what_was_lost_since(patch: Patch) -> None:
+    """Nothing to patch: the process itself is wrong."""
+
+
 class Unmindful(Process):
     """With manual acknowledgement: knows only the offsets of its last batch."""
 

@@ -197,7 +197,11 @@ def test_a_replay_delivers_also_what_is_draining() -> None:
 
 def test_an_expired_process_that_lives_comes_back() -> None:
     """Expiry of the last member ends its epoch; it joins again, and what it was doing meanwhile still is in line."""
-    stage = Stage()
+    expiry_between_plan_and_run(Process)
+
+
+def expiry_between_plan_and_run(process: type[Process]) -> None:
+    stage = Stage(1, process)
     a = stage.consumer("a")
     stage.produce(3)
     stage.until(a, "plans")
