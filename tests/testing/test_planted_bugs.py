@@ -409,6 +409,7 @@ class Picky(Process):
     """Leaves out of a batch what it has lost since it was planned."""
 
     def run(self, ranges: dict[PartitionId, Range], marks: dict[PartitionId, int]) -> Iterator[None]:
+        yield
         self.control.refresh()
         held = {where: r for where, r in ranges.items() if self.control.state.partitions[where].flow is not None}
         yield from super().run(held, marks)
