@@ -306,9 +306,8 @@ class Process:
         return ranges
 
     def done(self, where: PartitionId) -> Range | None:
-        """What this process has handed out last; with manual acknowledgement a restart begins anew."""
-        handed = self.handed.last(where)
-        return handed if self.manual else self.checkpoint.ranges.get(where, handed)
+        """What this query has handed out last; with manual acknowledgement only what this process has."""
+        return self.handed.last(where) if self.manual else self.checkpoint.ranges.get(where)
 
     def marks(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, int]:
         """Below what each partition's messages are marked redelivered."""
