@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import memory, sink, stream
+from benchmarks import memory, rebalance, sink, stream
 from benchmarks.data import session
 from benchmarks.report import show
 
@@ -18,9 +18,10 @@ class Suite(enum.StrEnum):
     sink = "sink"
     stream = "stream"
     memory = "memory"
+    rebalance = "rebalance"
 
 
-SUITES = {Suite.sink: sink.run, Suite.stream: stream.run, Suite.memory: memory.run}
+SUITES = {Suite.sink: sink.run, Suite.stream: stream.run, Suite.memory: memory.run, Suite.rebalance: rebalance.run}
 
 
 def main(
