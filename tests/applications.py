@@ -77,7 +77,8 @@ class Recorder:
             ),
         )  # fmt: skip
         until = at + _HOLD_S
-        while self._hold and os.path.exists(self._hold) and time.monotonic() < until:
+        # Spark begins with a micro-batch without rows when there is nothing yet; that one need not be held.
+        while rows and self._hold and os.path.exists(self._hold) and time.monotonic() < until:
             time.sleep(0.02)
         self._write({"kind": "end", **about, "at": time.monotonic()})
         self.finished = batch_id
@@ -232,7 +233,8 @@ class Application:
         return self.tell(command, **arguments)()
 
     def log(self) -> str:
-        return self._log.read_text()[-6000:]
+        """What it wrote since its JVM was up."""
+        return self._log.read_text().rpartition("statically registered data source.")[2][-6000:]
 
     def _signal(self, number: signal.Signals) -> None:
         """To the driver, its JVM, the planners and the workers: all that belong to the session that it began."""
@@ -297,6 +299,7 @@ class Scenario:
         self.sent_at: dict[tuple[str, int], list[float]] = {("q", p): [] for p in range(partitions)}
         self._group = Group(Store.at(self.store), "g")
         self._where: dict[str, Application] = {}
+        self._started: dict[str, Callable[[], Any]] = {}
         self.names: dict[str, str] = {}  # by instance
 
     # ---- messages
@@ -358,20 +361,25 @@ class Scenario:
         self._where[name] = application
         options = {"queue": "q", "group": "g", "instanceId": name if static else None, **options}
         since = self.seq
-        answer = application.tell(
+        self._started[name] = application.tell(
             "start", name=name, store=self.store, checkpoint=str(self.folder / (checkpoint or f"cp-{name}")),
             record=str(self.folder / f"{name}.jsonl"), trigger=trigger, hold=str(self.hold(name)),
             options={o: str(v) for o, v in options.items() if v is not None},
         )  # fmt: skip
 
         def joined() -> None:
-            answer()
+            self._is_started(name)
             facts = eventually(lambda: self.history("MemberJoined", since=since), f"the join of {name}")
             if not static:
                 name_of = next(f["instance"] for f in facts if self.names.get(f["instance"], name) == name)
                 self.names[name_of] = name
 
         return joined
+
+    def _is_started(self, name: str) -> None:
+        answer = self._started.pop(name, None)
+        if answer is not None:
+            answer()
 
     def instance(self, name: str) -> str:
         """Its instance id."""
@@ -398,6 +406,7 @@ class Scenario:
 
     def failed(self, name: str) -> str:
         """The error with which the query ends."""
+        self._is_started(name)
         return str(eventually(lambda: self._where[name].ask("status", name=name)["error"], f"the end of {name}"))
 
     # ---- what is there
@@ -464,6 +473,8 @@ class Scenario:
         shown = ("seq", "kind", "partition", "offset", "epoch", "flow", "to_flow", "instance", "status", "cause", "by")
         facts = [" ".join(str(f[c]) for c in shown if f[c] is not None) for f in self.history()[-60:]]
         logs = [f"--- {name}\n{a.log()[-1500:]}" for name, a in self._where.items()]
+        with contextlib.suppress(AssertionError):
+            logs += [f"--- {name}: {a.ask('status', name=name)}" for name, a in self._where.items() if not a.killed]
         return "\n".join([*facts, *logs])
 
     def delivered(self, *names: str, places: Iterable[tuple[int, int]] | None = None) -> None:

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.admission import Backlog, Limits, admit, share
 from spark_partq.core.errors import CheckpointMismatchError, DataLossError
-from spark_partq.core.group import Member, PartitionId, QueueInGroup, Status
+from spark_partq.core.group import Member, Ownership, PartitionId, QueueInGroup, Status
 from spark_partq.core.member import plannable, replayed, start
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
 from spark_partq.spark.membership import Membership
@@ -130,7 +130,7 @@ class Planner:
         same_payload(list(self._queues.values()))
         self._ids = {name: queue.state.queue_id for name, queue in self._queues.items()}
         self._instance = options.instanceId or instance
-        self._own_plans: set[str] = set()
+        self._planned: dict[str, dict[Where, Ownership]] = {}  # the last plan, and under what it was made
         self._idle = 0
         self._wait = threading.Event()
         self._checked_s = time.monotonic()
@@ -220,22 +220,25 @@ class Planner:
         self.membership.hand_out(acks, self._by_id(ranges))
         self._idle = 0
         end = StreamOffset(self._group.name, self._instance, self._ids, ranges)
-        self._own_plans = {_text(end)}
+        self._planned = {_text(end): {w: mine[self._id(w)] for w in ranges}}
         return end
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[FlowPartition]:
         """One task per flow, with the rows of ``(start, end]`` of its partitions."""
         with self.membership.lock:
             self.membership.begin()
-            again = _text(end) not in self._own_plans
             if start.ranges == end.ranges:
                 return []
+            owners = self._planned.get(_text(end))
+            again = owners is None
             ranges = self._by_id(end.ranges)
             if again:
                 ranges = self._again(ranges)
             flows: list[list[Piece]] = [[] for _ in range(self._options.flows)]
             for where, planned in sorted(self._by_name(ranges).items()):
-                own = self._group.state.partitions[self._id(where)]
+                # What this process has planned it delivers, whatever became of the partition since: left out, it would still be
+                # acknowledged if the partition came back.
+                own = self._group.state.partitions[self._id(where)] if owners is None else owners[where]
                 if planned.end > planned.start and own.flow is not None:
                     seen = planned.end if again else own.delivered
                     flow = int(own.flow.rpartition("/")[2]) % len(flows)
