@@ -142,16 +142,16 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
         ``released``: its owner had acknowledged everything. ``forced``: the time ran out. ``restarted``: the owner was started again,
         so nobody worked on it any more. ``owner gone``, ``cancelled``, ``queue gone``; ``open`` while it lasts
     redelivered
-        messages that may have been delivered twice
+        messages that may have been delivered again because of it, at most
     """
     rows: list[dict[str, Any]] = []
     now: dict[PartitionId, dict[str, Any]] = {}
     joined: dict[str, int] = {}
 
     def end(where: PartitionId, fact: SimpleNamespace, outcome: str) -> None:
-        twice = (
-            fact.delivered - fact.offset if fact.kind != Kind.HANDOFF_CANCELLED and fact.delivered is not None else 0
-        )
+        twice = 0  # who releases has acknowledged all it was given
+        if fact.kind in (Kind.GRANTED, Kind.UNASSIGNED):
+            twice = fact.delivered - fact.offset
         now.pop(where).update(ended=fact.at, outcome=outcome, redelivered=twice, end_cause=fact.cause)
 
     for fact in _rows(facts):
@@ -191,7 +191,7 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
     moved : partitions that had an owner before it, and another one (or none) after it
     granted : partitions that had none before it, and have one after it
     handoffs, forced : how many were begun, and grants that took away what was not acknowledged
-    redelivered : messages that may have been delivered twice
+    redelivered : messages that may have been delivered again because of it, at most
     """
     rows: list[dict[str, Any]] = []
     status, owners, flows = str(Status.READY), dict[PartitionId, Flow](), dict[str, int]()
@@ -205,8 +205,9 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
             first = next((f for f in commit if f.kind == Kind.STATUS_CHANGED), matters[0])
             change = {"began": commit[0].at, "trigger": first.cause, **dict.fromkeys(MOVES[3:4] + MOVES[5:], 0)}
             rows.append(change)
+        released = {(f.queue_id, f.partition) for f in commit if f.kind == Kind.RELEASED}
         for fact in commit:
-            _count_fact(fact, owners, flows, change)
+            _count_fact(fact, owners, flows, released, change)
             if fact.kind == Kind.STATUS_CHANGED:
                 if status == Status.HOLDDOWN and change is not None:
                     change["holddown_ms"] += _ms(held, fact.at)
@@ -223,7 +224,11 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _count_fact(
-    fact: SimpleNamespace, owners: dict[PartitionId, Flow], flows: dict[str, int], change: dict[str, Any] | None
+    fact: SimpleNamespace,
+    owners: dict[PartitionId, Flow],
+    flows: dict[str, int],
+    released: set[PartitionId],
+    change: dict[str, Any] | None,
 ) -> None:
     counts = change if change is not None else dict.fromkeys(MOVES, 0)
     where = (fact.queue_id, fact.partition)
@@ -238,7 +243,7 @@ def _count_fact(
     elif fact.kind == Kind.GRANTED:
         owners[where] = fact.flow
         counts["forced"] += bool(fact.forced)
-        counts["redelivered"] += fact.delivered - fact.offset
+        counts["redelivered"] += 0 if where in released else fact.delivered - fact.offset
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
         owners.pop(where, None)
     elif fact.kind == Kind.QUEUE_REMOVED:

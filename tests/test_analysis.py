@@ -190,6 +190,21 @@ def test_a_handoff_ends_in_other_ways(store: str, clock: Clock) -> None:
     assert found[found["outcome"] == "open"]["length_ms"].isna().all()
 
 
+def test_what_was_delivered_before_is_no_cost_of_a_release(story: str, clock: Clock) -> None:
+    """U3: a partition that is released costs nothing, though some of its messages were delivered to somebody long before."""
+    clock.seconds = 40
+    b = Consumer(story, "b")
+    b.end_holddown()
+    (a,) = (m for m in b.group.state.members.values() if m.instance == "a")
+    b.incarnation = a.incarnation  # as `a` would
+    b.release()
+    facts = analysis.history(story, "g")
+    last = facts[facts["kind"] == "Released"].iloc[-1]
+    assert last["delivered"] > last["offset"]
+    assert rows(analysis.handoffs(facts), "outcome", "redelivered")[2:] == [("released", 0), ("released", 0)]
+    assert analysis.moves(facts)["redelivered"].iloc[-1] == 0
+
+
 def test_positions_and_lag(story: str) -> None:
     """U3: where the group was at each time that is known, and how many messages were waiting."""
     facts, acks = analysis.history(story, "g"), analysis.acknowledgements(story, "g")
