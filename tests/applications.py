@@ -88,6 +88,29 @@ class Recorder:
         self._file.flush()
 
 
+class Listener:
+    """Writes down each call, with the time."""
+
+    def __init__(self, record: str) -> None:
+        self._record = record
+
+    def _told(self, what: str, *about: Any) -> None:
+        with open(self._record, "a", encoding="utf-8") as file:
+            file.write(json.dumps([what, *about, time.monotonic()]) + "\n")
+
+    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        self._told("assigned", [number for _, number in partitions])
+
+    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        self._told("revoked", [number for _, number in partitions])
+
+    def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
+        self._told("lost", [number for _, number in partitions])
+
+    def on_active_changed(self, flow: str, active: bool) -> None:
+        self._told("active", active)
+
+
 class Driver:
     """Obeys; each command in a thread of its own, for a query may take its time to stop."""
 
@@ -146,6 +169,10 @@ class Driver:
         wanted = {(queue, partition): offset for queue, partition, offset in offsets}
         under = {(queue, partition): epoch for queue, partition, epoch in epochs}
         return [list(p) for p in self._partq.acknowledge(store, group, wanted, epochs=under or None)]
+
+    def listen(self, group: str, record: str) -> None:
+        """Write down what the group tells this application (H6)."""
+        self._partq.add_listener(self._spark, group, Listener(record))
 
     def clear(self) -> None:
         for query, _ in self._queries.values():
@@ -287,9 +314,9 @@ class Pool:
 
 
 class Scenario:
-    """One queue `q`, one group `g`, and the applications that consume it."""
+    """One queue `q`, one group, and the applications that consume it."""
 
-    def __init__(self, pool: Pool, folder: Path, partitions: int, **settings: Any) -> None:
+    def __init__(self, pool: Pool, folder: Path, partitions: int, group: str = "g", **settings: Any) -> None:
         import spark_partq as partq
 
         self.pool, self.folder, self.store = pool, folder, str(folder / "store")
@@ -297,7 +324,7 @@ class Scenario:
         self._tables: list[PartitionTable] = opened(self.store).partitions
         self.sent: dict[tuple[str, int], list[str]] = {("q", p): [] for p in range(partitions)}
         self.sent_at: dict[tuple[str, int], list[float]] = {("q", p): [] for p in range(partitions)}
-        self._group = Group(Store.at(self.store), "g")
+        self._group = Group(Store.at(self.store), group)
         self._where: dict[str, Application] = {}
         self._started: dict[str, Callable[[], Any]] = {}
         self.names: dict[str, str] = {}  # by instance
@@ -359,7 +386,7 @@ class Scenario:
         next is started.
         """
         self._where[name] = application
-        options = {"queue": "q", "group": "g", "instanceId": name if static else None, **options}
+        options = {"queue": "q", "group": self._group.name, "instanceId": name if static else None, **options}
         since = self.seq
         self._started[name] = application.tell(
             "start", name=name, store=self.store, checkpoint=str(self.folder / (checkpoint or f"cp-{name}")),
@@ -393,10 +420,17 @@ class Scenario:
     def acknowledge(self, name: str, offsets: Mapping[int, int], epochs: Mapping[int, int] | None = None) -> list[Any]:
         """What the application of this query acknowledges by hand; the partitions that were refused."""
         refused: list[Any] = self._where[name].ask(
-            "acknowledge", store=self.store, group="g", offsets=[("q", *x) for x in offsets.items()],
+            "acknowledge", store=self.store, group=self._group.name, offsets=[("q", *x) for x in offsets.items()],
             epochs=[("q", *x) for x in (epochs or {}).items()],
         )  # fmt: skip
         return refused
+
+    def listen(self, application: Application, name: str) -> None:
+        application.ask("listen", group=self._group.name, record=str(self.folder / f"{name}.told"))
+
+    def told(self, name: str) -> list[list[Any]]:
+        """What was said, to whom it was said, when: ``["revoked", [1, 2], 17.0]``."""
+        return [json.loads(line) for line in (self.folder / f"{name}.told").read_text().splitlines()]
 
     def stop(self, name: str) -> None:
         self._where[name].ask("stop", name=name)

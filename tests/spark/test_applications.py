@@ -69,9 +69,12 @@ def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: 
 
 
 def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
-    """W3, H2: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest."""
+    """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest.
+    Both are told, the one that gives before the one that gets."""
     a, b = pool.take(2)
-    s = scenario(8, rebalance_delay_ms=200, max_handoff_time_ms=20_000)
+    s = scenario(8, group="workers", rebalance_delay_ms=200, max_handoff_time_ms=20_000)
+    s.listen(a, "a")
+    s.listen(b, "b")
     s.start(a, "a")()
     s.settled({"a": 8})
     s.send_all(2)
@@ -89,6 +92,16 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     assert not any(f["forced"] for f in s.history("Granted"))
     report = s.check()
     assert not report.again
+
+    def told(name: str, what: str) -> dict[int, float]:
+        return {p: at for said, partitions, at in s.told(name) if said == what for p in partitions}
+
+    assert set(told("a", "assigned")) == set(range(8)) and not told("a", "lost") and not told("b", "lost")
+    revoked, assigned = told("a", "revoked"), told("b", "assigned")
+    assert set(revoked) == set(assigned) == set(range(8))
+    assert all(revoked[p] < assigned[p] for p in range(8))
+    assert [active for what, active, _ in s.told("a") if what == "active"] == [True]
+    assert [active for what, active, _ in s.told("b") if what == "active"] == [False, True]
 
 
 # ---- handoff
@@ -114,8 +127,8 @@ def test_example_of_a_handoff(scenario: NewScenario, pool: Pool) -> None:
     s.send(0, "A")
     s.delivered("b", places=[(1, n) for n in (2, 3, 4)])
     s.delivered("a", places=[(0, 4)])
-    s.acknowledge("a", {0: 5})
-    s.acknowledge("b", {1: 5})
+    assert s.acknowledge("a", {0: 5, 1: 5}) == [["q", 1]], "an acknowledgement of what was given up was taken"
+    assert s.acknowledge("b", {1: 5}) == []
     assert sorted(s.places("a")) == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1)]
     assert s.places("b") == [(1, 2), (1, 3), (1, 4)]
     assert not any(r["redelivered"] for r in s.rows())
