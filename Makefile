@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint bench lock clean
+.PHONY: setup demo test soak lint bench lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -25,6 +25,10 @@ demo: setup
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Many more seeds of the simulator than the tests run.
+soak: setup
+	$(BIN)/python -m spark_partq.testing.simulator --seeds 10000 --steps 1000
 
 lint: setup
 	$(BIN)/ruff check .

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import GroupFact
-from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main
+from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main, print_error
 from spark_partq.storage.rebalancer import MAX_EVERY_S, Rebalancer, run
 from spark_partq.storage.store import Store
 
@@ -43,7 +42,7 @@ def rebalance(
             print(json.dumps({"group": name, **told}), flush=True)
 
     def complain(error: PartqError) -> None:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        print_error(f"error: {error}")
 
     run(rebalancer, every, stop.wait, report, complain)
 

@@ -165,11 +165,11 @@ def main(command: Callable[..., None]) -> None:
         line = refusal(error)
         if line is None:
             raise
-        _print_error(f"error: {line}")
+        print_error(f"error: {line}")
         sys.exit(1)
 
 
-def _print_error(line: str) -> None:
+def print_error(line: str) -> None:
     if not _under_spark_submit():
         print(line, file=sys.stderr)
         return

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from spark_partq.core.acks import AckRow
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.member import in_line
 from spark_partq.spark.driver import Partition, claims
-from spark_partq.storage.groups import open_group
+from spark_partq.storage.groups import Group, open_group
 from spark_partq.storage.store import Store
 
 
@@ -16,10 +17,27 @@ def acknowledge(
 ) -> list[Partition]:
     """Commit the offsets under the epochs in which they were delivered; see `spark_partq.acknowledge`."""
     group = open_group(store, name)
-    state, acks = group.state, group.acks
+    while True:
+        rows, refused = _rows(group, store, offsets, epochs)
+        if not rows:
+            return refused
+        group.acknowledge(rows)
+        before = group.state.seq
+        group.refresh()
+        # An acknowledgement counts under the current epoch only, and that may have moved meanwhile.
+        if group.state.seq == before:
+            return refused
+
+
+def _rows(
+    group: Group, store: Store, offsets: Mapping[Partition, int], epochs: Mapping[Partition, int] | None
+) -> tuple[list[AckRow], list[Partition]]:
+    """What to commit as of this look, and what is refused."""
+    name, state, acks = group.name, group.state, group.acks
     ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
     held = claims(name, store.uri)
-    rows, refused = [], []
+    rows: list[AckRow] = []
+    refused: list[Partition] = []
     for partition, offset in offsets.items():
         queue, number = partition
         where = (ids.get(queue, ""), number)
@@ -42,7 +60,7 @@ def acknowledge(
                 f"{number} of queue {queue!r} was delivered; pass epochs={{({queue!r}, {number}): <column _epoch>}}",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
-        if (own.epoch, own.incarnation) != (epoch, incarnation) or own.flow is None:
+        if own.flow is None or not in_line(own, incarnation, epoch):
             refused.append(partition)
             continue
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= state.delivered(where, acks):
@@ -52,7 +70,5 @@ def acknowledge(
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
         if offset > (state.position(where, acks) or 0):
-            rows.append(AckRow(incarnation, 0, *where, epoch, offset, offset))
-    if rows:
-        group.acknowledge(rows)
-    return refused
+            rows.append(AckRow(incarnation, 0, *where, own.epoch, offset, offset))
+    return rows, refused

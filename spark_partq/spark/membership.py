@@ -113,7 +113,7 @@ class Membership:
         FencedError
             If a newer process has this instance id.
         """
-        self._look()
+        self.look()
         self._tell_lost()
         acks = self._unacknowledged(done)
         if any(own.held is Held.DRAINING for own in owned(self.group.state, self.incarnation).values()):
@@ -130,11 +130,18 @@ class Membership:
         self._handed.plan(ranges)
         self._tell_flows()
 
-    def handed_out(self, where: PartitionId) -> int:
-        """Up to where this process has handed out a partition; -1 if it has not yet."""
-        return self._handed.ends.get(where, (0, -1))[1]
+    def handed_out(self, where: PartitionId) -> Range | None:
+        """The end of what this process has handed out of a partition; None if it has not yet."""
+        return self._handed.last(where)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look at the group; join again if the session has expired.
+
+        Raises
+        ------
+        FencedError
+            If a newer process has this instance id.
+        """
         self.group.refresh()
         found = standing(self.group.state, self._me.instance, self.incarnation)
         if found.fenced:
@@ -317,7 +324,8 @@ class Membership:
             state, acks = self.group.state, self.group.acks
             mine = owned(state, self.incarnation)
             ends = {w: max(state.position(w, acks) or 0, done[w].end if w in done else 0) for w in mine}
-            return any(end < self.handed_out(w) for w, end in ends.items())
+            handed = {w: self.handed_out(w) for w in mine}
+            return any(last is not None and ends[w] < last.end for w, last in handed.items())
 
 
 def _now_ms() -> int:

@@ -231,29 +231,30 @@ class Planner:
                 return []
             owners = self._planned.get(_text(end))
             again = owners is None
-            ranges = self._by_id(end.ranges)
-            if again:
-                ranges = self._again(ranges)
+            ranges = self._again(end.ranges) if again else end.ranges
             flows: list[list[Piece]] = [[] for _ in range(self._options.flows)]
-            for where, planned in sorted(self._by_name(ranges).items()):
-                # What this process has planned it delivers, whatever became of the partition since: left out, it would still be
-                # acknowledged if the partition came back.
-                own = self._group.state.partitions[self._id(where)] if owners is None else owners[where]
-                if planned.end > planned.start and own.flow is not None:
+            for where, planned in sorted(ranges.items()):
+                if planned.end > planned.start:
+                    # What this process has planned it delivers whole, whatever became of the partition since: should it come
+                    # back, all of the range counts as delivered.
+                    own = self._group.state.partitions[self._id(where)] if owners is None else owners[where]
                     seen = planned.end if again else own.delivered
-                    flow = int(own.flow.rpartition("/")[2]) % len(flows)
+                    flow = int((own.flow or "").rpartition("/")[2]) % len(flows)
                     flows[flow] += self._pieces(where, planned, seen)
         store = self._options.store
         return [FlowPartition(store, tuple(mine), f"{self._instance}/{k}") for k, mine in enumerate(flows)]
 
-    def _again(self, planned: dict[PartitionId, Range]) -> dict[PartitionId, Range]:
+    def _again(self, planned: dict[Where, Range]) -> dict[Where, Range]:
         """What is left of a micro-batch that was planned before a restart."""
         membership = self.membership
+        membership.look()
+        state, acks = self._group.state, self._group.acks
         manual = self._options.ack == "manual"
-        kept = replayed(self._group.state, self._group.acks, membership.incarnation, planned, manual)
+        kept = replayed(state, acks, membership.incarnation, self._by_id(planned), manual)
         membership.hand_out([], kept)
-        in_threads(self._options.store, lambda where: self._table(where).refresh(), list(self._by_name(kept)))
-        return kept
+        found = self._by_name(kept)
+        in_threads(self._options.store, lambda where: self._table(where).refresh(), list(found))
+        return found
 
     def _pieces(self, where: Where, planned: Range, seen: int) -> list[Piece]:
         """The slices of a range; what lies below `seen` may have been delivered before."""
@@ -319,8 +320,9 @@ class Planner:
     def _start(self, where: Where, done: StreamOffset) -> int:
         """Where the next micro-batch of a partition starts."""
         planned = done.ranges.get(where)
-        if self._options.ack == "manual" and self.membership.handed_out(self._id(where)) < 0:
-            planned = None  # what the application has not acknowledged before a restart is delivered again
+        if self._options.ack == "manual":
+            # What the application has not acknowledged before a restart is delivered again.
+            planned = self.membership.handed_out(self._id(where))
         first = start(self._group.state, self._group.acks, self.membership.incarnation, self._id(where), planned)
         return self._check_still_there(where, first, self._table(where).next_offset)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group import GroupFact, GroupState
-from spark_partq.storage.delta import CasTable, Conflict, removed
+from spark_partq.storage.delta import SHORT_LOG, CasTable, Conflict, removed
 from spark_partq.storage.rows import Row, RowFiles, now
 from spark_partq.storage.store import Store, group_folder
 
@@ -106,7 +106,7 @@ class ControlTable:
         ]
         if self._table.version < 0:
             self._disk.make_folder()
-            self._table.create(self._disk.created, [self._disk.write(rows, 0, FACTS)])
+            self._table.create(self._disk.created, [self._disk.write(rows, 0, FACTS)], SHORT_LOG)
         else:
             self._table.commit(self._disk.created, [self._disk.write(rows, self._table.version + 1, FACTS)])
         if len([path for path in self._files if _kind(path) == FACTS]) >= MERGE_AFTER:

@@ -42,6 +42,8 @@ LOG_SETTINGS = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.enableExpiredLogCleanup": "true",
 }
+# For tables with several commits a second: a look lists the log files. Who comes later than this begins at a checkpoint.
+SHORT_LOG = {"delta.logRetentionDuration": "interval 1 minutes"}
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=None)
 
 

@@ -232,8 +232,15 @@ def _replay(control: RowTable, store: Store, name: str) -> QueueState:
             queue=name,
             status="Deleting",
         ) from None
-    state = core.replay(name, (QueueFact(row["kind"], json.loads(row["body"])) for row in control.rows()))
-    assert state is not None, "a control table begins with a fact"
+    try:
+        state = core.replay(name, (QueueFact(row["kind"], json.loads(row["body"])) for row in control.rows()))
+        assert state is not None, "a control table begins with a fact"
+    except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
+        raise CorruptTableError(
+            f"the control table of queue {name!r} in {store.uri} holds a fact that cannot be ({error}): it was edited. Restore it "
+            "from a backup",
+            queue=name,
+        ) from error
     return state
 
 

@@ -13,7 +13,7 @@ from deltalake.transaction import AddAction
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.core.schema import Struct, with_columns
-from spark_partq.storage.delta import CasTable, Created, added, removed
+from spark_partq.storage.delta import SHORT_LOG, CasTable, Created, added, removed
 from spark_partq.storage.store import Store
 
 Row = dict[str, Any]
@@ -89,7 +89,7 @@ class RowTable:
     def create(self, rows: Sequence[Row]) -> None:
         """Make the table with these rows; `Conflict` if it is there by now."""
         self._disk.make_folder()
-        self._table.create(self._disk.created, [self._disk.write(rows, 0)])
+        self._table.create(self._disk.created, [self._disk.write(rows, 0)], SHORT_LOG)
 
     def refresh(self) -> bool:
         """Look at the table; True if its rows have changed."""
