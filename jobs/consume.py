@@ -3,8 +3,11 @@
     spark-submit jobs/consume.py --store s3://bucket/store --queue orders --group billing --flows 4 \
         --checkpoint s3://bucket/checkpoints/billing --handler billing.invoices:write
 
+Start it again elsewhere with the same group and another checkpoint, and the two share the queue's partitions.
+
 A handler is ``package.module:function``, called as ``function(batch_df, batch_id)``. With ``--handler-arg`` the
-function is a factory: it is called once, with these keyword arguments, and what it returns is the handler.
+function is a factory: it is called once, with these keyword arguments, and what it returns is the handler. With
+``--ack manual`` the handler calls ``spark_partq.acknowledge``.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -25,7 +28,9 @@ FORMATS_WITH_PATH = {"delta", "parquet", "json", "csv", "orc", "text"}
 def consume(
     store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
     queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
-    group: Annotated[str, typer.Option(help="Consumer group; its position lives in the store.")],
+    group: Annotated[
+        str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
+    ],
     checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
     format: Annotated[
         str | None, typer.Option(help="Append to a target of this format: delta, parquet, json, console, …")
@@ -43,7 +48,28 @@ def consume(
     ] = None,
     flows: Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")] = 1,
     instance_id: Annotated[
-        str | None, typer.Option(help="Name that survives restarts. Default: made up, kept in the checkpoint.")
+        str | None,
+        typer.Option(
+            help="Name in the group, kept through restarts: a job that is back within its session timeout gets its partitions "
+            "again; one that ends gives them up after that time only. Default: made up, kept in the checkpoint, and given up "
+            "when it ends."
+        ),
+    ] = None,
+    session_timeout_ms: Annotated[
+        int | None,
+        typer.Option(
+            min=100,
+            help="After so long without a sign of life others take over. The same for all of a group; default 10000.",
+        ),
+    ] = None,
+    ack: Annotated[
+        Literal["batch", "manual"] | None,
+        typer.Option(
+            help="Who says that messages are finished: batch, the end of each micro-batch; manual, the handler. Default: batch."
+        ),
+    ] = None,
+    max_unacked_per_flow: Annotated[
+        int | None, typer.Option(min=1, help="Most messages that a flow is given before it has acknowledged some.")
     ] = None,
     starting_offsets: Annotated[
         str, typer.Option(help='Where a new group starts: earliest, latest or {"queue": {"0": 10}}.')
@@ -68,6 +94,8 @@ def consume(
         raise typer.BadParameter("give a target, --format, or a --handler, and not both")
     if format in FORMATS_WITH_PATH and path is None:
         raise typer.BadParameter(f"--format {format} needs --path")
+    if ack == "manual" and handler is None:
+        raise typer.BadParameter("--ack manual needs a --handler: with a target nobody would acknowledge")
     options = key_values(read_option)
     given = {
         "path": store,
@@ -75,6 +103,9 @@ def consume(
         "group": group,
         "flows": flows,
         "instanceId": instance_id,
+        "sessionTimeoutMs": session_timeout_ms,
+        "ack": ack,
+        "maxUnackedPerFlow": max_unacked_per_flow,
         "startingOffsets": starting_offsets,
         "maxRowsPerTrigger": max_rows_per_trigger,
         "maxBytesPerTrigger": max_bytes_per_trigger,
@@ -99,7 +130,7 @@ def consume(
         writer = writer.format(cast(str, format)).outputMode("append").options(**key_values(write_option))
         query = writer.start() if path is None else writer.start(path)
     stop.run(query)
-    spark.stop()
+    spark.stop()  # waits for the planner, which leaves the group
 
 
 def load_handler(name: str, arguments: dict[str, str]) -> BatchFunction:

@@ -1,0 +1,150 @@
+"""The documents say what the code does, as far as a program can tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_partq.core import errors
+from spark_partq.core.acks import AckRow
+from spark_partq.core.diagram import partition_diagram, status_diagram
+from spark_partq.core.group import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Status
+from spark_partq.spark.options import Options
+from spark_partq.storage import ackrows, control
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").rglob("*.md")
+)
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def section(document: str, heading: str) -> str:
+    """What stands below a heading, up to the next one of the same or a higher level."""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n", document, re.MULTILINE)
+    assert found, f"there is no section {heading!r}"
+    rest = document[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def table(part: str) -> list[list[str]]:
+    """Cells of the rows of all tables, without their heads."""
+    rows = [line for line in part.splitlines() if line.startswith("|")]
+    heads = {i for i, line in enumerate(rows) if set(line) <= set("|-")}
+    return [
+        [cell.strip() for cell in line[1:-1].split("|")]
+        for i, line in enumerate(rows)
+        if i not in heads and i + 1 not in heads
+    ]
+
+
+def names(rows: list[list[str]]) -> list[str]:
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row[0])]
+
+
+# ---- diagrams
+def test_diagrams_are_drawn_from_the_tables() -> None:
+    drawn = re.findall(r"```mermaid\n(stateDiagram.*?)```", text("docs/rebalance.md"), re.DOTALL)
+    assert drawn == [status_diagram(), partition_diagram()]
+
+
+def test_diagrams_have_every_transition_once() -> None:
+    arrows = re.findall(r"^  (\S+) --> (\S+)$", status_diagram(), re.MULTILINE)
+    assert arrows == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
+    arrows = [
+        (kind, Held.UNKNOWN if before == "[*]" else before, after)
+        for before, after, kinds in re.findall(r"^  (\S+) --> (\S+): (.+)$", partition_diagram(), re.MULTILINE)
+        for kind in kinds.split(", ")
+    ]
+    assert sorted(arrows) == sorted((kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs)
+
+
+def test_every_change_of_status_is_explained() -> None:
+    rows = table(section(text("docs/rebalance.md"), "Status of a group (R7)"))
+    assert sorted((Status(before), Status(after)) for before, after, _ in rows) == sorted(STATUS_TRANSITIONS)
+
+
+# ---- protocol
+def test_protocol_has_every_column() -> None:
+    protocol = text("docs/PROTOCOL.md")
+    for heading, columns in (("Group control table", control.COLUMNS), ("Ack table", ackrows.COLUMNS)):
+        types: dict[str, str] = {}
+        first = section(protocol, heading).split("\n\n| kind |")[0].split("Columns that a kind")[0]
+        for row in table(first):
+            told = [type_.replace("integer", "int") for type_ in row[1].split(", ")]
+            found = names([row])
+            types |= dict(zip(found, told if len(told) == len(found) else told * len(found), strict=True))
+        assert types == {name: type_.replace("integer", "int") for name, type_ in columns}
+
+
+def test_protocol_has_every_fact() -> None:
+    part = section(text("docs/PROTOCOL.md"), "Group control table")
+    facts = part[part.index("| kind | columns |") : part.index("### Replay")]
+    assert sorted(row[0].strip("`") for row in table(facts)) == sorted(Kind)
+
+
+def test_protocol_has_every_transition() -> None:
+    rows = table(section(section(text("docs/PROTOCOL.md"), "Group control table"), "Replay"))
+    told = set()
+    for fact, change, *_ in rows:
+        kind = Kind(fact.strip("`"))
+        if "→" not in change:  # any but Unknown, which stays
+            told |= {(kind, held, held) for held in Held if held is not Held.UNKNOWN}
+            continue
+        before, after = change.split(" → ")
+        told |= {(kind, Held(held), Held(after)) for held in re.split(r", | or ", before)}
+    assert told == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
+
+
+def test_protocol_has_every_field_of_a_snapshot() -> None:
+    example = section(section(text("docs/PROTOCOL.md"), "Group control table"), "Files, snapshots")
+    told = re.search(r"```json\n(.*?)```", example, re.DOTALL)
+    assert told
+    body = json.loads(told[1])
+    state = GroupState.from_json(body)
+    assert json.loads(json.dumps(state.to_json())) == body
+    assert (state.status, state.flows, len(state.partitions), len(state.floors)) == (Status.READY, ["b/0"], 1, 1)
+
+
+def test_ack_columns_are_those_of_a_row() -> None:
+    assert {name for name, _ in ackrows.COLUMNS} == {*AckRow.__dataclass_fields__, "at"}
+
+
+# ---- options, errors, links
+def test_every_option_is_explained_with_its_default() -> None:
+    document = text("docs/options.md")
+    told = {
+        name: row[1].strip("`") for row in table(document) for name in re.findall(r"`(\w+)", row[0]) if len(row) == 3
+    }
+    assert set(told) == set(Options.model_fields)
+    for name, field in Options.model_fields.items():
+        if field.default is None or name in ("path", "queue", "storageOptions"):
+            assert told[name] in ("required", "", "one of its own", "made up, kept in the checkpoint")
+        else:
+            assert told[name] == (str(field.default).lower() if name == "failOnDataLoss" else str(field.default))
+
+
+def test_errors_that_documents_name_exist() -> None:
+    known = {cls.error_class for cls in errors.PartqError.__subclasses__()}
+    for document in DOCUMENTS:
+        named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+|FENCED)`", document.read_text()))
+        assert named <= known, document.name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+        assert target.startswith("http") or (document.parent / target).exists(), target
+
+
+def test_python_of_documents_is_python() -> None:
+    for document in DOCUMENTS:
+        for code in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+            compile(code, str(document), "exec")
