@@ -146,9 +146,9 @@ class Driver:
     def leave(self, name: str) -> None:
         """Politely: the running micro-batch is finished, none is begun (W3)."""
         query, recorder = self._queries[name]
-        running = query.lastProgress
-        before = -1 if running is None else running["batchId"]
-        recorder.stopping.set()
+        recorder.stopping.set()  # first, so that the only micro-batch that can go on is the one that is waited for
+        last = query.lastProgress
+        before = -1 if last is None else last["batchId"]
         until = time.monotonic() + _GRACE_S
         while query.isActive and time.monotonic() < until:
             done = -1 if query.lastProgress is None else query.lastProgress["batchId"]
