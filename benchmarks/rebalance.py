@@ -114,7 +114,15 @@ def _many_partitions(folder: Path) -> Iterator[Figure]:
         starts = {(queue, p): 0 for p in range(900)}
         me = _member(instance, flows)
         member = Membership(
-            Store.at(store), "g", me, known, lambda: starts, static=False, manual=False, max_poll_interval_ms=300_000
+            Store.at(store),
+            "g",
+            me,
+            known,
+            lambda: starts,
+            lambda: None,
+            static=False,
+            manual=False,
+            max_poll_interval_ms=300_000,
         )
         while not stop.wait(0.01):
             with member.lock:

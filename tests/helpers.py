@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_partq.storage.groups import Group
 from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable
@@ -141,6 +142,16 @@ def consume(
     finally:
         query.stop()
     return [rows for rows in batches if rows]
+
+
+def running(spark: SparkSession, store: str, checkpoint: Path, seen: list[Row], **options: Any) -> StreamingQuery:
+    """A stream that goes on until it is stopped; `seen` gets its rows."""
+    return (
+        stream(spark, store, **options)
+        .writeStream.foreachBatch(lambda df, _: seen.extend(df.collect()))
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
 
 
 def flat(batches: Iterable[Iterable[T]]) -> list[T]:

@@ -120,15 +120,15 @@ class Driver:
             return [s for s in self._sessions if s.group == group and store in (None, s.store)]
 
     # ---- for the queries
-    def finished(self, instance: str, offset: Message) -> None:
-        self._send(instance, {"finished": offset})
+    def finished(self, offset: Message) -> None:
+        self._send((offset["group"], offset["instance"]), {"finished": offset})
 
-    def terminated(self, instance: str) -> None:
-        self._send(instance, {"terminated": True})
+    def terminated(self, member: tuple[str, str]) -> None:
+        self._send(member, {"terminated": True})
 
-    def _send(self, instance: str, message: Message) -> None:
+    def _send(self, member: tuple[str, str], message: Message) -> None:
         with self._lock:
-            lines = [s.line for s in self._sessions if s.instance == instance]
+            lines = [s.line for s in self._sessions if (s.group, s.instance) == member]
         for line in lines:
             line.send(message)
 
@@ -180,7 +180,7 @@ class _QueryListener:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._instances: dict[str, set[str]] = {}  # run id -> instances that read in it
+        self._members: dict[str, set[tuple[str, str]]] = {}  # run id -> (group, instance) of its sources
 
     def onQueryStarted(self, event: Any) -> None:
         pass
@@ -190,15 +190,15 @@ class _QueryListener:
         for source in progress["sources"]:
             offset = source.get("endOffset")
             if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
-                self._instances.setdefault(progress["runId"], set()).add(offset["instance"])
-                self._driver.finished(offset["instance"], offset)
+                self._members.setdefault(progress["runId"], set()).add((offset["group"], offset["instance"]))
+                self._driver.finished(offset)
 
     def onQueryIdle(self, event: Any) -> None:
         pass
 
     def onQueryTerminated(self, event: Any) -> None:
-        for instance in self._instances.pop(event.runId().toString(), set()):
-            self._driver.terminated(instance)
+        for member in self._members.pop(event.runId().toString(), set()):
+            self._driver.terminated(member)
 
     class Java:
         implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from spark_partq.core.errors import FencedError, ListenerError, PartqError
+from spark_partq.core.errors import FencedError, ListenerError
 from spark_partq.core.group import Held, Member, PartitionId, QueueInGroup
 from spark_partq.core.member import (
     Handed,
@@ -57,6 +57,8 @@ class Membership:
         A member with a name of the user's keeps its partitions through a restart: it never leaves, its session expires (K6).
     starts : function
         Where each partition starts that the group never had.
+    check : function
+        Raises if one of the queues was deleted or made anew.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Membership:
         me: Member,
         queues: Mapping[str, QueueInGroup],
         starts: Callable[[], dict[PartitionId, int]],
+        check: Callable[[], None],
         *,
         static: bool,
         manual: bool,
         max_poll_interval_ms: int,
     ) -> None:
         self._store, self._name, self._queues, self._starts = store, group, dict(queues), starts
+        self._check = check
         self._me = replace(me, host=socket.gethostname())
         self._static, self._manual = static, manual
         self._max_poll_s = max_poll_interval_ms / 1000
@@ -114,13 +118,12 @@ class Membership:
             If a newer process has this instance id.
         """
         self.look()
-        self._tell_lost()
         acks = self._unacknowledged(done)
         if any(own.held is Held.DRAINING for own in owned(self.group.state, self.incarnation).values()):
             self._acknowledge(acks, {})
             acks = []
             self._release()
-        self._tell_owned()
+            self._tell_owned()
         return acks
 
     def hand_out(self, acks: list[tuple[PartitionId, int, int]], ranges: Ranges) -> None:
@@ -128,21 +131,26 @@ class Membership:
         if acks or any(r.end > r.start for r in ranges.values()):
             self._acknowledge(acks, ranges)
         self._handed.plan(ranges)
-        self._tell_flows()
+        if ranges:
+            self._tell_flows()
 
     def handed_out(self, where: PartitionId) -> Range | None:
         """The end of what this process has handed out of a partition; None if it has not yet."""
         return self._handed.last(where)
 
     def look(self) -> None:
-        """Look at the group; join again if the session has expired.
+        """Look at the group, and tell the application what is new; join again if the session has expired.
 
         Raises
         ------
         FencedError
             If a newer process has this instance id.
+        CheckpointMismatchError, QueueNotFoundError
+            If a queue was deleted.
         """
         self.group.refresh()
+        if not self._queues.keys() <= self.group.state.queues.keys():
+            self._check()
         found = standing(self.group.state, self._me.instance, self.incarnation)
         if found.fenced:
             newer = self.group.state.members[self._me.instance]
@@ -154,7 +162,10 @@ class Membership:
             )
         if not found.member:  # the session expired though this process lives: an ordinary event
             _log.warning("session of %s in group %s expired; it joins again", self._me.instance, self._name)
+            self._check()
             self._join()
+        self._tell_lost()
+        self._tell_owned()
 
     def _join(self) -> None:
         incarnation = uuid.uuid4().hex
@@ -236,7 +247,9 @@ class Membership:
             self._channel.ask({"group": self._name, **message}, timeout_s)
 
     def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
-        return [[self._queues[queue_id].name, number] for queue_id, number in sorted(partitions)]
+        return [
+            [self._queues[queue_id].name, number] for queue_id, number in sorted(partitions) if queue_id in self._queues
+        ]
 
     # ---- the daemon
     def _run(self) -> None:
@@ -252,8 +265,10 @@ class Membership:
                     view.decide(lambda: observer.due(view.state, view.acks, _now_ms()), self._me.instance)
                 self._acknowledge_between_calls()
                 self._release_between_calls(view)
-            except PartqError as error:  # the planner meets it too, and can tell the user
-                _log.warning("group %s: %s", self._name, error)
+            except (
+                Exception
+            ) as error:  # whatever it is: without this thread the session would expire. The planner meets it too
+                _log.warning("group %s: %s: %s", self._name, type(error).__name__, error)
 
     def _beat(self, view: Group) -> None:
         now_s = time.monotonic()
@@ -293,6 +308,8 @@ class Membership:
             self._terminated.set()
         else:
             done = StreamOffset.from_json(message["finished"])
+            if not set(done.queue_ids.values()) <= self._queues.keys():
+                return  # of a group and instance of the same names in another store
             ranges = {(done.queue_ids[queue], p): r for (queue, p), r in done.ranges.items()}
             self._ended = (time.monotonic(), ranges)
 

@@ -47,7 +47,7 @@ class Options(BaseModel):
     flows: Annotated[int, Field(ge=1, le=10_000)] = 1
     instanceId: str | None = None
     assignor: str = "balanced"
-    sessionTimeoutMs: Annotated[int, Field(ge=100)] = 10_000
+    sessionTimeoutMs: Annotated[int, Field(ge=500)] = 10_000
     startingOffsets: str = "earliest"
     endingOffsets: str = "latest"
     startingTimestamp: Annotated[int, Field(ge=0)] | None = None

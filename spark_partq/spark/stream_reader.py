@@ -148,6 +148,7 @@ class Planner:
             me,
             {queue.state.queue_id: _in_group(queue) for queue in self._queues.values()},
             self._first_starts,
+            self._check_queues,
             static=options.instanceId is not None,
             manual=options.ack == "manual",
             max_poll_interval_ms=options.maxPollIntervalMs,
@@ -290,15 +291,18 @@ class Planner:
 
     def _refresh(self) -> None:
         if time.monotonic() - self._checked_s > _QUEUE_CHECK_S:
-            self._checked_s = time.monotonic()
-            for name, queue_id in self._ids.items():
-                if queue_state(self._options.store, name).queue_id != queue_id:
-                    raise CheckpointMismatchError(
-                        f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
-                        queue=name,
-                    )
+            self._check_queues()
         changed = [table for _, table in self._tables() if table.may_have_changed()]
         in_threads(self._options.store, lambda table: table.refresh(), changed)
+
+    def _check_queues(self) -> None:
+        self._checked_s = time.monotonic()
+        for name, queue_id in self._ids.items():
+            if queue_state(self._options.store, name).queue_id != queue_id:
+                raise CheckpointMismatchError(
+                    f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+                    queue=name,
+                )
 
     def _first_starts(self) -> dict[tuple[str, int], int]:
         """Where each partition starts that the group has never had."""
@@ -367,13 +371,23 @@ class Planner:
         for where in sorted(starts, key=lambda w: (self._served.get(w, 0), w)):
             flows.setdefault(self._group.state.partitions[self._id(where)].flow or "", []).append(where)
         within = {}
-        for mine in flows.values():
-            unacked = sum(starts[w] - max(0, self._group.position(self._id(w)) or 0) for w in mine)
-            room = max(0, most - unacked) if self._options.ack == "manual" else most
+        for flow, mine in flows.items():
+            room = max(0, most - self._unacked(flow))
             rows = share(np.array([ends[w] - starts[w] for w in mine], dtype=np.int64), room)
             within.update({w: starts[w] + int(n) for w, n in zip(mine, rows, strict=True)})
             self._served.update(dict.fromkeys((w for w, n in zip(mine, rows, strict=True) if n), next(self._batches)))
         return within
+
+    def _unacked(self, flow: str) -> int:
+        """Messages that a flow was given and has not acknowledged, also of what is draining; a finished batch counts as done."""
+        if self._options.ack == "batch":
+            return 0
+        total = 0
+        for where in self._group.state.owned(flow):
+            last = self.membership.handed_out(where)
+            if last is not None:
+                total += max(0, last.end - (self._group.position(where) or 0))
+        return total
 
     def _backlog(self, where: Where, start: int, end: int) -> Backlog:
         index = self._table(where).index

@@ -56,6 +56,11 @@ class AckTable:
                 self.acks.add(_row(row))
         return True
 
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that were compacted, or lost a race, more than `grace_ms` ago."""
+        if self.exists():
+            self._table.vacuum(grace_ms)
+
     def append(self, rows: Sequence[AckRow], live: Collection[str] = ()) -> None:
         """Commit rows, whatever others commit meanwhile.
 

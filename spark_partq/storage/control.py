@@ -118,6 +118,11 @@ class ControlTable:
         rows = [row for path in self._files if _kind(path) != SNAPSHOT for row in self._disk.read(path)]
         return sorted(rows, key=lambda row: int(row["seq"]))
 
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that were merged, or lost a race, more than `grace_ms` ago."""
+        self.refresh()
+        self._table.vacuum(grace_ms)
+
     def _snapshot(self) -> str | None:
         return max((path for path in self._files if _kind(path) == SNAPSHOT), default=None)
 

@@ -182,6 +182,12 @@ class CasTable:
         """The live files: path, size_bytes, num_records, min.*, max.*, partition.*, in no order."""
         return pa.table(self.table.get_add_actions(flatten=True))
 
+    def vacuum(self, grace_ms: int) -> int:
+        """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
+        hours = -(-grace_ms // 3_600_000)
+        gone = self.table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True)
+        return len(gone)
+
     # ---- writing
     def create(self, created: Created, adds: Sequence[AddAction] = (), extra: Mapping[str, str] | None = None) -> None:
         """Make the table with these files as its version 0.

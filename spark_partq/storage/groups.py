@@ -73,6 +73,11 @@ class Group:
         self.decide(lambda: [RaiseFloors(queue_id)], "maintenance")
         return {p: offset for (q, p), offset in self.state.floors.items() if q == queue_id}
 
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files of both tables that nothing has named for `grace_ms`."""
+        self._control.vacuum(grace_ms)
+        self._acks.vacuum(grace_ms)
+
     def history(self) -> list[Row]:
         """Every fact ever, in order."""
         return self._control.history()

@@ -215,10 +215,9 @@ class PartitionTable:
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
         self.refresh()
-        hours = -(-grace_ms // 3_600_000)
-        gone = self._cas.table.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=True)
+        gone = self._cas.vacuum(grace_ms)
         self.refresh()
-        return len(gone)
+        return gone
 
     def checkpoint(self) -> None:
         """Write a checkpoint and drop log files that have outlived their retention."""

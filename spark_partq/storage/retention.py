@@ -58,6 +58,8 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
         return messages, table.vacuum(state.settings.vacuum_grace_ms)
 
     done = in_threads(queue.store, clean, queue.partitions)
+    for group in groups:
+        group.vacuum(state.settings.vacuum_grace_ms)
     waiting = [g.name for g, f in zip(groups, floors, strict=True) if _behind(queue, f)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), tuple(waiting)

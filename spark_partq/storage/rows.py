@@ -102,6 +102,11 @@ class RowTable:
         self.gone = any(path not in self._files for path in before)
         return True
 
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that were replaced, or lost a race, more than `grace_ms` ago."""
+        self.refresh()
+        self._table.vacuum(grace_ms)
+
     @property
     def files(self) -> list[str]:
         return list(self._files)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 import spark_partq as partq
 from tests.helpers import (
@@ -25,6 +24,7 @@ from tests.helpers import (
     position,
     put,
     read,
+    running,
     stream,
 )
 
@@ -581,15 +581,6 @@ def test_task_that_is_tried_again(queue: str, tmp_path: Path) -> None:
 
 
 # ---- running queries
-def running(spark: SparkSession, store: str, checkpoint: Path, seen: list[Row], **options: Any) -> StreamingQuery:
-    return (
-        stream(spark, store, **options)
-        .writeStream.foreachBatch(lambda df, _: seen.extend(df.collect()))
-        .option("checkpointLocation", str(checkpoint))
-        .start()
-    )
-
-
 def test_running_query_sees_what_comes(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Q7, Q8: a query that runs delivers new messages, and acknowledges its last batch though nothing follows it."""
     seen: list[Row] = []

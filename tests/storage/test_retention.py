@@ -13,6 +13,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.storage import retention
+from spark_partq.storage.ackrows import COMPACT_AFTER
 from spark_partq.storage.groups import Group
 from spark_partq.storage.queues import Queue
 from tests.groups import Consumer
@@ -186,3 +187,20 @@ def test_maintain_many_times(queue: str) -> None:
         partq.maintain(queue)
     assert [t.next_offset for t in opened(queue).partitions] == [15, 5]
     assert isinstance(opened(queue), Queue) and partq.describe_queue(queue, "q").depth == 0
+
+
+def test_tables_of_groups_are_vacuumed(store: str) -> None:
+    """Q8: files of a group that were merged away are deleted after the grace period, and its history stays."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=0)
+    put(store, 0, range(5))
+    consumer = Consumer(store, "i")
+    for _ in range(COMPACT_AFTER + 5):
+        consumer.beat()
+    consumer.ack(0, 5)
+    acks = Path(store) / "groups/g/acks"
+    assert len(list(acks.glob("*.parquet"))) > COMPACT_AFTER
+    partq.maintain(store)
+    assert len(list(acks.glob("*.parquet"))) < 10
+    consumer.group.refresh()
+    assert consumer.group.position(consumer.where(0)) == 5
+    assert [row["seq"] for row in consumer.group.history()] == list(range(consumer.group.state.seq))

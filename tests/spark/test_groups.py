@@ -1,0 +1,261 @@
+"""Several queries of one group, in one session: what an application sees of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import spark_partq as partq
+from spark_partq.core.group import Status
+from spark_partq.storage.groups import Group
+from spark_partq.storage.store import Store
+from tests.helpers import consume, eventually, flat, places, position, put, running, stream
+
+pytestmark = pytest.mark.usefixtures("stopped_queries")
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def queue(store: str) -> str:
+    """Queue `q` of 4 partitions with 5 messages each, whose group rebalances at once."""
+    partq.create_queue(store, "q", "v bigint", partitions=PARTITIONS, rebalance_delay_ms=0, max_handoff_time_ms=20_000)
+    for partition in range(PARTITIONS):
+        put(store, partition, range(5))
+    return store
+
+
+def state_of(store: str, group: str = "g") -> Any:
+    found = Group(Store.at(store), group)
+    found.refresh()
+    return found.state
+
+
+def owners(store: str) -> dict[int, str | None]:
+    return {number: own.flow for (_, number), own in sorted(state_of(store).partitions.items())}
+
+
+def shared(store: str, instances: int = 2) -> bool:
+    state = state_of(store)
+    names = {(own.flow or "").rpartition("/")[0] for own in state.partitions.values()}
+    return state.status is Status.READY and len(names) == instances
+
+
+class Told:
+    """A listener that remembers, in one list with the micro-batches."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+
+    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        self.events.append(("assigned", partitions))
+
+    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        self.events.append(("revoked", partitions))
+
+    def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
+        self.events.append(("lost", partitions))
+
+    def on_active_changed(self, flow: str, active: bool) -> None:
+        self.events.append(("active" if active else "standby", flow))
+
+    def of(self, kind: str) -> list[Any]:
+        return [what for name, what in self.events if name == kind]
+
+
+def test_two_queries_share(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """R1, H1, H2, H6, W3: the second query gets half, cleanly; each is told in order with its micro-batches; the first
+    takes the rest again when the second leaves."""
+    told = Told()
+    partq.add_listener(spark, "g", told)
+
+    def note(df: DataFrame, _: int) -> None:
+        rows = df.collect()
+        told.events.append(("batch", {r._partition for r in rows}))
+        first.extend(rows)
+
+    first: list[Row] = []
+    query = (
+        stream(spark, queue, group="g", instanceId="a")
+        .writeStream.foreachBatch(note)
+        .option("checkpointLocation", str(tmp_path / "a"))
+        .start()
+    )
+    eventually(lambda: len(first) == 20, "the first query's messages")
+    second: list[Row] = []
+    other = running(spark, queue, tmp_path / "b", second, group="g")
+    eventually(lambda: shared(queue), "both have half")
+    for partition in range(PARTITIONS):
+        put(queue, partition, [5])
+    eventually(lambda: len(first) == 22 and len(second) == 2, "the new messages")
+    other.stop()
+    eventually(lambda: set(owners(queue).values()) == {"a/0"}, "the first has all again")
+    for partition in range(PARTITIONS):
+        put(queue, partition, [6])
+    eventually(lambda: len(first) == 26, "the last messages")
+    query.stop()
+    assert places([*first, *second]) == [(p, o) for p in range(PARTITIONS) for o in range(7)]
+    assert not any(r._redelivered for r in [*first, *second])
+
+    moved = {("q", r._partition) for r in second}
+    # The listener hears of both queries of this driver; only those of the first are in order with its batches.
+    kinds = [kind for kind, what in told.events if kind != "batch"]
+    assert kinds[0] == "assigned" and told.of("assigned")[0] == [("q", p) for p in range(PARTITIONS)]
+    assert kinds[1] == "active" and "a/0" in told.of("active")
+    assert (
+        set(told.of("revoked")[0]) | set(told.of("revoked")[1] if len(told.of("revoked")) > 2 else []) <= moved | set()
+    )
+    revoked = next(i for i, (kind, _) in enumerate(told.events) if kind == "revoked")
+    before = [what for kind, what in told.events[:revoked] if kind == "batch"]
+    assert set().union(*before) == set(range(PARTITIONS)), "what is revoked was delivered before"
+    again = max(i for i, (kind, what) in enumerate(told.events) if kind == "assigned" and set(what) & moved)
+    between = [what for kind, what in told.events[revoked:again] if kind == "batch"]
+    assert not {p for what in between for p in what} & {number for _, number in moved}
+    assert told.of("lost") == []
+
+
+def test_flow_changes(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """H6: each micro-batch's function can tell its tasks which partitions their flow gained and lost."""
+    seen: list[dict[str, partq.FlowChange]] = []
+
+    def note(df: DataFrame, _: int) -> None:
+        df.collect()
+        seen.append(partq.flow_changes(spark, "g"))
+
+    query = (
+        stream(spark, queue, group="g", instanceId="a", flows=2, maxRowsPerTrigger=4)
+        .writeStream.foreachBatch(note)
+        .option("checkpointLocation", str(tmp_path / "a"))
+        .start()
+    )
+    eventually(lambda: len(seen) >= 5, "the micro-batches")
+    second: list[Row] = []
+    running(spark, queue, tmp_path / "b", second, group="g")
+    eventually(lambda: shared(queue), "both have some")
+    put(queue, 0, [5])
+    put(queue, 1, [5])
+    eventually(lambda: position(queue, "g", 0) == 6 and position(queue, "g", 1) == 6, "the new messages")
+    query.stop()
+    assert seen[0]["a/0"].gained == seen[0]["a/0"].owned == (("q", 0), ("q", 2))
+    assert all(change.gained == change.lost == () for change in seen[1].values())
+    lost = [p for changes in seen[5:] for change in changes.values() for p in change.lost]
+    gone = {("q", p) for p, flow in owners(queue).items() if flow and not flow.startswith("a/")}
+    assert set(lost) <= gone and lost
+
+
+def test_manual_acknowledgement(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """H5: nothing is acknowledged but by the application; what it held back is delivered again after a restart, and what it
+    acknowledges too late is refused."""
+    seen: list[Row] = []
+    query = running(spark, queue, tmp_path / "cp", seen, group="g", instanceId="a", ack="manual")
+    eventually(lambda: len(seen) == 20, "the messages")
+    assert partq.acknowledge(queue, "g", {("q", 0): 3, ("q", 1): 5}) == []
+    assert [position(queue, "g", p) for p in range(PARTITIONS)] == [3, 5, 0, 0]
+    assert partq.acknowledge(queue, "g", {("q", 0): 1}) == [] and position(queue, "g", 0) == 3
+    with pytest.raises(partq.InvalidArgumentError, match="at most 5"):
+        partq.acknowledge(queue, "g", {("q", 2): 6})
+    with pytest.raises(partq.InvalidArgumentError, match="no partition 9"):
+        partq.acknowledge(queue, "g", {("q", 9): 1})
+    query.stop()
+    again: list[Row] = []
+    query = running(spark, queue, tmp_path / "cp", again, group="g", instanceId="a", ack="manual")
+    eventually(lambda: len(again) >= 12, "what was not acknowledged")
+    assert places(again) == [(0, 3), (0, 4)] + [(p, o) for p in (2, 3) for o in range(5)]
+    assert all(r._redelivered for r in again)
+    stale = {("q", 2): again[0]._epoch - 1}
+    assert partq.acknowledge(queue, "g", {("q", 2): 5}, epochs={("q", 2): 999}) == [("q", 2)]
+    assert position(queue, "g", 2) == 0 and stale
+    assert partq.acknowledge(queue, "g", {("q", 2): 5}) == [] and position(queue, "g", 2) == 5
+
+
+@pytest.mark.parametrize("ack", ["batch", "manual"])
+def test_max_unacked_per_flow(spark: SparkSession, queue: str, tmp_path: Path, ack: str) -> None:
+    """H5: no flow is given more than it may leave unacknowledged."""
+    batches: list[list[Row]] = []
+    more = threading.Event()
+
+    def take(df: DataFrame, _: int) -> None:
+        batches.append(df.collect())
+        if ack == "manual" and len(batches) > 1:
+            more.wait(30)
+
+    query = (
+        stream(spark, queue, group="g", flows=2, ack=ack, maxUnackedPerFlow=3)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .start()
+    )
+    if ack == "batch":
+        eventually(lambda: len(flat(batches)) == 20, "all messages")
+        for rows in batches:
+            assert all(len([r for r in rows if r._flow.endswith(flow)]) <= 3 for flow in ("/0", "/1"))
+    else:
+        eventually(lambda: len(flat(batches)) == 6, "the first messages")
+        partq.acknowledge(
+            queue, "g", {("q", p): o for p, o in {r._partition: r._offset + 1 for r in flat(batches)}.items()}
+        )
+        more.set()
+        eventually(lambda: len(flat(batches)) == 12, "the next messages")
+        assert len(flat(batches)) == 12
+    query.stop()
+
+
+def test_handoff_with_a_long_trigger(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """H1: a query that plans seldom hands over when its micro-batch has ended, long before its next."""
+    seen: list[Row] = []
+    query = (
+        stream(spark, queue, group="g", instanceId="a")
+        .writeStream.foreachBatch(lambda df, _: seen.extend(df.collect()))
+        .option("checkpointLocation", str(tmp_path / "a"))
+        .trigger(processingTime="1 hour")
+        .start()
+    )
+    eventually(lambda: len(seen) == 20, "the first micro-batch")
+    eventually(lambda: position(queue, "g", 3) == 5, "its acknowledgement, without another planner call")
+    second: list[Row] = []
+    running(spark, queue, tmp_path / "b", second, group="g")
+    eventually(lambda: shared(queue), "both have half", timeout_s=15)
+    found = Group(Store.at(queue), "g")
+    assert not any(row["forced"] for row in found.history())
+    query.stop()
+    assert second == []
+
+
+def test_what_is_there_now_in_a_group(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Q7, R1: a query that ends by itself waits until it knows what it is given, and reads that."""
+    first: list[Row] = []
+    running(spark, queue, tmp_path / "a", first, group="g", instanceId="a", maxRowsPerTrigger=1)
+    eventually(lambda: len(first) > 0, "the first query's start")
+    second = flat(consume(spark, queue, tmp_path / "b", group="g", instanceId="b"))
+    assert second, "its half was there"
+    eventually(lambda: len(first) + len(second) >= 20, "all messages")
+    assert places([*first, *second]) == [(p, o) for p in range(PARTITIONS) for o in range(5)]
+
+
+def test_members_that_disagree(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Bad input: a query whose options are not those of its group is refused, and the group goes on."""
+    partq.create_queue(queue, "other", "v bigint", partitions=1)
+    first: list[Row] = []
+    query = running(spark, queue, tmp_path / "a", first, group="g")
+    eventually(lambda: len(first) == 20, "the messages")
+    for number, options in enumerate(({"sessionTimeoutMs": 9000}, {"queue": "other"})):
+        wrong = running(spark, queue, tmp_path / str(number), [], **{"group": "g", "queue": "q", **options})
+        assert "[GROUP_MISMATCH]" in str(eventually(wrong.exception, "the refusal"))
+    assert len(state_of(queue).members) == 1 and query.isActive
+
+
+def test_a_listener_that_fails(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """H6: its error stops the query, which else would process what the application does not know of."""
+
+    class Broken(partq.RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+            raise ValueError("no room")
+
+    partq.add_listener(spark, "broken", Broken())
+    query = running(spark, queue, tmp_path / "cp", [], group="broken")
+    error = str(eventually(query.exception, "the end of the query"))
+    assert "[LISTENER_FAILED]" in error and "no room" in error
