@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -84,8 +85,7 @@ class Driver:
         self._listeners: dict[str, list[Any]] = {}
         self._listened: list[SparkSession] = []
         self._server = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a process that had the same id
+        _sweep(os.path.dirname(path))
         self._server.bind(path)
         self._server.listen()
         atexit.register(_forget, path, os.getpid())
@@ -229,6 +229,15 @@ def _call(listeners: Sequence[Any], name: str, *arguments: Any) -> None:
         function: Callable[..., None] | None = getattr(listener, name, None)
         if function is not None:
             function(*arguments)
+
+
+def _sweep(folder: str) -> None:
+    """Remove the sockets of processes that were killed."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            if probe.connect_ex(path) == errno.ECONNREFUSED:
+                os.unlink(path)
 
 
 def _forget(path: str, owner: int) -> None:

@@ -101,6 +101,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.latest()
 
     def stop(self) -> None:
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the JVM may send it while this leaves
         if self._planner is not None:
             self._planner.membership.leave()
 

@@ -106,9 +106,7 @@ def test_two_queries_share(spark: SparkSession, queue: str, tmp_path: Path) -> N
     kinds = [kind for kind, what in told.events if kind != "batch"]
     assert kinds[0] == "assigned" and told.of("assigned")[0] == [("q", p) for p in range(PARTITIONS)]
     assert kinds[1] == "active" and "a/0" in told.of("active")
-    assert (
-        set(told.of("revoked")[0]) | set(told.of("revoked")[1] if len(told.of("revoked")) > 2 else []) <= moved | set()
-    )
+    assert moved <= {partition for what in told.of("revoked") for partition in what}
     revoked = next(i for i, (kind, _) in enumerate(told.events) if kind == "revoked")
     before = [what for kind, what in told.events[:revoked] if kind == "batch"]
     assert set().union(*before) == set(range(PARTITIONS)), "what is revoked was delivered before"
@@ -166,9 +164,8 @@ def test_manual_acknowledgement(spark: SparkSession, queue: str, tmp_path: Path)
     eventually(lambda: len(again) >= 12, "what was not acknowledged")
     assert places(again) == [(0, 3), (0, 4)] + [(p, o) for p in (2, 3) for o in range(5)]
     assert all(r._redelivered for r in again)
-    stale = {("q", 2): again[0]._epoch - 1}
     assert partq.acknowledge(queue, "g", {("q", 2): 5}, epochs={("q", 2): 999}) == [("q", 2)]
-    assert position(queue, "g", 2) == 0 and stale
+    assert position(queue, "g", 2) == 0
     assert partq.acknowledge(queue, "g", {("q", 2): 5}) == [] and position(queue, "g", 2) == 5
 
 
