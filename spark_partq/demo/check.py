@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from deltalake import DeltaTable
 
+from spark_partq import analysis
 from spark_partq.demo.flights import DEPARTURE_ORDER, in_local_time, knock_ons
+from spark_partq.demo.knock_on import Outputs
 
 Check = tuple[str, bool, str]  # what is checked, whether it holds, and the figures
 
 
-def checks(store: Path, queue: str, results: Path, aircraft: Path, year: pd.DataFrame) -> list[Check]:
-    """Compare the queue, the consumer's state and its results with the flights themselves.
+def checks(store: Path, queue: str, outputs: Outputs, facts: pd.DataFrame, year: pd.DataFrame) -> list[Check]:
+    """Compare the queue, the deliveries, the consumers' state and their results with the flights themselves.
 
     Parameters
     ----------
-    results, aircraft : path
-        The Delta tables that `knock_on.follow` has written.
+    outputs : Outputs
+        What `knock_on.follow` has written.
+    facts : DataFrame
+        The history of the group.
     year : DataFrame
         The rows of the data set.
     """
-    state = DeltaTable(aircraft).to_pandas()
+    state, found = tables(outputs.aircraft), in_local_time(tables(outputs.knock_ons))
     messages = queue_messages(store, queue)
-    found = in_local_time(DeltaTable(results).to_pandas())
+    delivery = deliveries(tables(outputs.deliveries), messages.groupby("_partition").size().to_dict(), facts)
     expected = knock_ons(year)
     followed, out_of_order = int(state["followed"].sum()), int(state["out_of_order"].sum())
     unknown = int(state.loc[state["tailnum"].isna(), "followed"].sum())
@@ -46,18 +52,93 @@ def checks(store: Path, queue: str, results: Path, aircraft: Path, year: pd.Data
         ),
         ("offsets are dense", _dense(messages), "0, 1, 2… in every partition"),
         ("order in the queue", violations == 0, f"{violations} violations"),
+        ("nothing lost on the way to the consumers", delivery.lost == 0, f"{delivery.lost:,} lost"),
+        (
+            "delivered twice only what a killed application was working on",
+            delivery.unexplained == 0,
+            f"{delivery.twice:,} delivered twice, {delivery.unexplained:,} of them not of the last micro-batch of one that was killed",
+        ),
+        (
+            "order as the consumers met it",
+            delivery.out_of_order == 0 and out_of_order == 0,
+            f"{delivery.out_of_order + out_of_order:,} out of order",
+        ),
         (
             "every flight followed once",
             followed == len(year) and unknown == int(year["tailnum"].isna().sum()),
             f"{followed:,} followed, {unknown:,} of them without a tail number",
         ),
-        ("order as the consumer met it", out_of_order == 0, f"{out_of_order} violations"),
         (
             "knock-on delays as in one pass over the year",
             here == there and len(found) == len(expected),
             f"{len(found):,} found, {len(expected):,} expected, {len(here ^ there):,} differ",
         ),
     ]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """How the messages of a queue reached their consumers, counted in messages.
+
+    Attributes
+    ----------
+    lost : int
+        Never delivered.
+    twice : int
+        Delivered more than once.
+    unexplained : int
+        Those of them that had been given to an application that was not killed, or not in its last micro-batch.
+    out_of_order : int
+        Delivered for the first time when a later one of the partition already was.
+    """
+
+    lost: int
+    twice: int
+    unexplained: int
+    out_of_order: int
+
+
+def deliveries(rows: pd.DataFrame, ends: dict[int, int], facts: pd.DataFrame) -> Delivered:
+    """Count what was lost, repeated and out of order.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With the columns of `knock_on.DELIVERIES`.
+    ends : dict
+        How many messages each partition has.
+    facts : DataFrame
+        The history of the group, which tells who was killed.
+    """
+    owned, gone = analysis.ownerships(facts), analysis.costs(facts)
+    incarnations = {(o.partition, o.epoch): o.incarnation for o in owned.itertuples()}
+    killed = set(gone.loc[gone["how"] != "left", "incarnation"])
+    places = zip(rows["_partition"], rows["epoch"], strict=True)
+    rows = rows.assign(incarnation=[incarnations.get(place, "") for place in places])
+    last_batch = rows["incarnation"].map(rows.groupby("incarnation")["batch"].max())
+    rows["excuse"] = rows["incarnation"].isin(killed) & (rows["batch"] == last_batch)
+    lost = twice = unexplained = out_of_order = 0
+    for partition, end in ends.items():
+        times, excused, highest = np.zeros(end, dtype=np.int64), np.ones(end, dtype=bool), 0
+        wrong = np.zeros(end, dtype=bool)
+        for row in rows[rows["_partition"] == partition].sort_values("seq").itertuples():
+            part = slice(row.first, row.end)
+            again = times[part] > 0
+            wrong[part] |= again & ~excused[part]
+            out_of_order += int((~again[: max(0, highest - row.first)]).sum())
+            times[part] += 1
+            excused[part] &= row.excuse
+            highest = max(highest, row.end)
+        lost, twice, unexplained = (
+            total + int(found.sum()) for total, found in ((lost, times == 0), (twice, times > 1), (unexplained, wrong))
+        )
+    return Delivered(lost, twice, unexplained, out_of_order)
+
+
+def tables(folder: str) -> pd.DataFrame:
+    """The tables of all partitions, as one."""
+    found = [DeltaTable(path).to_pandas() for path in sorted(Path(folder).iterdir())]
+    return pd.concat(found, ignore_index=True)
 
 
 def queue_messages(store: Path, queue: str) -> pd.DataFrame:

@@ -65,6 +65,14 @@ def land(flights: pd.DataFrame, folder: Path) -> None:
     half_done.rename(folder)
 
 
+def bring(waiting: Path, landing: Path, days: int) -> None:
+    """Move files from where `land` has put them, earliest day first, until so many days have been brought."""
+    landing.mkdir(exist_ok=True)
+    there = sum(1 for _ in landing.iterdir())
+    for file in sorted(waiting.iterdir())[: max(0, days - there)]:
+        file.rename(landing / file.name)
+
+
 def knock_ons(flights: pd.DataFrame) -> pd.DataFrame:
     """The knock-on delays of the whole year in one go.
 

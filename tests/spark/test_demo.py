@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import random
-import shutil
-import threading
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 import spark_partq as partq
-from spark_partq.demo import check, flights, knock_on
+from spark_partq import analysis
+from spark_partq.core.group import Kind
+from spark_partq.demo import check, flights, knock_on, report
 from spark_partq.demo import run as demo
+from spark_partq.storage.control import COLUMNS
 from tests.helpers import stream
 
 ORDER = ["scheduled", "carrier", "flight"]
@@ -50,55 +53,54 @@ def year(seed: int = 7, days: int = 3, per_day: int = 40) -> pd.DataFrame:
     return frame.sort_values(flights.DEPARTURE_ORDER, ignore_index=True)
 
 
-class Place:
-    """A queue with the flights of a small year, and where the consumer writes."""
+# ---- the handler, slice by slice
+class Slices:
+    """A small year in one partition, handed to the handler as executors would; what it writes, and what is wrong with it."""
 
-    def __init__(self, spark: SparkSession, root: Path, rows: pd.DataFrame, partitions: int = 3) -> None:
-        self.spark, self.rows = spark, rows
-        self.store, self.results, self.aircraft = root / "store", root / "knock_ons", root / "aircraft"
-        self.landing, self.checkpoint = root / "landing", root / "checkpoint"
-        partq.create_queue(self.store, QUEUE, knock_on.FLIGHT, "tailnum", partitions)
-        flights.land(rows, self.landing)
-        for batch_id, day in enumerate(sorted(self.landing.iterdir())):
-            landed = spark.read.schema(knock_on.FLIGHT).parquet(str(day))
-            partq.append(landed, self.store, QUEUE, order_by=ORDER, sink_id="landing", batch_id=batch_id)
+    def __init__(self, root: Path, rows: pd.DataFrame) -> None:
+        self.rows = rows
+        self.outputs = knock_on.Outputs(*(str(root / name) for name in ("knock_ons", "aircraft", "deliveries")))
+        flights.land(rows, root / "landing")
+        landed = pa.concat_tables(pq.read_table(day) for day in sorted((root / "landing").iterdir()))
+        self.messages = landed.append_column("_offset", pa.array(range(len(landed)), pa.int64()))
 
-    def consume(self, handler: Callable[[DataFrame, int], Any], rows: int = 45) -> None:
-        source = stream(self.spark, str(self.store), QUEUE, group="g", flows=2, maxRowsPerTrigger=rows)
-        writer = source.writeStream.foreachBatch(handler).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+    def give(self, first: int, end: int, epoch: int = 1, batch: int = 0, application: str = "A") -> int:
+        part = self.messages.slice(first, end - first)
+        fixed = {"_partition": 0, "_redelivered": False, "_flow": f"{application.lower()}-1/0", "_epoch": epoch}
+        for name, value in fixed.items():
+            part = part.append_column(name, pa.array([value] * len(part), knock_on.MESSAGE.field(name).type))
+        # Spark does not keep the order of a slice.
+        return knock_on.follow_slice(part.take(list(reversed(range(len(part))))), self.outputs, application, batch)
 
-    def follow(self) -> Callable[[DataFrame, int], None]:
-        return knock_on.follow(str(self.results), str(self.aircraft))
+    def found(self) -> list[tuple[Any, ...]]:
+        rows = flights.in_local_time(check.tables(self.outputs.knock_ons))
+        return sorted(rows[[*flights.DEPARTURE_ORDER, "previous_arr_delay"]].itertuples(index=False, name=None))
 
-    def wrong(self) -> list[str]:
-        """The names of the demo's checks that do not hold."""
-        made = check.checks(self.store, QUEUE, self.results, self.aircraft, self.rows)
-        return [name for name, holds, _ in made if not holds]
+    def right(self, end: int | None = None) -> list[tuple[Any, ...]]:
+        rows = flights.knock_ons(self.rows[:end])
+        return sorted(rows[[*flights.DEPARTURE_ORDER, "previous_arr_delay"]].itertuples(index=False, name=None))
+
+    def followed(self) -> int:
+        return int(check.tables(self.outputs.aircraft)["followed"].sum())
 
 
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path, stopped_queries: None) -> Place:
-    return Place(spark, tmp_path, year())
+def slices(tmp_path: Path) -> Slices:
+    return Slices(tmp_path, year())
 
 
-def test_knock_ons_are_those_of_one_pass(place: Place) -> None:
-    expected = flights.knock_ons(place.rows)
-    assert len(expected) > 5
-    place.consume(place.follow())
-    assert place.wrong() == []
-    state = DeltaTable(place.aircraft).to_pandas()
-    assert state["followed"].sum() == len(place.rows)
-    assert not state.duplicated(["_partition", "tailnum"]).any()
+def test_knock_ons_are_those_of_one_pass(slices: Slices) -> None:
+    assert len(slices.right()) > 5
+    assert [slices.give(first, first + 30) for first in range(0, 120, 30)] == [30] * 4
+    assert slices.found() == slices.right() and slices.followed() == 120
+    assert check.tables(slices.outputs.aircraft)["out_of_order"].sum() == 0
+    given = check.tables(slices.outputs.deliveries).sort_values("seq")
+    assert list(zip(given["seq"], given["first"], given["end"], given["rows"], strict=True)) == [
+        (n, 30 * n, 30 * n + 30, 30) for n in range(4)
+    ]
 
 
-def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_place(
-    spark: SparkSession, tmp_path: Path, stopped_queries: None
-) -> None:
+def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_place(tmp_path: Path) -> None:
     columns = ["day", "sched_dep_time", "flight", "dep_delay", "arr_delay"]
     rows = pd.DataFrame(
         [
@@ -118,129 +120,267 @@ def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_p
     hours = pd.to_datetime(rows.assign(hour=rows["sched_dep_time"] // 100)[["year", "month", "day", "hour"]])
     rows["time_hour"] = hours.dt.tz_localize(flights.NEW_YORK).dt.tz_convert("UTC").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     assert list(flights.knock_ons(rows)["flight"]) == [2, 6, 8]
-    place = Place(spark, tmp_path, rows, partitions=1)
-    place.consume(place.follow(), rows=2)
-    found = DeltaTable(place.results).to_pandas().sort_values("flight")
+    slices = Slices(tmp_path, rows)
+    for first in range(0, 9, 2):
+        slices.give(first, min(9, first + 2))
+    found = check.tables(slices.outputs.knock_ons).sort_values("flight")
     assert list(zip(found["flight"], found["previous_arr_delay"], strict=True)) == [(2, 20), (6, 50), (8, 50)]
 
 
-def test_every_batch_handled_twice_changes_nothing(place: Place) -> None:
-    handle = place.follow()
+def test_what_is_delivered_again_is_left_out(slices: Slices) -> None:
+    assert slices.give(0, 50) == 50
+    assert slices.give(0, 50) == 0
+    assert slices.give(20, 80, epoch=2) == 30  # in other slices, by its next owner
+    assert slices.give(80, 120, epoch=2) == 40
+    assert slices.found() == slices.right() and slices.followed() == 120
 
-    def twice(batch: DataFrame, batch_id: int) -> None:
-        handle(batch, batch_id)
-        versions = [DeltaTable(place.results).to_pandas(), DeltaTable(place.aircraft).to_pandas()]
-        handle(batch, batch_id)
-        for before, after in zip(versions, (place.results, place.aircraft), strict=True):
-            keys = ["_partition", "_offset"]
-            again = DeltaTable(after).to_pandas()
-            pd.testing.assert_frame_equal(
-                before.sort_values(keys, ignore_index=True), again.sort_values(keys, ignore_index=True)
-            )
 
-    place.consume(twice)
-    assert place.wrong() == []
+def test_a_crash_between_the_two_commits_repeats_nothing(slices: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices.give(0, 50)
+    real = knock_on.PartitionTable.commit
+
+    def crashing(self: Any, rows: Any, mode: str, **recorded: int) -> None:
+        if mode == "overwrite":
+            raise RuntimeError("crash")
+        real(self, rows, mode, **recorded)
+
+    monkeypatch.setattr(knock_on.PartitionTable, "commit", crashing)
+    with pytest.raises(RuntimeError, match="crash"):
+        slices.give(50, 90)
+    assert slices.found() == slices.right(90) and slices.followed() == 50
+    monkeypatch.setattr(knock_on.PartitionTable, "commit", real)
+    assert slices.give(50, 120, epoch=2) == 70
+    assert slices.found() == slices.right() and slices.followed() == 120
+
+
+def test_a_zombie_is_refused_by_its_epoch(slices: Slices) -> None:
+    slices.give(0, 50, epoch=1)
+    slices.give(50, 60, epoch=2)
+    assert slices.give(50, 90, epoch=1) == 0
+    assert slices.found() == slices.right(60) and slices.followed() == 60
+    assert slices.give(50, 60, epoch=3) == 0  # nothing new, but who had it before is too late from now on
+    assert slices.give(60, 90, epoch=2) == 0
+    assert slices.give(60, 120, epoch=3) == 60
+    assert slices.found() == slices.right() and slices.followed() == 120
+
+
+@pytest.mark.parametrize("about_to_write", [knock_on.KNOCK_ONS, knock_on.AIRCRAFT], ids=["results", "state"])
+def test_a_zombie_that_writes_at_the_same_time_changes_nothing(
+    slices: Slices, monkeypatch: pytest.MonkeyPatch, about_to_write: pa.Schema
+) -> None:
+    """The next owner handles everything while the zombie is about to write its results, or its state."""
+    slices.give(0, 50, epoch=1)
+    real = knock_on.PartitionTable.commit
+
+    def slow(self: Any, rows: Any, mode: str, **recorded: int) -> None:
+        if self._schema is about_to_write:
+            monkeypatch.setattr(knock_on.PartitionTable, "commit", real)
+            assert slices.give(50, 70, epoch=2) == 20
+        real(self, rows, mode, **recorded)
+
+    monkeypatch.setattr(knock_on.PartitionTable, "commit", slow)
+    assert slices.give(50, 90, epoch=1) == 0
+    assert slices.followed() == 70
+    assert slices.give(70, 120, epoch=2) == 50
+    assert slices.found() == slices.right() and slices.followed() == 120
+
+
+def test_flights_out_of_order_are_counted(slices: Slices) -> None:
+    slices.messages = slices.messages.take([119, *range(120)])
+    slices.messages = slices.messages.set_column(
+        slices.messages.schema.get_field_index("_offset"), "_offset", pa.array(range(121), pa.int64())
+    )
+    slices.give(0, 121)
+    last = slices.rows["tailnum"].iloc[119]
+    expected = 0 if last is None else 1
+    assert check.tables(slices.outputs.aircraft)["out_of_order"].sum() == expected
+
+
+# ---- the handler in a query
+def test_a_query_follows_every_flight_and_the_checks_notice_what_is_wrong(
+    spark: SparkSession, tmp_path: Path, stopped_queries: None
+) -> None:
+    rows, store = year(), tmp_path / "store"
+    outputs = knock_on.Outputs(*(str(tmp_path / name) for name in ("knock_ons", "aircraft", "deliveries")))
+    partq.create_queue(store, QUEUE, knock_on.FLIGHT, "tailnum", 3)
+    flights.land(rows, tmp_path / "landing")
+    for batch_id, day in enumerate(sorted((tmp_path / "landing").iterdir())):
+        landed = spark.read.schema(knock_on.FLIGHT).parquet(str(day))
+        partq.append(landed, store, QUEUE, order_by=ORDER, sink_id="landing", batch_id=batch_id)
+    source = stream(spark, str(store), QUEUE, group="g", flows=2, maxRowsPerTrigger=45)
+    handler = knock_on.follow(*dataclasses.astuple(outputs), application="A")
+    writer = source.writeStream.foreachBatch(handler).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+    def wrong() -> list[str]:
+        made = check.checks(store, QUEUE, outputs, analysis.history(store, "g"), rows)
+        return [name for name, holds, _ in made if not holds]
+
+    assert wrong() == []
+    (instance,) = set(report.names(check.tables(outputs.deliveries)))
+    assert instance.startswith("g-")
+    folder = next(p for p in sorted(Path(outputs.knock_ons).iterdir()) if len(DeltaTable(p).to_pandas()))
+    right = DeltaTable(folder).to_pandas()
+    for bad in (right[1:], pd.concat([right, right[:1]]), right.assign(previous_arr_delay=16)):
+        table = pa.Table.from_pandas(bad, knock_on.KNOCK_ONS, preserve_index=False)
+        write_deltalake(folder, table, mode="overwrite")
+        assert wrong() == ["knock-on delays as in one pass over the year"]
+
+
+# ---- the report
+def facts_of(*rows: dict[str, Any]) -> pd.DataFrame:
+    """A history, `s` being the second of each fact."""
+    columns = [name for name, _ in COLUMNS]
+    made = [
+        {**dict.fromkeys(columns), "seq": seq, "queue": QUEUE, "queue_id": "q", **row} for seq, row in enumerate(rows)
+    ]
+    frame = pd.DataFrame(made)
+    frame["at"] = pd.Timestamp("2013-01-01", tz="UTC") + pd.to_timedelta(frame.pop("s"), unit="s")
+    return frame
+
+
+def joined(s: float, name: str) -> dict[str, Any]:
+    return {"s": s, "kind": Kind.MEMBER_JOINED, "instance": name, "incarnation": name * 2, "flows": 1, "by": name}
+
+
+def left(s: float, name: str, by: str) -> dict[str, Any]:
+    return {"s": s, "kind": Kind.MEMBER_LEFT, "instance": name, "incarnation": name * 2, "flows": 1, "by": by}
+
+
+def about(s: float, kind: Kind, partition: int, epoch: int, name: str, **more: Any) -> dict[str, Any]:
+    about = {"instance": name, "incarnation": name * 2, "flow": f"{name}/0", "offset": 0, "delivered": 0}
+    return {"s": s, "kind": kind, "partition": partition, "epoch": epoch, "cause": "", "by": name, **about, **more}
+
+
+# b takes over partition 1 in a handoff, is killed, and a, which gets everything, leaves for c.
+STORY = facts_of(
+    joined(0, "a"),
+    about(0, Kind.GRANTED, 0, 1, "a"),
+    about(0, Kind.GRANTED, 1, 1, "a"),
+    joined(2, "b"),
+    about(4, Kind.HANDOFF_STARTED, 1, 1, "a", to_flow="b/0"),
+    about(5, Kind.RELEASED, 1, 1, "a"),
+    about(5, Kind.GRANTED, 1, 2, "b"),
+    left(10, "b", by="a"),
+    about(10, Kind.UNASSIGNED, 1, 3, "b"),
+    {"s": 10, "kind": Kind.STATUS_CHANGED, "status": "Holddown", "by": "a", "cause": ""},
+    about(12, Kind.GRANTED, 1, 4, "a"),
+    {"s": 12, "kind": Kind.STATUS_CHANGED, "status": "Ready", "by": "a", "cause": ""},
+    joined(12, "c"),
+    left(16, "a", by="a"),
+    about(16, Kind.UNASSIGNED, 0, 2, "a"),
+    about(16, Kind.UNASSIGNED, 1, 5, "a"),
+    about(18, Kind.GRANTED, 0, 3, "c"),
+    about(18, Kind.GRANTED, 1, 6, "c"),
+    {"s": 20, "kind": Kind.STATUS_CHANGED, "status": "Ready", "by": "a", "cause": ""},
+)
+NAMED = {"a": "A", "b": "B", "c": "C"}
+
+
+def test_timeline_shows_owners_handoffs_and_who_came_and_went() -> None:
+    assert report.timeline(STORY, NAMED, width=20) == [
+        "a column is 1.0 s",
+        "   joined  A B         C",
+        "     left                  A",
+        "   killed       B",
+        "        0  AAAAAAAAAAAAAAAA··CC",
+        "        1  AAAAaaBBBB··AAAA··CC",
+        "    group            hhh",
+    ]
+    since = pd.Timestamp("2013-01-01 00:00:10", tz="UTC")
+    assert report.timeline(STORY, NAMED, since, width=10)[-3:] == [
+        "        0  AAAAAA··CC",
+        "        1  ··AAAA··CC",
+        "    group  hhh",
+    ]
+
+
+def test_changes_say_how_long_and_why() -> None:
+    found = [(c.partition, c.giver, c.taker, c.length_ms, c.cause) for c in report.changes(STORY, None, NAMED)]
+    assert found == [
+        (1, "A", "B", 1_000, "graceful"),
+        (1, "B", "A", 7_000, "takeover after a crash"),
+        (0, "A", "C", 2_000, "it had left"),
+        (1, "A", "C", 2_000, "it had left"),
+    ]
+
+
+def given(*rows: tuple[int, int, int, int, int]) -> pd.DataFrame:
+    """Deliveries: partition, first, end, epoch, batch."""
+    columns = ["_partition", "first", "end", "epoch", "batch"]
+    return pd.DataFrame(list(rows), columns=columns).assign(seq=range(len(rows)))
 
 
 @pytest.mark.parametrize(
-    ("batch", "where"),
-    [(0, "before the state is written"), (1, "before the state is written"), (1, "after the state is written")],
+    ("rows", "expected"),
+    [
+        ([(1, 0, 10, 1, 0), (1, 10, 20, 2, 0)], (0, 0, 0, 0)),
+        ([(1, 0, 10, 1, 0), (1, 12, 20, 2, 0)], (2, 0, 0, 0)),
+        ([(1, 0, 10, 1, 0), (1, 12, 20, 2, 0), (1, 10, 12, 4, 0)], (0, 0, 0, 2)),
+        ([(1, 0, 10, 2, 0), (1, 10, 15, 2, 1), (1, 10, 20, 4, 0)], (0, 5, 0, 0)),  # the last micro-batch of b
+        ([(1, 0, 10, 2, 0), (1, 10, 15, 2, 1), (1, 8, 20, 4, 0)], (0, 7, 2, 0)),  # and of the one before
+        ([(1, 0, 15, 1, 0), (1, 10, 20, 4, 0)], (0, 5, 5, 0)),  # a left politely
+    ],
 )
-def test_a_crash_in_a_micro_batch_changes_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch, where: str, batch: int
-) -> None:
-    handle = place.follow()
-    merged: list[int] = []
-    real = knock_on._new_state
-
-    def crashing(df: DataFrame, batch_id: int) -> None:
-        def crash(*_: Any) -> DataFrame:
-            merged.append(len(DeltaTable(place.results).to_pandas()))
-            raise RuntimeError("crash")
-
-        if batch_id == batch and where.startswith("before"):
-            monkeypatch.setattr(knock_on, "_new_state", crash)
-        handle(df, batch_id)
-        if batch_id == batch:
-            raise RuntimeError("crash")
-
-    with pytest.raises(StreamingQueryException, match="crash"):
-        place.consume(crashing)
-    monkeypatch.setattr(knock_on, "_new_state", real)
-    assert place.wrong() != []
-    if where.startswith("before") and batch:
-        assert merged[0] > 0  # the knock-ons of the batch were there when it crashed
-    place.consume(handle)
-    assert place.wrong() == []
-
-
-def test_a_group_read_again_from_the_start_is_recognized(place: Place) -> None:
-    place.consume(place.follow(), rows=100)
-    partq.delete_group(place.store, "g")
-    shutil.rmtree(place.checkpoint)
-    place.consume(place.follow(), rows=70)
-    assert place.wrong() == []
-
-
-def test_flights_out_of_order_are_seen_by_the_consumer_and_by_the_check(
-    spark: SparkSession, tmp_path: Path, stopped_queries: None
-) -> None:
-    rows = year(per_day=10)
-    place = Place(spark, tmp_path, rows, partitions=2)
-    late = spark.read.schema(knock_on.FLIGHT).parquet(str(place.landing)).where("tailnum = 'N1'")
-    first = late.orderBy("scheduled").limit(1)
-    partq.append(first, place.store, QUEUE)  # the year's first flight of N1 comes once more, at the very end
-    place.consume(place.follow())
-    assert DeltaTable(place.aircraft).to_pandas()["out_of_order"].sum() == 1
-    assert check.order_violations(check.queue_messages(place.store, QUEUE)) == 1
-    assert {"order in the queue", "order as the consumer met it"} < set(place.wrong())
-
-
-def test_the_checks_notice_a_missing_and_a_wrong_result(place: Place) -> None:
-    place.consume(place.follow())
-    right = DeltaTable(place.results).to_pandas()
-    for wrong in (right[1:], pd.concat([right, right[:1]]), right.assign(previous_arr_delay=16)):
-        write_deltalake(place.results, wrong.astype({"dep_delay": "int32"}), mode="overwrite", schema_mode="overwrite")
-        assert place.wrong() == ["knock-on delays as in one pass over the year"]
+def test_deliveries_are_counted(rows: list[Any], expected: tuple[int, int, int, int]) -> None:
+    found = check.deliveries(given(*rows), {1: 20}, STORY)
+    assert dataclasses.astuple(found) == expected
 
 
 # ---- the demo as a whole
-def test_the_demo_ends_by_itself_and_a_second_run_starts_afresh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "Stop", Unstoppable)
-    monkeypatch.setattr(flights, "load", lambda: year(days=9))
-    console = Console(record=True, width=200)
-    assert demo.run(tmp_path / "demo", console) == 0
-    told = console.export_text()
-    assert told.count("\nok ") == 7
-    assert "0 violations" in told
-    store = tmp_path / "demo" / "store"
-    before = partq.describe_queue(store, QUEUE)
-    assert before.depth == 0
-    assert sum(p.next_offset for p in before.partitions) == 360
+class Interrupting:
+    """Stands in for `Stop`, which would take pytest's own signals; it interrupts one run, when B has been killed."""
 
-    left: list[set[str]] = []
-    monkeypatch.setattr(demo, "_run", lambda places, *_: left.append({p.name for p in places.root.iterdir()}) or 0)
-    assert demo.run(tmp_path / "demo", Console(quiet=True)) == 0
-    assert left == [{"lock"}]
+    def __init__(self, root: Path) -> None:
+        self.places, self.interrupted = demo.Places(root), False
 
-
-class Unstoppable:
-    """Stands in for `Stop`, which would take pytest's own signals."""
+    def __call__(self) -> Interrupting:
+        return self
 
     def wait(self, seconds: float) -> bool:
-        return threading.Event().wait(seconds)
+        time.sleep(seconds)
+        if self.interrupted or self.places.acts_done < 2:
+            return False
+        self.interrupted = True
+        return True
+
+
+def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "demo"
+    monkeypatch.setattr(demo, "Stop", Interrupting(root))
+    monkeypatch.setattr(demo, "FLIGHTS_PER_BATCH", 25)
+    monkeypatch.setattr(flights, "load", lambda: year(days=16))
+    console = Console(record=True, width=200)
+    assert demo.run(root, console) == 130
+    told = console.export_text()
+    assert "C is started" in told and "B is killed" in told and "every job has ended" in told
+    before = demo.View.of(demo.Places(root))
+    assert 0 < before.followed < 640
+
+    assert demo.run(root, console) == 0, console.export_text()
+    told = console.export_text()
+    assert told.count("\nok ") == 9 and "640 followed" in told and "0 lost" in told and "0 out of order" in told
+    assert "A is told to leave" in told and "B is killed" not in told
+    assert "takeover after a crash" in told
+    queue = partq.describe_queue(root / "store", QUEUE)
+    assert queue.depth == 0 and sum(p.next_offset for p in queue.partitions) == 640
+
+    remains: list[set[str]] = []
+    monkeypatch.setattr(demo, "_run", lambda places, *_: remains.append({p.name for p in places.root.iterdir()}) or 0)
+    assert demo.run(root, Console(quiet=True)) == 0
+    assert remains == [{"lock"}]
 
 
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     partq.create_queue(tmp_path / "store", "other", "v long")
-    places = demo.Places(tmp_path)
     arguments = ["--store", str(tmp_path / "store"), "--queue", "nope", "--path", "in", "--checkpoint", "c"]
-    with demo._job("produce", arguments, places, demo._checkout()) as job:
-        job._process.wait(60)
-        with pytest.raises(demo.DemoError, match=r"produce failed with exit code 1(.|\n)*\[QUEUE_NOT_FOUND\]"):
-            job.has_ended()
+    job = demo.Job.start("produce", "produce", arguments, tmp_path / "logs" / "produce.log", demo._checkout())
+    job._process.wait(60)
+    with pytest.raises(demo.DemoError, match=r"produce failed with exit code 1(.|\n)*\[QUEUE_NOT_FOUND\]"):
+        job.has_ended()
+    job.end()
 
 
 def test_two_demos_in_one_folder_are_refused(tmp_path: Path) -> None:
