@@ -27,7 +27,9 @@ def names(deliveries: pd.DataFrame) -> dict[str, str]:
 
 
 # ---- the timeline
-def timeline(facts: pd.DataFrame, named: Names, since: pd.Timestamp | None = None, width: int = 72) -> list[str]:
+def timeline(
+    facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names, since: pd.Timestamp | None = None, width: int = 72
+) -> list[str]:
     """Who owned which partition, a line each and a column for each stretch of time, between lines of what happened.
 
     A letter is the owner in the middle of the stretch, a small one is about to hand over; `h` is Holddown, `r` is Rebalancing.
@@ -36,7 +38,7 @@ def timeline(facts: pd.DataFrame, named: Names, since: pd.Timestamp | None = Non
     axis = _Axis(began, facts["at"].max(), width)
     owned, handed = analysis.ownerships(facts), analysis.handoffs(facts)
     lines = [f"a column is {axis.step.total_seconds():.1f} s"]
-    lines += _comings(facts, named, axis)
+    lines += _comings(facts, deliveries, named, axis)
     for partition, mine in owned.groupby("partition"):
         cells = [NOBODY] * width
         for own in mine.itertuples():
@@ -54,8 +56,8 @@ def timeline(facts: pd.DataFrame, named: Names, since: pd.Timestamp | None = Non
     return lines
 
 
-def _comings(facts: pd.DataFrame, named: Names, axis: _Axis) -> list[str]:
-    gone = analysis.costs(facts)
+def _comings(facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names, axis: _Axis) -> list[str]:
+    gone = _gone(facts, deliveries)
     joined = facts[facts["kind"] == Kind.MEMBER_JOINED]
     killed = gone["how"] != "left"
     rows = {
@@ -130,20 +132,14 @@ _OUTCOMES = {"released": "graceful", "forced": "forced", "restarted": "it was st
 _GONE = {"left": "it had left", "expired": "takeover after a crash", "restarted": "it was started again"}
 
 
-def changes(facts: pd.DataFrame, acks: pd.DataFrame | None, named: Names) -> list[Change]:
-    """Every partition that came from one application to another, in the order in which that began.
-
-    Parameters
-    ----------
-    acks : DataFrame, optional
-        From `analysis.acknowledgements`: who crashed was alive at least until its last heartbeat.
-    """
+def changes(facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names) -> list[Change]:
+    """Every partition that came from one application to another, in the order in which that began."""
     found = []
     for row in analysis.handoffs(facts).itertuples():
         if row.outcome in _OUTCOMES:
             about = (instance_of(row.from_flow), instance_of(row.to_flow), row.began, row.ended, _OUTCOMES[row.outcome])
             found.append(_change(row.partition, *about, named))
-    gone = {row.incarnation: row for row in analysis.costs(facts, acks).itertuples()}
+    gone = {row.incarnation: row for row in _gone(facts, deliveries).itertuples()}
     for _, mine in analysis.ownerships(facts).groupby("partition"):
         rows = list(mine.itertuples())
         for before, after in pairwise(rows):
@@ -155,14 +151,27 @@ def changes(facts: pd.DataFrame, acks: pd.DataFrame | None, named: Names) -> lis
     return sorted(found, key=lambda change: (change.began, change.partition))
 
 
+def _gone(facts: pd.DataFrame, deliveries: pd.DataFrame) -> pd.DataFrame:
+    """`analysis.costs`; who was given something was still alive then."""
+    gone = analysis.costs(facts)
+    last = deliveries.groupby(deliveries["flow"].map(instance_of))["at"].max()
+    later = gone["instance"].map(last)
+    later = later.where(later < gone["gone"])  # the same instance may be back since
+    gone["last_seen"] = gone["last_seen"].where(~(later > gone["last_seen"]), later)
+    return gone
+
+
 def _change(partition: int, giver: str, taker: str, began: Any, ended: Any, cause: str, named: Names) -> Change:
     giver, taker = named.get(giver, UNKNOWN), named.get(taker, UNKNOWN)
     return Change(partition, giver, taker, began, (ended - began).total_seconds() * 1000, cause)
 
 
 def changes_table(found: Sequence[Change]) -> Table:
-    table = Table(title="partitions that came to another application", title_justify="left")
-    for column, side in (("partition", "right"), ("from → to", "left"), ("after", "right"), ("how", "left")):
+    table = Table(
+        title="partitions that came to another application",
+        caption="a handoff from its start, a crash from the last sign of life, else from when the owner left",
+    )
+    for column, side in (("partition", "right"), ("from → to", "left"), ("took", "right"), ("how", "left")):
         table.add_column(column, justify=side)  # type: ignore[arg-type]
     for change in found:
         seconds = f"{change.length_ms / 1000:.1f} s"

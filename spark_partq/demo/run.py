@@ -124,11 +124,11 @@ def _run(places: Places, checkout: Path, stop: Stop, console: Console) -> int:
     show = Show(places, checkout, year, stop, console)
     show.play()
     places.finished.touch()  # whatever the checks say: there is nothing left to continue
-    facts, acks = show.facts, analysis.acknowledgements(places.store, GROUP)
-    named = report.names(check.tables(places.outputs.deliveries))
+    facts, given = show.facts, check.tables(places.outputs.deliveries)
+    named = report.names(given)
     console.print("\nwho owned which partition, small while it is handed over", highlight=False)
-    console.print(report.painted(report.timeline(facts, named, began)))
-    console.print(report.changes_table(report.changes(facts, acks, named)))
+    console.print(report.painted(report.timeline(facts, given, named, began)))
+    console.print(report.changes_table(report.changes(facts, given, named)))
     console.print(_partitions(partq.describe_queue(places.store, QUEUE)))
     for what, (new, seconds) in show.took.items():
         console.print(

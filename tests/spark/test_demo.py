@@ -275,20 +275,21 @@ STORY = facts_of(
     {"s": 20, "kind": Kind.STATUS_CHANGED, "status": "Ready", "by": "a", "cause": ""},
 )
 NAMED = {"a": "A", "b": "B", "c": "C"}
+AT_WORK = pd.DataFrame({"flow": ["a/0", "b/0"], "at": [STORY["at"].max(), STORY["at"].min() + pd.Timedelta(seconds=6)]})
 
 
 def test_timeline_shows_owners_handoffs_and_who_came_and_went() -> None:
-    assert report.timeline(STORY, NAMED, width=20) == [
+    assert report.timeline(STORY, AT_WORK, NAMED, width=20) == [
         "a column is 1.0 s",
         "   joined  A B         C",
         "     left                  A",
-        "   killed       B",
+        "   killed        B",
         "        0  AAAAAAAAAAAAAAAA··CC",
         "        1  AAAAaaBBBB··AAAA··CC",
         "    group            hhh",
     ]
     since = pd.Timestamp("2013-01-01 00:00:10", tz="UTC")
-    assert report.timeline(STORY, NAMED, since, width=10)[-3:] == [
+    assert report.timeline(STORY, AT_WORK, NAMED, since, width=10)[-3:] == [
         "        0  AAAAAA··CC",
         "        1  ··AAAA··CC",
         "    group  hhh",
@@ -296,10 +297,10 @@ def test_timeline_shows_owners_handoffs_and_who_came_and_went() -> None:
 
 
 def test_changes_say_how_long_and_why() -> None:
-    found = [(c.partition, c.giver, c.taker, c.length_ms, c.cause) for c in report.changes(STORY, None, NAMED)]
+    found = [(c.partition, c.giver, c.taker, c.length_ms, c.cause) for c in report.changes(STORY, AT_WORK, NAMED)]
     assert found == [
         (1, "A", "B", 1_000, "graceful"),
-        (1, "B", "A", 7_000, "takeover after a crash"),
+        (1, "B", "A", 6_000, "takeover after a crash"),
         (0, "A", "C", 2_000, "it had left"),
         (1, "A", "C", 2_000, "it had left"),
     ]
