@@ -86,8 +86,9 @@ class Driver:
         self._listened: list[SparkSession] = []
         self._server = socket.socket(socket.AF_UNIX)
         _sweep(os.path.dirname(path))
-        self._server.bind(path)
+        self._server.bind(f"{path}.new")
         self._server.listen()
+        os.rename(f"{path}.new", path)  # one that nobody listens at yet would look like one of a killed process
         atexit.register(_forget, path, os.getpid())
         threading.Thread(target=self._accept, daemon=True, name="partq-driver").start()
 
@@ -234,6 +235,8 @@ def _call(listeners: Sequence[Any], name: str, *arguments: Any) -> None:
 def _sweep(folder: str) -> None:
     """Remove the sockets of processes that were killed."""
     for name in os.listdir(folder):
+        if not name.endswith(".sock"):
+            continue
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
             if probe.connect_ex(path) == errno.ECONNREFUSED:
