@@ -42,8 +42,12 @@ LOG_SETTINGS = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.enableExpiredLogCleanup": "true",
 }
-# For tables with several commits a second: a look lists the log files. Who comes later than this begins at a checkpoint.
-SHORT_LOG = {"delta.logRetentionDuration": "interval 1 minutes"}
+# For tables with several commits a second: a look lists the log files, and a checkpoint carries every removed file until it may
+# be forgotten. Who comes later than this begins at a checkpoint.
+SHORT_LOG = {
+    "delta.logRetentionDuration": "interval 1 minutes",
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
 _HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=None)
 
 
