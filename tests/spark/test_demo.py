@@ -330,7 +330,7 @@ def test_deliveries_are_counted(rows: list[Any], expected: tuple[int, int, int, 
 
 # ---- the demo as a whole
 class Interrupting:
-    """Stands in for `Stop`, which would take pytest's own signals; it interrupts one run, when B has been killed."""
+    """Stands in for `Stop`, which would take pytest's own signals; it interrupts one run, when A has left."""
 
     def __init__(self, root: Path) -> None:
         self.places, self.interrupted = demo.Places(root), False
@@ -340,7 +340,7 @@ class Interrupting:
 
     def wait(self, seconds: float) -> bool:
         time.sleep(seconds)
-        if self.interrupted or self.places.acts_done < 2:
+        if self.interrupted or self.places.acts_done < 3:
             return False
         self.interrupted = True
         return True
@@ -356,14 +356,13 @@ def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
     console = Console(record=True, width=200)
     assert demo.run(root, console) == 130
     told = console.export_text()
-    assert "C is started" in told and "B is killed" in told and "every job has ended" in told
-    before = demo.View.of(demo.Places(root))
-    assert 0 < before.followed < 640
+    assert all(what in told for what in ("C is started", "B is killed", "A is told to leave", "every job has ended"))
+    assert demo.View.of(demo.Places(root)).followed >= 512
 
     assert demo.run(root, console) == 0, console.export_text()
     told = console.export_text()
     assert told.count("\nok ") == 9 and "640 followed" in told and "0 lost" in told and "0 out of order" in told
-    assert "A is told to leave" in told and "B is killed" not in told
+    assert "C goes on" in told and "is killed" not in told and "told to leave" not in told
     assert "takeover after a crash" in told
     queue = partq.describe_queue(root / "store", QUEUE)
     assert queue.depth == 0 and sum(p.next_offset for p in queue.partitions) == 640
