@@ -154,6 +154,9 @@ class Membership:
         found = standing(self.group.state, self._me.instance, self.incarnation)
         if found.fenced:
             newer = self.group.state.members[self._me.instance]
+            with contextlib.suppress(ListenerError):
+                self._tell({"lost": self._named(list(self._told))})
+            self._told = {}
             raise FencedError(
                 f"instance {self._me.instance!r} of group {self._name!r} was started again (on {newer.host}); this query stops, and "
                 "what it has not acknowledged is delivered there. Give each running query its own instanceId and checkpoint",
@@ -265,9 +268,7 @@ class Membership:
                     view.decide(lambda: observer.due(view.state, view.acks, _now_ms()), self._me.instance)
                 self._acknowledge_between_calls()
                 self._release_between_calls(view)
-            except (
-                Exception
-            ) as error:  # whatever it is: without this thread the session would expire. The planner meets it too
+            except Exception as error:  # without this thread the session would expire; the planner meets the error too
                 _log.warning("group %s: %s: %s", self._name, type(error).__name__, error)
 
     def _beat(self, view: Group) -> None:
