@@ -49,7 +49,7 @@ def flow_loads(s: Scenario) -> list[int]:
 def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: Pool) -> None:
     """R1, R2, R6, R7: 7 partitions, 3 → 4 flows ends 2,2,2,1; one partition moves to the new flow, nothing else moves."""
     a, b = pool.take(2)
-    s = scenario(7, rebalance_delay_ms=200)
+    s = scenario(7, rebalance_delay_ms=200, max_handoff_time_ms=60_000)
     s.send_all(3)
     s.start(a, "a", flows=3)()
     s.settled({"a": 7})
@@ -72,7 +72,7 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest.
     Both are told, the one that gives before the one that gets."""
     a, b = pool.take(2)
-    s = scenario(8, group="workers", rebalance_delay_ms=200, max_handoff_time_ms=20_000)
+    s = scenario(8, group="workers", rebalance_delay_ms=200, max_handoff_time_ms=60_000)
     s.listen(a, "a")
     s.listen(b, "b")
     s.start(a, "a")()
@@ -211,8 +211,8 @@ def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
     """K6, R4, R5: a restart within the session timeout triggers nothing. After a longer one the group is in Holddown, nobody gets
     the partitions meanwhile, and the member that returns in time takes exactly those: no handoff in either case."""
     a, b = pool.take(2)
-    s = scenario(4, rebalance_delay_ms=7_000)
-    session = {"sessionTimeoutMs": 5_000}
+    s = scenario(4, rebalance_delay_ms=10_000)
+    session = {"sessionTimeoutMs": 8_000}
     s.start(a, "a", **session)()
     s.settled({"a": 4})
     s.start(b, "b", static=True, **session)()
@@ -249,8 +249,8 @@ def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
 def test_zombie(scenario: NewScenario, pool: Pool) -> None:
     """R4, H4, W2: who was stopped for longer than its session is too late with its acknowledgement, and simply joins again."""
     a, b = pool.take(2)
-    s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=10_000)
-    session = {"sessionTimeoutMs": 1_500}
+    s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    session = {"sessionTimeoutMs": 3_000}
     s.start(a, "a", **session)()
     s.start(b, "b", **session)()
     s.settled({"a": 2, "b": 2})
@@ -301,8 +301,8 @@ def test_killed(scenario: NewScenario, pool: Pool) -> None:
     """R2, R4: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
     everything, and one of the killed comes back with its checkpoint."""
     applications = dict(zip("abc", pool.take(3), strict=True))
-    s = scenario(6, rebalance_delay_ms=1_000, max_handoff_time_ms=10_000)
-    session = {"sessionTimeoutMs": 2_000}
+    s = scenario(6, rebalance_delay_ms=1_000, max_handoff_time_ms=60_000)
+    session = {"sessionTimeoutMs": 4_000}
     for name, application in applications.items():
         s.start(application, name, **session)()
     s.settled({"a": 2, "b": 2, "c": 2})
