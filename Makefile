@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test soak lint bench lock clean
+.PHONY: setup demo test long soak lint bench lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -25,6 +25,10 @@ demo: setup
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The tests that take minutes each.
+long: setup
+	$(BIN)/python -m pytest -m long
 
 # Many more seeds of the simulator than the tests run.
 soak: setup

@@ -346,6 +346,7 @@ class Interrupting:
         return True
 
 
+@pytest.mark.long
 def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
