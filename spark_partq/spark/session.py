@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.driver import Driver
@@ -54,4 +55,5 @@ def register(spark: SparkSession) -> None:
     from spark_partq.spark.source import PartqDataSource
 
     spark.dataSource.register(PartqDataSource)
-    Driver.of(spark)
+    if not is_remote():  # with Spark Connect the driver is elsewhere; groups do without its word
+        Driver.of(spark)
