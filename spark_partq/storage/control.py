@@ -65,6 +65,7 @@ class ControlTable:
         self._table = CasTable(store, folder, self._what)
         self._files: list[str] = []
         self._replayed: set[str] = set()
+        self._version = -1  # of which `state` is
         self.state = GroupState()
 
     def exists(self) -> bool:
@@ -78,18 +79,22 @@ class ControlTable:
         CorruptTableError
             If facts are missing or cannot follow one another.
         """
-        if not self._table.refresh() and self._files:
+        self._table.refresh()
+        version = self._table.version
+        if version == self._version:
             return False
-        self._files = self._table.paths()
-        snapshot = self._snapshot()
-        if snapshot is not None and _seq(snapshot) > self.state.seq:
+        # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
+        # that is older than the handle would pass for one on the newest.
+        files, state = self._table.paths(), self.state.copy()
+        snapshot = max((path for path in files if _kind(path) == SNAPSHOT), default=None)
+        if snapshot is not None and _seq(snapshot) > state.seq:
             (row,) = self._disk.read(snapshot)
-            self.state = GroupState.from_json(json.loads(row["body"]))
-        tail = [path for path in self._files if _kind(path) == FACTS]
+            state = GroupState.from_json(json.loads(row["body"]))
+        tail = [path for path in files if _kind(path) == FACTS]
         for path in tail:
             if path not in self._replayed:
-                self._replay(self._disk.read(path))
-        self._replayed = set(tail)
+                self._replay(state, self._disk.read(path))
+        self._files, self._replayed, self.state, self._version = files, set(tail), state, version
         return True
 
     def commit(self, facts: Sequence[GroupFact]) -> None:
@@ -100,6 +105,8 @@ class ControlTable:
         Conflict
             If somebody else was first. Look again and decide again.
         """
+        if self._table.version != self._version:
+            raise Conflict  # the look was interrupted
         at = now()
         rows: list[Row] = [
             {"seq": seq, **dataclasses.asdict(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)
@@ -123,20 +130,17 @@ class ControlTable:
         self.refresh()
         self._table.vacuum(grace_ms)
 
-    def _snapshot(self) -> str | None:
-        return max((path for path in self._files if _kind(path) == SNAPSHOT), default=None)
-
-    def _replay(self, rows: Sequence[Row]) -> None:
+    def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
         for row in sorted(rows, key=lambda row: int(row["seq"])):
-            if row["seq"] < self.state.seq:
+            if row["seq"] < state.seq:
                 continue  # the snapshot knows it
-            if row["seq"] > self.state.seq:
+            if row["seq"] > state.seq:
                 raise CorruptTableError(
-                    f"{self._what} has fact {row['seq']} where {self.state.seq} should be: facts are missing. Restore the table "
+                    f"{self._what} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
                     "from a backup or from an earlier version, or delete the group",
-                    seq=self.state.seq,
+                    seq=state.seq,
                 )
-            self.state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
+            state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
 
     def _merge(self) -> None:
         """Put a snapshot beside the facts and merge their files; whoever loses the race leaves it to the next."""

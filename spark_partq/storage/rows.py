@@ -80,6 +80,7 @@ class RowTable:
         self._disk = RowFiles(store, folder, what, columns)
         self._table = CasTable(store, folder, what)
         self._files: dict[str, list[Row]] = {}
+        self._version = -1  # of which `_files` are
         self.fresh: list[Row] = []
         self.gone = False
 
@@ -93,13 +94,15 @@ class RowTable:
 
     def refresh(self) -> bool:
         """Look at the table; True if its rows have changed."""
-        if not self._table.refresh() and self._files:
+        self._table.refresh()
+        version = self._table.version
+        if version == self._version:
             return False
-        live = self._table.paths()
         before = self._files
-        self._files = {path: before.get(path) or self._disk.read(path) for path in live}
-        self.fresh = [row for path, rows in self._files.items() if path not in before for row in rows]
-        self.gone = any(path not in self._files for path in before)
+        files = {path: before.get(path) or self._disk.read(path) for path in self._table.paths()}
+        self.fresh = [row for path, rows in files.items() if path not in before for row in rows]
+        self.gone = any(path not in files for path in before)
+        self._files, self._version = files, version
         return True
 
     def vacuum(self, grace_ms: int) -> None:

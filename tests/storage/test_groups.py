@@ -21,6 +21,7 @@ from spark_partq.storage.ackrows import COMPACT_AFTER, AckTable
 from spark_partq.storage.control import MERGE_AFTER, ControlTable
 from spark_partq.storage.delta import Conflict
 from spark_partq.storage.groups import Group
+from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
 from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl
 from tests.groups import Consumer
@@ -281,3 +282,24 @@ def test_status_is_always_known(queue: str) -> None:
     assert [status for status, _ in changes] == ["Rebalancing", "Ready", "Holddown", "Ready"]
     assert "again" in changes[-1][1]
     assert replace(b.group.state).status is Status.READY
+
+
+def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: after a look that ended half-way, whatever ended it, nothing is decided on the state of before."""
+    a = Consumer(queue, "a")
+    Consumer(queue, "b")
+    read = RowFiles.read
+
+    def interrupted(self: RowFiles, path: str) -> list[dict[str, Any]]:
+        raise SystemExit
+
+    monkeypatch.setattr(RowFiles, "read", interrupted)
+    with pytest.raises(SystemExit):
+        a.group.refresh()
+    monkeypatch.setattr(RowFiles, "read", read)
+    with pytest.raises(Conflict):
+        a.group._control.commit(decide(a.group.state, a.group.acks, [Leave("a", a.incarnation)]))
+    a.leave()
+    history = group_of(queue).history()
+    assert [row["seq"] for row in history] == list(range(len(history)))
+    assert list(group_of(queue).state.members) == ["b"]
