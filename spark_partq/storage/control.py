@@ -86,11 +86,11 @@ class ControlTable:
         # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
         # that is older than the handle would pass for one on the newest.
         files, state = self._table.paths(), self.state.copy()
-        snapshot = max((path for path in files if _kind(path) == SNAPSHOT), default=None)
+        snapshot = max((path for path in files if kind_of(path) == SNAPSHOT), default=None)
         if snapshot is not None and _seq(snapshot) > state.seq:
             (row,) = self._disk.read(snapshot)
             state = GroupState.from_json(json.loads(row["body"]))
-        tail = [path for path in files if _kind(path) == FACTS]
+        tail = [path for path in files if kind_of(path) == FACTS]
         for path in tail:
             if path not in self._replayed:
                 self._replay(state, self._disk.read(path))
@@ -116,13 +116,13 @@ class ControlTable:
             self._table.create(self._disk.created, [self._disk.write(rows, 0, FACTS)], SHORT_LOG)
         else:
             self._table.commit(self._disk.created, [self._disk.write(rows, self._table.version + 1, FACTS)])
-        if len([path for path in self._files if _kind(path) == FACTS]) >= MERGE_AFTER:
+        if len([path for path in self._files if kind_of(path) == FACTS]) >= MERGE_AFTER:
             self._merge()
 
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
         self.refresh()
-        rows = [row for path in self._files if _kind(path) != SNAPSHOT for row in self._disk.read(path)]
+        rows = [row for path in self._files if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def vacuum(self, grace_ms: int) -> None:
@@ -148,9 +148,9 @@ class ControlTable:
         version = self._table.version + 1
         row: Row = {"seq": self.state.seq, "kind": "Snapshot", "body": json.dumps(self.state.to_json()), "at": now()}
         adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)]
-        gone = [path for path in self._files if _kind(path) == SNAPSHOT]
+        gone = [path for path in self._files if kind_of(path) == SNAPSHOT]
         for small, merged in ((FACTS, HISTORY), (HISTORY, ARCHIVE)):
-            files = [path for path in self._files if _kind(path) == small]
+            files = [path for path in self._files if kind_of(path) == small]
             if len(files) >= MERGE_AFTER:
                 rows = [row for path in files for row in self._disk.read(path)]
                 adds.append(self._disk.write(rows, version, merged, data_change=False))
@@ -162,7 +162,8 @@ class ControlTable:
         self.refresh()
 
 
-def _kind(path: str) -> str:
+def kind_of(path: str) -> str:
+    """Whether a file of a control table holds facts (also merged ones) or a snapshot."""
     return path.split("-")[1]
 
 

@@ -24,9 +24,9 @@ from spark_partq.core.acks import Acks
 from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, PartqError, QueueNotReadyError
 from spark_partq.core.group import GroupFact, GroupState, Kind, instance_of
 from spark_partq.storage.ackrows import AckTable
-from spark_partq.storage.control import SNAPSHOT
+from spark_partq.storage.control import SNAPSHOT, kind_of
 from spark_partq.storage.delta import CasTable
-from spark_partq.storage.facts import control_files, control_table, kind_of
+from spark_partq.storage.facts import control_files, control_table
 from spark_partq.storage.partition import CLOCK, PartitionTable
 from spark_partq.storage.queues import CONTROL_COLUMNS, in_threads, open_queue, queue_state
 from spark_partq.storage.rows import Row, RowTable

@@ -28,7 +28,7 @@ def recent(store: Store, group: str, count: int) -> list[Row]:
     table.refresh()
     rows: list[Row] = []
     # A file is named by the version that brought it in, and holds what was committed up to then.
-    for path in reversed([path for path in table.paths() if kind_of(path) != control.SNAPSHOT]):
+    for path in reversed([path for path in table.paths() if control.kind_of(path) != control.SNAPSHOT]):
         if len(rows) >= count:
             break
         rows += disk.read(path)
@@ -52,11 +52,6 @@ def control_table(store: Store, group: str) -> CasTable:
 
 def control_files(store: Store, group: str) -> RowFiles:
     return RowFiles(store, *_about(group), control.COLUMNS)
-
-
-def kind_of(path: str) -> str:
-    """Whether a file of a control table holds facts or a snapshot."""
-    return path.split("-")[1]
 
 
 def _about(group: str) -> tuple[str, str]:
