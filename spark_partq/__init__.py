@@ -10,7 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_partq.core.assignors import Member, assign
 from spark_partq.core.errors import (
+    AssignorError,
     CheckpointMismatchError,
     CommitFailedError,
     CorruptTableError,
@@ -29,6 +31,7 @@ from spark_partq.core.errors import (
     SchemaMismatchError,
     SinkAheadError,
     StoreUnavailableError,
+    UnknownAssignorError,
 )
 from spark_partq.core.keys import partition_of
 from spark_partq.core.schema import Struct
@@ -55,6 +58,7 @@ from spark_partq.storage.store import Store as _Store
 __version__ = "0.1.0"
 
 __all__ = [
+    "AssignorError",
     "CheckpointMismatchError",
     "CommitFailedError",
     "CorruptTableError",
@@ -69,6 +73,7 @@ __all__ = [
     "InvalidArgumentError",
     "ListenerError",
     "MaintenanceReport",
+    "Member",
     "MemberDescription",
     "NotAStoreError",
     "OffsetOutOfRangeError",
@@ -83,9 +88,11 @@ __all__ = [
     "SchemaMismatchError",
     "SinkAheadError",
     "StoreUnavailableError",
+    "UnknownAssignorError",
     "acknowledge",
     "add_listener",
     "append",
+    "assign",
     "create_queue",
     "delete_group",
     "delete_queue",

@@ -17,6 +17,8 @@
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
     ├── FencedError               FENCED                 a newer process has the same instance id
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
+    ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
+    ├── AssignorError             ASSIGNOR_FAILED        an assignor of the user raised, or gave a wrong result
     └── CommitFailedError         COMMIT_FAILED          the store refused a write
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
@@ -108,6 +110,14 @@ class FencedError(PartqError):
 
 class ListenerError(PartqError):
     error_class = "LISTENER_FAILED"
+
+
+class UnknownAssignorError(PartqError):
+    error_class = "UNKNOWN_ASSIGNOR"
+
+
+class AssignorError(PartqError):
+    error_class = "ASSIGNOR_FAILED"
 
 
 class CommitFailedError(PartqError):

@@ -1,0 +1,214 @@
+"""What an assignor is asked: names outside, arrays inside.
+
+Inside, partitions are numbered through: those of the first queue, then those of the second, … with the queues sorted by name.
+Queues that have no partitions or that nobody subscribes to are left out, and so are members that are left with no queue: no
+assignor has to think of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_partq.core.errors import InvalidArgumentError
+
+Partition = tuple[str, int]
+Ints = NDArray[np.int64]
+Owners = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Member:
+    """A consumer as an assignor sees it.
+
+    Attributes
+    ----------
+    id : str
+        Its name in the result.
+    queues : list of str
+        What it subscribes to.
+    instance_id : str, optional
+        Of a static member.
+    owned : list of (str, int)
+        Partitions it says that it has: queue and number.
+    generation : int
+        Of that claim; of two claims on one partition the higher one counts.
+    weight : float
+        Its share against the others', > 0; only some assignors heed it.
+    """
+
+    id: str
+    queues: Sequence[str]
+    instance_id: str | None = None
+    owned: Sequence[Partition] = ()
+    generation: int = -1
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An assignment to make.
+
+    Attributes
+    ----------
+    members : list of Member
+        In the order that decides ties.
+    queues : list of str
+        Sorted by name.
+    counts : int64[queues]
+        Partitions of each, at least 1.
+    has : int32[partitions]
+        Index of the member that has it and subscribes to it, or `NOBODY`.
+    wants : bool[members, queues], optional
+        Who subscribes to what; None if all subscribe to all.
+    weights : float64[members], optional
+        None if they are all equal.
+    loads : float64[partitions], optional
+        None if they are all equal.
+    """
+
+    members: Sequence[Member]
+    queues: Sequence[str]
+    counts: Ints
+    has: Owners
+    wants: Bools | None = None
+    weights: Floats | None = None
+    loads: Floats | None = None
+
+    @cached_property
+    def queue_of(self) -> Ints:
+        """int64[partitions]: index of each one's queue."""
+        return np.repeat(np.arange(len(self.queues)), self.counts)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """int64[queues]: where each queue's partitions begin."""
+        return np.cumsum(self.counts) - self.counts
+
+    def partitions(self) -> list[Partition]:
+        """All of them in order, by name."""
+        names = np.repeat(np.array(self.queues, dtype=object), self.counts).tolist()
+        numbers = (np.arange(self.counts.sum()) - np.repeat(self.starts, self.counts)).tolist()
+        return list(zip(names, numbers, strict=True))
+
+    def positions(self, partitions: Iterable[Partition]) -> Ints:
+        """int64: where each of them stands, or -1 for one that is not there."""
+        known = {
+            queue: (start, count)
+            for queue, start, count in zip(self.queues, self.starts.tolist(), self.counts.tolist(), strict=True)
+        }
+        nothing = (0, 0)
+        found = (
+            start + number if 0 <= number < count else -1
+            for queue, number in partitions
+            for start, count in (known.get(queue, nothing),)
+        )
+        return np.fromiter(found, np.int64)
+
+
+def in_kafkas_order(members: Sequence[Member]) -> list[Member]:
+    """Static members by instance id, then dynamic ones by id."""
+    return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.id, m.id))
+
+
+def problem(
+    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[Partition, float] | None = None
+) -> Problem:
+    """What there is to assign, with nothing assigned yet.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Two members of one id, a negative number of partitions, a weight or a load that is none.
+    """
+    _check(members, partition_counts, loads)
+    queues = sorted(queue for queue, count in partition_counts.items() if count > 0)
+    wants = _wants(members, queues)
+    if wants is not None:
+        there, wanted = np.atleast_1d(wants.any(axis=1)), np.atleast_1d(wants.any(axis=0))
+        members = [member for member, is_there in zip(members, there.tolist(), strict=True) if is_there]
+        queues = [queue for queue, is_wanted in zip(queues, wanted.tolist(), strict=True) if is_wanted]
+        wants = wants[np.ix_(there, wanted)]
+        wants = None if wants.all() else wants
+    counts = np.array([partition_counts[queue] for queue in queues], dtype=np.int64)
+    weights = np.array([member.weight for member in members], dtype=np.float64)
+    asked = Problem(
+        members,
+        queues,
+        counts,
+        np.full(counts.sum(), NOBODY, dtype=np.int32),
+        wants,
+        None if len(set(weights.tolist())) <= 1 else weights,
+    )
+    if loads:
+        values = np.ones(counts.sum())
+        where = asked.positions(loads)
+        values[where[where >= 0]] = np.fromiter(loads.values(), np.float64)[where >= 0]
+        return replace_(asked, loads=values)
+    return asked
+
+
+def replace_(asked: Problem, *, has: Owners | None = None, loads: Floats | None = None) -> Problem:
+    """The same with other owners or loads."""
+    return Problem(
+        asked.members,
+        asked.queues,
+        asked.counts,
+        asked.has if has is None else has,
+        asked.wants,
+        asked.weights,
+        asked.loads if loads is None else loads,
+    )
+
+
+def _check(
+    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[Partition, float] | None
+) -> None:
+    seen: set[str] = set()
+    for member in members:
+        if member.id in seen:
+            raise InvalidArgumentError(f"two members have the id {member.id!r}; give each its own", member=member.id)
+        seen.add(member.id)
+        if not (math.isfinite(member.weight) and member.weight > 0):
+            raise InvalidArgumentError(
+                f"member {member.id!r} has the weight {member.weight}; it must be a finite number above 0",
+                member=member.id,
+                weight=member.weight,
+            )
+    for queue, count in partition_counts.items():
+        if count < 0:
+            raise InvalidArgumentError(f"queue {queue!r} cannot have {count} partitions", queue=queue, partitions=count)
+    for (queue, number), load in (loads or {}).items():
+        if not (math.isfinite(load) and load >= 0):
+            raise InvalidArgumentError(
+                f"partition {number} of queue {queue!r} has the load {load}; it must be a finite number, at least 0",
+                queue=queue,
+                partition=number,
+                load=load,
+            )
+
+
+def _wants(members: Sequence[Member], queues: Sequence[str]) -> Bools | None:
+    """bool[members, queues], or None if every member subscribes to every queue."""
+    if not members:
+        return np.zeros((0, len(queues)), dtype=np.bool_)
+    everything = set(queues)
+    last: Sequence[str] | None = None
+    rows: list[Bools] = []
+    for member in members:
+        if last is None or member.queues != last:  # often they are all alike
+            last, names = member.queues, set(member.queues)
+            row = np.array([queue in names for queue in queues], dtype=np.bool_)
+        rows.append(row)
+    if all(row is rows[0] for row in rows) and everything <= set(members[0].queues):
+        return None
+    return np.stack(rows)

@@ -1,0 +1,117 @@
+"""Assignors of users: called in names, and their results checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from spark_partq.core.assignors.model import NOBODY, Member, Owners, Partition, Problem
+from spark_partq.core.errors import AssignorError
+
+
+class UserAssignor(Protocol):
+    """What a user's assignor has.
+
+    Attributes
+    ----------
+    name : str
+    cooperative : bool
+        Whether partitions that stay are consumed on while others move (K5), or all are given up first (K4).
+    """
+
+    name: str
+    cooperative: bool
+
+    def assign(
+        self, members: Sequence[Member], partition_counts: Mapping[str, int], previous: Mapping[Partition, str]
+    ) -> Mapping[str, Sequence[Partition]]:
+        """Who shall own what.
+
+        Parameters
+        ----------
+        members : list of Member
+            Static ones by instance id, then dynamic ones by id; each with what it has as `owned`.
+        partition_counts : dict
+            Queue to number of partitions; only queues that somebody subscribes to.
+        previous : dict
+            Partition to the id of the member that has it; what nobody has is left out.
+
+        Returns
+        -------
+        dict
+            Member id to its partitions. Each partition of `partition_counts` must be there once.
+        """
+
+
+class PlugIn:
+    """A user's assignor as the others are."""
+
+    weights, loads = True, False  # it sees the weights; what it makes of them is its own affair
+    in_given_order = False
+
+    def __init__(self, assignor: UserAssignor) -> None:
+        self.assignor = assignor
+        self.name, self.cooperative = assignor.name, bool(assignor.cooperative)
+
+    def owners(self, asked: Problem) -> Owners:
+        partitions = asked.partitions()
+        owned: list[list[Partition]] = [[] for _ in asked.members]
+        previous: dict[Partition, str] = {}
+        for partition, owner in zip(partitions, asked.has.tolist(), strict=True):
+            if owner != NOBODY:
+                owned[owner].append(partition)
+                previous[partition] = asked.members[owner].id
+        members = [
+            Member(m.id, tuple(m.queues), m.instance_id, tuple(mine), m.generation, m.weight)
+            for m, mine in zip(asked.members, owned, strict=True)
+        ]
+        counts = dict(zip(asked.queues, asked.counts.tolist(), strict=True))
+        try:
+            result = self.assignor.assign(members, counts, previous)
+            given = [(member, queue, number) for member, mine in result.items() for queue, number in mine]
+        except Exception as e:
+            raise AssignorError(
+                f"assignor {self.name!r} failed with {type(e).__name__}: {e}; mend it or use another one",
+                assignor=self.name,
+            ) from e
+        return self._checked(asked, given)
+
+    def _checked(self, asked: Problem, given: Sequence[tuple[str, str, int]]) -> Owners:
+        """Each partition once, to a member that subscribes to its queue."""
+        rank = {member.id: i for i, member in enumerate(asked.members)}
+        subscribed = [set(member.queues) for member in asked.members]
+        where = asked.positions((queue, number) for _, queue, number in given).tolist()
+        owners = np.full(asked.has.size, NOBODY, dtype=np.int32)
+        for (member, queue, number), at in zip(given, where, strict=True):
+            if member not in rank:
+                raise self._refused(
+                    f"gave it to {member!r}, who is no member that subscribes to anything", queue, number, member
+                )
+            if at < 0:
+                raise self._refused(f"gave it to {member!r}, but there is no such partition", queue, number, member)
+            if queue not in subscribed[rank[member]]:
+                raise self._refused(
+                    f"gave it to {member!r}, who does not subscribe to that queue", queue, number, member
+                )
+            if owners[at] != NOBODY:
+                first = asked.members[owners[at]].id
+                raise self._refused(f"gave it to {first!r} and to {member!r}", queue, number, member)
+            owners[at] = rank[member]
+        left = np.flatnonzero(owners == NOBODY)
+        if left.size:
+            queue, number = asked.partitions()[int(left[0])]
+            more = f" (and {left.size - 1} more)" if left.size > 1 else ""
+            raise self._refused(f"gave it to nobody{more}", queue, number, None)
+        return owners
+
+    def _refused(self, what: str, queue: str, number: int, member: str | None) -> AssignorError:
+        names = {} if member is None else {"member": member}
+        return AssignorError(
+            f"partition {number} of queue {queue!r}: assignor {self.name!r} {what}; mend it or use another one",
+            assignor=self.name,
+            queue=queue,
+            partition=number,
+            **names,
+        )
