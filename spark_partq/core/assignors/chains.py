@@ -1,9 +1,8 @@
 """Improve numbers of partitions by moving single ones, along chains of members if need be.
 
-A chain a → b → c moves one partition from a to b and another one from b to c: what a has too much of and c too little need
-not be of one queue. A closed chain (and one that is closed by a difference in load) is what tells two solutions apart, so a
-solution that no chain improves is the best one (minimum-cost flow by cancelling negative cycles: Klein, Management Science 14,
-1967).
+A chain a → b → c moves a partition from a to b and another one from b to c: what a has too much of and c too little of need not
+be of one queue. Two solutions differ by such chains, closed ones and ones that change the loads of their two ends. So a solution
+that no chain improves is the best one (minimum-cost flow by cancelling negative cycles: Klein, Management Science 14, 1967).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ NEVER = 1e18
 TOLERANCE = 1e-6
 
 
-def improve(gets: Ints, had: Ints, wants: Bools, weights: Floats) -> None:
+def improve(gets: Ints, had: Ints, wants: Bools, weights: Floats | None) -> None:
     """Change `gets` until the loads are as even as can be, and then until no more partitions can stay.
 
     Parameters
@@ -26,20 +25,30 @@ def improve(gets: Ints, had: Ints, wants: Bools, weights: Floats) -> None:
     had : int64[members, queues]
         How many it had.
     wants : bool[members, queues]
-    weights : float64[members]
-        Of mean 1.
+    weights : float64[members], optional
+        None if they are all equal.
     """
+    if weights is None and _cannot_be_better(gets, had):
+        return
+    scale = np.ones(gets.shape[0]) if weights is None else weights / weights.mean()
     steps = _Steps(gets, had, wants)
     while True:
-        loads = gets.sum(axis=1)
-        costs = np.minimum(steps.costs, _shifts(loads, weights, bool((gets < had).any())))
-        cycle = _negative_cycle(costs)
-        if not cycle:
+        shifts = _shifts(gets.sum(axis=1), scale, bool((gets < had).any()))
+        along = _negative_cycles(np.minimum(steps.costs, shifts))
+        if not along:
             return
-        for giver, taker in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
-            if steps.costs[giver, taker] <= costs[giver, taker]:
+        for taker, giver in along.items():
+            if steps.costs[giver, taker] <= shifts[giver, taker]:
                 steps.move(giver, taker)
-        steps.refresh(cycle)
+        steps.refresh(np.array(list(along)))
+
+
+def _cannot_be_better(gets: Ints, had: Ints) -> bool:
+    """Whether it is seen at once that nothing is to be improved: all loads alike, and each load full of what it had."""
+    loads, before = gets.sum(axis=1), had.sum(axis=1)
+    base, more = divmod(int(loads.sum()), loads.size)
+    could_stay = np.minimum(before, base).sum() + min(more, int((before > base).sum()))
+    return bool(np.ptp(loads) <= 1 and np.minimum(gets, had).sum() == could_stay)
 
 
 class _Steps:
@@ -48,93 +57,98 @@ class _Steps:
     Attributes
     ----------
     costs : float64[members, members]
-        -1: it goes back to where it was; 0: it moves anyway; 1: it is taken from where it was; `NEVER`: there is none.
+        From row to column. -1: it goes back to where it was; 0: it moves anyway; 1: it is taken from where it was; `NEVER`: there
+        is none.
     """
 
     def __init__(self, gets: Ints, had: Ints, wants: Bools) -> None:
         self.gets, self.had, self.wants = gets, had, wants
-        members = gets.shape[0]
-        self.costs = np.full((members, members), NEVER)
-        self._fill(np.arange(members), np.arange(members))
+        self.costs = self._between(slice(None), slice(None))
+        np.fill_diagonal(self.costs, NEVER)
 
-    def _fill(self, givers: Ints, takers: Ints) -> None:
-        gets, had = self.gets, self.had
-        costs = np.full((givers.size, takers.size), NEVER)
-        any_of = (gets[givers] > 0, self.wants[takers])
-        loose, back = gets[givers] > had[givers], gets[takers] < had[takers]
-        for cost, (gives, takes) in (
-            (1, any_of),
-            (0, (any_of[0], back)),
-            (0, (loose, any_of[1])),
-            (-1, (loose, back)),
-        ):
-            if gives.any() and takes.any():
-                costs[gives.astype(np.float32) @ takes.T.astype(np.float32) > 0.5] = cost
-        costs[givers[:, None] == takers] = NEVER
-        self.costs[np.ix_(givers, takers)] = costs
+    def _between(self, givers: slice | Ints, takers: slice | Ints) -> Floats:
+        owns, wants = self.gets[givers] > 0, self.wants[takers]
+        loose, back = self.gets[givers] > self.had[givers], self.gets[takers] < self.had[takers]
+        costs = np.where(_some(owns, wants), 1, NEVER)
+        costs[_some(owns, back) | _some(loose, wants)] = 0
+        costs[_some(loose, back)] = -1
+        return costs
 
     def move(self, giver: int, taker: int) -> None:
-        """Move the cheapest partition there is, of the first queue that has one."""
+        """Move a partition of the queue with which it costs least."""
         can = (self.gets[giver] > 0) & self.wants[taker]
-        loose = self.gets[giver] > self.had[giver]
-        back = self.gets[taker] < self.had[taker]
+        loose, back = self.gets[giver] > self.had[giver], self.gets[taker] < self.had[taker]
         queue = np.argmax(can * (1 + loose.astype(np.int64) + back))
         self.gets[giver, queue] -= 1
         self.gets[taker, queue] += 1
 
-    def refresh(self, changed: list[int]) -> None:
-        every, some = np.arange(self.gets.shape[0]), np.array(changed)
-        self._fill(some, every)
-        self._fill(every, some)
+    def refresh(self, changed: Ints) -> None:
+        """Look again at what these members can give and take."""
+        self.costs[changed] = self._between(changed, slice(None))
+        self.costs[:, changed] = self._between(slice(None), changed)
+        self.costs[changed, changed] = NEVER
+
+
+def _some(gives: Bools, takes: Bools) -> Bools:
+    """bool[givers, takers]: whether there is a queue that the one gives and the other takes."""
+    there = np.zeros((gives.shape[0], takes.shape[0]), dtype=np.bool_)
+    queues = np.flatnonzero(gives.any(axis=0) & takes.any(axis=0))
+    if queues.size:
+        there[:] = gives[:, queues].astype(np.float32) @ takes[:, queues].T.astype(np.float32) > 0.5
+    return there
 
 
 def _shifts(loads: Ints, weights: Floats, back: bool) -> Floats:
-    """float64[members, members]: what it is worth to end a chain at the first and to begin it at the second.
+    """float64[members, members]: what it is worth that a chain ends at the row's member and begins at the column's.
 
-    The fall of the sum of load² / weight, which is least when the loads are most even; it outweighs any number of moves.
+    It is the change of the sum of load² / weight, which is the less the more even the loads are, and outweighs any number of
+    moves. Between equally even loads it costs nothing, which only matters if there is something to win `back`.
     """
-    rise = (2 * loads + 1) / weights
-    fall = (2 * loads - 1) / weights
-    change = (rise[:, None] - fall[None, :]) / 2
-    change[np.abs(change) < TOLERANCE] = 0
-    costs = np.where(change < 0, change * (loads.size + 1) / TOLERANCE, NEVER)
+    change = ((2 * loads + 1) / weights)[:, None] - ((2 * loads - 1) / weights)[None, :]
+    costs = np.where(change < -TOLERANCE, change * (2 * loads.size / TOLERANCE), NEVER)
     if back:
-        costs[change == 0] = 0
+        costs[np.abs(change) <= TOLERANCE] = 0
     np.fill_diagonal(costs, NEVER)
     return costs
 
 
-def _negative_cycle(costs: Floats) -> list[int]:
-    """Members along a closed chain whose costs are below 0 together; empty if there is none (Bellman-Ford)."""
+def _negative_cycles(costs: Floats) -> dict[int, int]:
+    """Closed chains that do not touch and whose costs are each below 0 together; empty if there is none (Bellman-Ford).
+
+    Returns
+    -------
+    dict
+        Each member of such a chain to the one before it, along the chains.
+    """
     members = costs.shape[0]
     every = np.arange(members)
-    distance, parent = np.zeros(members), np.full(members, -1)
-    for _ in range(members):
+    distance, before = np.zeros(members), np.full(members, members)  # the last one stands for none
+    for _ in range(members + 1):
         through = distance[:, None] + costs
-        best = np.argmin(through, axis=0)
-        nearer = through[best, every]
-        changed = nearer < distance - TOLERANCE
-        if not changed.any():
-            return []
-        distance = np.where(changed, nearer, distance)
-        parent = np.where(changed, best, parent)
-        cycle = _closed(parent, changed)
-        if cycle:
-            return cycle
-    return []
+        nearest = np.argmin(through, axis=0)
+        nearer = through[nearest, every] < distance - TOLERANCE
+        if not nearer.any():
+            return {}
+        distance = np.where(nearer, through[nearest, every], distance)
+        before = np.where(nearer, nearest, before)
+        closed = _closed(before)
+        if closed:
+            return closed
+    return {}
 
 
-def _closed(parent: Ints, changed: Bools) -> list[int]:
-    """A cycle among the parents, if there is one; such a cycle is always negative."""
-    done = np.zeros(parent.size, dtype=np.bool_)
-    for begin in np.flatnonzero(changed).tolist():
-        path: dict[int, None] = {}
+def _closed(before: Ints) -> dict[int, int]:
+    """The cycles among who comes before whom."""
+    members = before.size
+    far = np.append(before, members)
+    for _ in range(
+        members.bit_length()
+    ):  # after so many steps back, whoever has not come to the beginning is in a cycle
+        far = far[far]
+    cycles: dict[int, int] = {}
+    for begin in np.unique(far[far < members]).tolist():
         at = begin
-        while at >= 0 and at not in path and not done[at]:
-            path[at] = None
-            at = int(parent[at])
-        if at in path:
-            along = list(path)
-            return along[along.index(at) :][::-1]
-        done[list(path)] = True
-    return []
+        while at not in cycles:
+            cycles[at] = int(before[at])
+            at = cycles[at]
+    return cycles

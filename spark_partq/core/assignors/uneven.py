@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from spark_partq.core.assignors.chains import improve
+from spark_partq.core.assignors.draw import draw
 from spark_partq.core.assignors.even import occurrence
+from spark_partq.core.assignors.levels import fill
 from spark_partq.core.assignors.model import NOBODY, Bools, Floats, Ints, Owners, Problem
+
+PASSES = 5
 
 
 def uneven(asked: Problem) -> Owners:
@@ -17,51 +21,37 @@ def uneven(asked: Problem) -> Owners:
     """
     members, queues = len(asked.members), len(asked.queues)
     wants = np.ones((members, queues), dtype=np.bool_) if asked.wants is None else asked.wants
-    weights = np.ones(members) if asked.weights is None else asked.weights / asked.weights.mean()
     owned = asked.has != NOBODY
     cells = asked.has[owned] * np.int64(queues) + asked.queue_of[owned]
     had = np.bincount(cells, minlength=members * queues).reshape(members, queues)
     gets = had.copy()
-    _hand_out(gets, asked.counts - had.sum(axis=0), wants, weights)
-    improve(gets, had, wants, weights)
+    _hand_out(gets, asked.counts - had.sum(axis=0), wants, asked.weights)
+    if asked.weights is None:
+        draw(gets, had, wants)
+    improve(gets, had, wants, asked.weights)
     return _pick(asked, had, gets)
 
 
-def _hand_out(gets: Ints, free: Ints, wants: Bools, weights: Floats) -> None:
-    """Give what is free of each queue to its subscribers with the fewest; those with few subscribers first."""
-    loads = gets.sum(axis=1)
-    for queue in np.argsort(wants.sum(axis=0), kind="stable").tolist():
-        if free[queue]:
-            there = np.flatnonzero(wants[:, queue])
-            more = fill(loads[there], weights[there], int(free[queue]))
-            gets[there, queue] += more
-            loads[there] += more
+def _hand_out(gets: Ints, free: Ints, wants: Bools, weights: Floats | None) -> None:
+    """Give what is free of each queue to its subscribers with the fewest, queue after queue, a few times over.
 
-
-def fill(loads: Ints, weights: Floats, how_many: int) -> Ints:
-    """How many of so many things each gets if every one goes to where load / weight is then the lowest.
-
-    >>> fill(np.array([3, 0, 1]), np.ones(3), 4).tolist()
-    [0, 3, 1]
+    The first time a queue knows nothing of those after it. What is still uneven in the end is for chains.
     """
-    # A place n of a member has the height (n + 1/2) / weight; the lowest places that are free are taken.
-    low, high = 0.0, float(((loads + how_many + 1) / weights).max())
-    for _ in range(64):
-        level = (low + high) / 2
-        if int(_below(level, loads, weights).sum()) <= how_many:
-            low = level
-        else:
-            high = level
-    more: Ints = _below(low, loads, weights)
-    rest = how_many - int(more.sum())
-    next_height = (loads + more + 0.5) / weights
-    more[np.argsort(next_height, kind="stable")[:rest]] += 1
-    return more
-
-
-def _below(level: float, loads: Ints, weights: Floats) -> Ints:
-    below: Ints = np.maximum(np.floor(level * weights + 0.5).astype(np.int64) - loads, 0)
-    return below
+    there = [np.flatnonzero(column) for column in wants.T]
+    order = [queue for queue in np.argsort(wants.sum(axis=0), kind="stable").tolist() if free[queue]]
+    given = [np.zeros(mine.size, dtype=np.int64) for mine in there]
+    loads = gets.sum(axis=1)
+    for _ in range(PASSES):
+        before = loads.copy()
+        for queue in order:
+            mine = there[queue]
+            loads[mine] -= given[queue]
+            given[queue] = fill(loads[mine], None if weights is None else weights[mine], int(free[queue]))
+            loads[mine] += given[queue]
+        if np.ptp(loads) <= 1 or np.array_equal(loads, before):
+            break
+    for queue in order:
+        gets[there[queue], queue] += given[queue]
 
 
 def _pick(asked: Problem, had: Ints, gets: Ints) -> Owners:
