@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
 import uuid
@@ -57,17 +59,39 @@ def _group(store: str, name: str, partitions: int, facts: int) -> Group:
     return group
 
 
+def _let_age(group: Group, folder: Path) -> None:
+    """Make the group as old as its history is long: what was committed within a minute or two is dated back, and the log files
+    that such a group no longer has are cleaned up, by the commits that do so in any group."""
+    (member,) = group.state.members.values()
+    beats = itertools.count(2**32)
+    commits: dict[str, Callable[[], object]] = {
+        "control": lambda: _stand_by(group),
+        "acks": lambda: group.acknowledge([AckRow(member.incarnation, next(beats))]),
+    }
+    for table, commit in commits.items():
+        log = sorted((folder / table / "_delta_log").iterdir())
+        for file in log:
+            os.utime(file, (0, 0))
+        while log[0].exists():
+            commit()
+
+
+def _stand_by(group: Group) -> None:
+    """A standby comes and goes: two decisions."""
+    member = _member("standby")
+    group.decide(lambda: [Join(member, group.state.queues, {})])
+    group.decide(lambda: [Leave("standby", member.incarnation)])
+
+
 def _decisions(folder: Path, runs: int) -> Iterator[Figure]:
     store = str(folder / "group-store")
     groups = {"young": _group(store, "young", FACTS_A_COMMIT, YOUNG), "old": _group(store, "old", FACTS_A_COMMIT, OLD)}
     assert groups["old"].state.seq >= OLD
+    _let_age(groups["old"], folder / "group-store" / "groups" / "old")
 
     def decide(group: Group) -> float:
-        """A standby comes and goes: two decisions."""
-        member = _member("standby")
         began = time.perf_counter()
-        group.decide(lambda: [Join(member, group.state.queues, {})])
-        group.decide(lambda: [Leave("standby", member.incarnation)])
+        _stand_by(group)
         return (time.perf_counter() - began) / 2
 
     def start(name: str) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -102,6 +104,44 @@ def test_old_handle_after_log_cleanup(store: str, monkeypatch: pytest.MonkeyPatc
     fresh = table(store)
     fresh.refresh()
     assert values(fresh) == list(range(9))
+
+
+def test_old_log_files_go_and_few_commits_list_them(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: a table's age costs nothing: what a checkpoint stands for goes when it has outlived its retention, and only each tenth
+    commit lists the log for that."""
+    hooks, asked = delta.PostCommitHookProperties, []
+
+    def asking(**options: Any) -> Any:
+        asked.append(options["cleanup_expired_logs"] is None)
+        return hooks(**options)
+
+    monkeypatch.setattr(delta, "PostCommitHookProperties", asking)
+    mine = table(store)
+    mine.create([{"n": 0}])
+    log = Path(store) / "t" / "_delta_log"
+    counts = []
+    for n in range(1, 121):
+        for file in log.iterdir():
+            os.utime(file, (0, 0))
+        mine.refresh()
+        mine.append([{"n": n}], replace=True)
+        counts.append(len(list(log.glob("*.json"))))
+    assert len(asked) == 120 and sum(asked) == 12
+    assert max(counts) <= 101 and counts[-1] == 22
+    late = table(store)
+    late.refresh()
+    assert values(late) == [120]
+
+
+def test_names_of_files_are_those_of_the_log(store: str) -> None:
+    """What a look finds is named as it was committed."""
+    mine = RowTable(Store.at(store), "t", "the table", COLUMNS)
+    mine.create([{"n": 0}])
+    mine.refresh()
+    mine.append([{"n": 1}])
+    mine.refresh()
+    named = DeltaTable(Path(store) / "t").get_add_actions().column("path").to_pylist()
+    assert mine.files == sorted(named) and len(named) == 2
 
 
 def test_no_log(store: str) -> None:
