@@ -15,6 +15,7 @@ acknowledged under its epoch by its incarnation. So what an older process still 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -35,6 +36,13 @@ class Status(StrEnum):
     REBALANCING = "Rebalancing"
 
 
+class Protocol(StrEnum):
+    """How a group rebalances (K4, K5)."""
+
+    EAGER = "eager"  # all that is owned is revoked before anything is assigned
+    COOPERATIVE = "cooperative"  # only what moves is revoked
+
+
 class Held(StrEnum):
     """How a partition is held."""
 
@@ -50,6 +58,7 @@ class Kind(StrEnum):
     QUEUE_ADDED = "QueueAdded"
     QUEUE_REMOVED = "QueueRemoved"
     STATUS_CHANGED = "StatusChanged"
+    ASSIGNMENT_COMPUTED = "AssignmentComputed"
     PARTITION_ADDED = "PartitionAdded"
     HANDOFF_STARTED = "HandoffStarted"
     HANDOFF_CANCELLED = "HandoffCancelled"
@@ -72,7 +81,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Held, Held], ...]] = {
     Kind.RELEASED: ((Held.DRAINING, Held.UNASSIGNED),),
     Kind.UNASSIGNED: (
         (Held.OWNED, Held.UNASSIGNED),
-        (Held.DRAINING, Held.UNASSIGNED),
+        (Held.DRAINING, Held.UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
         (Held.UNASSIGNED, Held.UNASSIGNED),  # its last owner is back without it: the line ends
     ),
     Kind.FLOOR: tuple((held, held) for held in (Held.UNASSIGNED, Held.OWNED, Held.DRAINING)),
@@ -83,6 +92,7 @@ STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
     (Status.HOLDDOWN, Status.READY),  # the number of flows is what it was
     (Status.HOLDDOWN, Status.REBALANCING),  # the rebalance delay is over
     (Status.REBALANCING, Status.HOLDDOWN),  # a consumer came or went meanwhile
+    (Status.REBALANCING, Status.REBALANCING),  # the same, without a delay
     (Status.REBALANCING, Status.READY),  # balanced, and every handoff has ended
 )
 
@@ -103,15 +113,16 @@ class GroupFact:
     flow : str
         ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: who gives.
     to_flow : str
-        ``HandoffStarted``: who takes.
+        ``HandoffStarted``: who takes; None if that is to be computed when everything is revoked.
     forced : bool
-        ``Granted``: the former owner had not acknowledged all it had been given.
+        ``Granted``, ``Unassigned``: the former owner had not acknowledged in time all it had been given.
     status : str
         ``StatusChanged``: the new one.
     flows : int
         ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
     body : str
-        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings.
+        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
+        and, if the assignor heeds it, the load of each partition.
     cause : str
         The event that led to it, for people.
     by : str
@@ -153,8 +164,19 @@ class Member:
     ----------
     queues : tuple of str
         Names of the queues that it reads.
+    pattern : str or None
+        A regular expression: it also reads every queue whose whole name matches.
     assignors : tuple of str
         Those that it can take part in, best first.
+    cooperative : bool
+        Whether all of these are made for the cooperative protocol.
+    static : bool
+        Its name is the user's and survives restarts (K6).
+    weight : float
+        Share of each of its flows relative to others, for assignors that heed it.
+    application, executors : str, tuple of str
+        The Spark application and the executors that it had when it joined (``id@host``), for people: where a flow's tasks run
+        is Spark's to choose anew in each micro-batch.
     order : int
         When it joined, as the number of a fact: standbys become active in this order.
     """
@@ -165,12 +187,29 @@ class Member:
     session_timeout_ms: int
     assignors: tuple[str, ...]
     queues: tuple[str, ...]
+    pattern: str | None = None
+    cooperative: bool = True
+    static: bool = False
+    weight: float = 1.0
+    application: str = ""
+    executors: tuple[str, ...] = ()
     host: str = ""
     order: int = 0
 
     @property
     def flow_names(self) -> list[Flow]:
         return [f"{self.instance}/{k}" for k in range(self.flows)]
+
+    def subscribes(self, queue: str) -> bool:
+        return queue in self.queues or (self.pattern is not None and re.fullmatch(self.pattern, queue) is not None)
+
+    def body(self) -> dict[str, Any]:
+        """What ``MemberJoined`` says beyond its columns."""
+        return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
+
+
+# What a ``MemberJoined`` has columns for, or what follows from where it stands.
+_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
 
 
 @dataclass(frozen=True)
@@ -196,7 +235,7 @@ class Ownership:
     start, delivered : int
         Where the ownership began; messages in between may have been delivered before.
     to_flow, handoff : str, int
-        While it drains: who takes it, and the number of the fact that began it.
+        While it drains: who takes it, None if that is not yet known, and the number of the fact that began it.
     """
 
     flow: Flow | None
@@ -213,12 +252,12 @@ class Ownership:
     def held(self) -> Held:
         if self.flow is None:
             return Held.UNASSIGNED
-        return Held.OWNED if self.to_flow is None else Held.DRAINING
+        return Held.OWNED if self.handoff < 0 else Held.DRAINING
 
     @property
     def target(self) -> Flow | None:
-        """Where it belongs once its handoff has ended."""
-        return self.to_flow or self.flow
+        """Where it belongs once its handoff has ended; None if that is not yet known."""
+        return self.flow if self.handoff < 0 else self.to_flow
 
 
 @dataclass
@@ -235,6 +274,12 @@ class GroupState:
         Flows that the group had before the holddown (R5).
     trigger : str
         What led to the holddown or rebalance, for people.
+    assignor, protocol : str, Protocol
+        Those of the last assignment that was computed.
+    assigned_seq : int
+        Number of the fact that says so.
+    basis : dict
+        What each flow was to the assignor then.
     """
 
     seq: int = 0
@@ -242,6 +287,10 @@ class GroupState:
     status_seq: int = -1
     baseline: int = 0
     trigger: str = ""
+    assignor: str = ""
+    protocol: Protocol = Protocol.COOPERATIVE
+    assigned_seq: int = -1
+    basis: dict[Flow, str] = field(default_factory=dict)
     queues: dict[str, QueueInGroup] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
@@ -253,6 +302,38 @@ class GroupState:
         """All live flows, in the order in which they joined."""
         members = sorted(self.members.values(), key=lambda m: (m.order, m.instance))
         return [flow for m in members for flow in m.flow_names]
+
+    @property
+    def draining(self) -> bool:
+        return any(own.held is Held.DRAINING for own in self.partitions.values())
+
+    @property
+    def assignment_due(self) -> bool:
+        """Whether a rebalance has begun whose assignment is still to be computed."""
+        return self.status is Status.REBALANCING and self.assigned_seq < self.status_seq
+
+    def subscribed(self, flow: Flow, where: PartitionId) -> bool:
+        member = self.members.get(instance_of(flow))
+        return member is not None and member.subscribes(self.queues[where[0]].name)
+
+    @property
+    def wanted(self) -> list[PartitionId]:
+        """The partitions that some member reads, by queue name and number."""
+        read = {
+            queue_id: queue.name
+            for queue_id, queue in self.queues.items()
+            if any(member.subscribes(queue.name) for member in self.members.values())
+        }
+        return sorted((w for w in self.partitions if w[0] in read), key=lambda w: (read[w[0]], w[1]))
+
+    def view(self) -> dict[Flow, str]:
+        """What each flow is to an assignor: the queues it reads, its weight, whether it is static."""
+        names = sorted(queue.name for queue in self.queues.values())
+        view = {}
+        for member in self.members.values():
+            seen = json.dumps([[q for q in names if member.subscribes(q)], member.weight, member.static])
+            view.update(dict.fromkeys(member.flow_names, seen))
+        return view
 
     def held(self, where: PartitionId) -> Held:
         own = self.partitions.get(where)
@@ -282,6 +363,7 @@ class GroupState:
     def copy(self) -> GroupState:
         return replace(
             self,
+            basis=dict(self.basis),
             queues=dict(self.queues),
             members=dict(self.members),
             partitions=dict(self.partitions),
@@ -317,14 +399,21 @@ class GroupState:
             self.status, self.status_seq, self.trigger = status, self.seq, fact.cause
             if status is Status.HOLDDOWN:
                 self.baseline = fact.flows or 0
-        elif kind is Kind.MEMBER_JOINED:
+        elif kind is Kind.ASSIGNMENT_COMPUTED:
             body = json.loads(fact.body or "")
+            self.assignor, self.protocol = body["assignor"], Protocol(body["protocol"])
+            self.assigned_seq, self.basis = self.seq, self.view()
+        elif kind is Kind.MEMBER_JOINED:
             assert fact.instance and fact.incarnation and fact.flows
             old = self.members.get(fact.instance)
-            self.members[fact.instance] = Member(
-                fact.instance, fact.incarnation, fact.flows, body["session_timeout_ms"], tuple(body["assignors"]),
-                tuple(body["queues"]), fact.host or "", old.order if old else self.seq,
-            )  # fmt: skip
+            self.members[fact.instance] = _member(
+                json.loads(fact.body or ""),
+                instance=fact.instance,
+                incarnation=fact.incarnation,
+                flows=fact.flows,
+                host=fact.host or "",
+                order=old.order if old else self.seq,
+            )
         elif kind is Kind.MEMBER_LEFT:
             _must(fact.instance in self.members, f"{fact.instance} is no member")
             del self.members[fact.instance or ""]
@@ -352,7 +441,7 @@ class GroupState:
             assert fact.offset is not None
             self.floors[where] = max(fact.offset, self.floors.get(where, 0))
         elif kind is Kind.HANDOFF_STARTED:
-            number = self.seq if own.to_flow is None else own.handoff  # a new receiver gets no new time
+            number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
             self.partitions[where] = replace(own, to_flow=fact.to_flow, handoff=number)
         elif kind is Kind.HANDOFF_CANCELLED:
             self.partitions[where] = replace(own, to_flow=None, handoff=-1)
@@ -379,6 +468,10 @@ class GroupState:
             "status_seq": self.status_seq,
             "baseline": self.baseline,
             "trigger": self.trigger,
+            "assignor": self.assignor,
+            "protocol": self.protocol.value,
+            "assigned_seq": self.assigned_seq,
+            "basis": self.basis,
             "queues": {queue_id: asdict(q) for queue_id, q in self.queues.items()},
             "members": {name: asdict(m) for name, m in self.members.items()},
             "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
@@ -394,14 +487,20 @@ class GroupState:
             value["status_seq"],
             value["baseline"],
             value["trigger"],
+            value["assignor"],
+            Protocol(value["protocol"]),
+            value["assigned_seq"],
+            value["basis"],
             {queue_id: QueueInGroup(**q) for queue_id, q in value["queues"].items()},
-            {
-                name: Member(**{**m, "assignors": tuple(m["assignors"]), "queues": tuple(m["queues"])})
-                for name, m in value["members"].items()
-            },
+            {name: _member(m) for name, m in value["members"].items()},
             {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
             {(q, p): floor for q, p, floor in value["floors"]},
         )
+
+
+def _member(body: Mapping[str, Any], **columns: Any) -> Member:
+    """From JSON, where tuples are lists."""
+    return Member(**{name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()})
 
 
 def _plain(own: Ownership) -> list[Any]:

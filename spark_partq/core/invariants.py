@@ -5,10 +5,22 @@ The rules are written down once more here, in other words than in the code that 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from spark_partq.core.acks import Acks
-from spark_partq.core.group import Flow, GroupFact, GroupState, Held, Kind, Member, Ownership, PartitionId, Status
+from spark_partq.core.group import (
+    Flow,
+    GroupFact,
+    GroupState,
+    Held,
+    Kind,
+    Member,
+    Ownership,
+    PartitionId,
+    Protocol,
+    Status,
+)
 
 
 class InvariantError(AssertionError):
@@ -39,7 +51,9 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
         _check_fact(state, fact, acks, released, len(before.flows))
         state.replay(fact)
     _must(state == after, "the state after the commit is not what its facts say")
-    _check_progress(before, after, acks, rejoined)
+    assigned = any(fact.kind == Kind.ASSIGNMENT_COMPUTED for fact in facts)
+    everything_moves = assigned and after.protocol is Protocol.EAGER
+    _check_progress(before, after, acks, rejoined, everything_moves)
     check_state(after, acks)
 
 
@@ -53,7 +67,7 @@ def check_state(state: GroupState, acks: Acks) -> None:
     """
     live = {flow: m for m in state.members.values() for flow in m.flow_names}
     for where, own in state.partitions.items():
-        _check_ownership(where, own, live)
+        _check_ownership(state, where, own, live)
         _must(
             state.position(where, acks) == _position(state, where, acks),
             f"{_name(where)}: only its epoch and incarnation may acknowledge",
@@ -63,34 +77,57 @@ def check_state(state: GroupState, acks: Acks) -> None:
 
 
 def check_balance(state: GroupState) -> None:
-    """R1: every partition has one live flow as its target, every flow as many as the others, plus or minus one.
+    """R1: every partition that is read has one live flow as its target, which reads it; and if the assignor is `balanced` and
+    all flows are alike, each has as many as the others, plus or minus one.
 
     Raises
     ------
     InvariantError
         If not.
     """
-    loads = dict.fromkeys(state.flows, 0)
+    live = {flow: m for m in state.members.values() for flow in m.flow_names}
+    loads = dict.fromkeys(live, 0)
     for where, own in state.partitions.items():
-        _must(own.target in loads, f"R1: {_name(where)} has no live target in status {state.status}")
-        loads[own.target or ""] += 1
-    if loads:
+        readers = [flow for flow in live if _reads(state, live[flow], where)]
+        if readers:
+            _must(own.target in readers, f"R1: {_name(where)} has no live target in status {state.status}")
+            loads[own.target or ""] += 1
+    if loads and alike(state):
         _must(max(loads.values()) - min(loads.values()) <= 1, f"R1: not balanced: {loads}")
 
 
-def _check_ownership(where: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
+def alike(state: GroupState) -> bool:
+    """Whether all members read the same with the same weight, and cannot but use `balanced`."""
+    members = list(state.members.values())
+    seen = {(tuple(q.name for q in state.queues.values() if m.subscribes(q.name)), m.weight) for m in members}
+    return len(seen) == 1 and all(m.assignors == ("balanced",) for m in members)
+
+
+def _reads(state: GroupState, member: Member, where: PartitionId) -> bool:
+    return member.subscribes(state.queues[where[0]].name)
+
+
+def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
     name = _name(where)
     _must(own.base_epoch <= own.epoch, f"{name}: base epoch {own.base_epoch} is past epoch {own.epoch}")
     _must(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
     if own.flow is None:
-        _must(own.to_flow is None, f"{name}: nobody owns it, yet it drains")
+        _must(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
         return
     _must(own.flow in live, f"{name}: its owner {own.flow} is gone")
     _must(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
-    if own.to_flow is not None:
+    _must(_reads(state, live[own.flow], where), f"{name}: its owner {own.flow} does not read the queue")
+    if own.held is not Held.DRAINING:
+        _must(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
+    elif own.to_flow is None:
+        _must(state.assignment_due, f"{name}: it is revoked, and no assignment is to come")
+    else:
         _must(own.to_flow in live, f"{name}: it drains to {own.to_flow}, which is gone")
+        _must(
+            _reads(state, live[own.to_flow], where),
+            f"{name}: it drains to {own.to_flow}, which does not read the queue",
+        )
         _must(own.to_flow != own.flow, f"{name}: it drains to its own owner")
-        _must(own.handoff >= 0, f"{name}: a handoff without a number has no deadline")
 
 
 def _check_status(state: GroupState) -> None:
@@ -100,10 +137,13 @@ def _check_status(state: GroupState) -> None:
         if state.members:
             check_balance(state)
     elif state.status is Status.REBALANCING:
-        _must(draining, "R7: Rebalancing, yet no handoff is under way")
-        flows = set(state.flows)
+        # An assignment stays due, with nothing under way, only while the assignor fails.
+        _must(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
+        flows = {flow: m for m in state.members.values() for flow in m.flow_names}
         for where, own in state.partitions.items():
-            _must(own.target in flows, f"R8: {_name(where)} has no live target while Rebalancing")
+            wanted = any(_reads(state, member, where) for member in flows.values())
+            known = own.target in flows or state.assignment_due or not wanted
+            _must(known, f"R8: {_name(where)} has no live target while Rebalancing")
 
 
 def _check_fact(
@@ -112,6 +152,8 @@ def _check_fact(
     """One fact, against the state just before it."""
     if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
         _must(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
+    if fact.kind == Kind.ASSIGNMENT_COMPUTED:
+        _check_assignment(state, json.loads(fact.body or "{}"))
     if fact.queue_id is None or fact.partition is None:
         return
     own, name = state.partitions.get(fact.where), _name(fact.where)
@@ -130,9 +172,20 @@ def _check_fact(
         flows = state.flows
         _must(state.status is not Status.HOLDDOWN, f"R5: a handoff of {name} starts in the holddown")
         _must(own.flow in flows, f"{name}: handed off by {own.flow}, which is gone")
-        _must(fact.to_flow in flows, f"{name}: handed off to {fact.to_flow}, which is gone")
+        eager = any(not m.cooperative for m in state.members.values())
+        revoked = fact.to_flow is None and eager and state.assignment_due
+        _must(fact.to_flow in flows or revoked, f"{name}: handed off to {fact.to_flow}, which is gone")
     elif fact.kind == Kind.FLOOR:
         _must((fact.offset or 0) <= position, f"Q8: the floor of {name} lies past its position {position}")
+
+
+def _check_assignment(state: GroupState, body: dict[str, str]) -> None:
+    members = state.members.values()
+    _must(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
+    eager = any(not m.cooperative for m in members)
+    _must((body["protocol"] == Protocol.EAGER) == eager, f"K7: the protocol is {body['protocol']}")
+    owned = [where for where, own in state.partitions.items() if own.flow is not None]
+    _must(not eager or not owned, f"K4: {len(owned)} partitions are still owned when an eager rebalance assigns")
 
 
 def _check_grant(
@@ -146,13 +199,16 @@ def _check_grant(
     line = own.base_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
     _must(fact.base_epoch == line, f"{name}: base epoch {fact.base_epoch} instead of {line}")
     if own.flow is None and own.last_flow is not None and fact.where not in released:
-        flows, partitions = len(state.flows), len(state.partitions)
+        flows = len(state.flows)
+        partitions = sum(any(_reads(state, m, where) for m in state.members.values()) for where in state.partitions)
         missing = min(flows, partitions) != min(state.baseline, partitions)
         excess = flows_before > partitions  # R3: a standby takes over at once
         _must(state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown")
 
 
-def _check_progress(before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str]) -> None:
+def _check_progress(
+    before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str], everything_moves: bool
+) -> None:
     flows = after.flows
     for where, old in before.partitions.items():
         new, name = after.partitions.get(where), _name(where)
@@ -162,9 +218,14 @@ def _check_progress(before: GroupState, after: GroupState, acks: Acks, rejoined:
         was, now = _position(before, where, acks), _position(after, where, acks)
         _must(now >= was, f"{name}: the position went from {was} to {now}")
         _must(after.delivered(where, acks) >= before.delivered(where, acks), f"{name}: delivered went back")
-        if (new.flow, new.incarnation) != (old.flow, old.incarnation):
+        if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
             _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
-        elif old.flow and new.target == old.target and old.flow.rpartition("/")[0] not in rejoined:
+        elif (
+            old.target
+            and new.target == old.target
+            and not everything_moves
+            and old.flow.rpartition("/")[0] not in rejoined
+        ):
             _must(new == old, f"H2: {name} changed though neither its owner nor its target did")
         if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
             _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spark_partq.core.acks import Acks
-from spark_partq.core.group import GroupState, PartitionId, Status
-from spark_partq.core.rebalance import DeadlinePassed, Event, HolddownOver, Leave
+from spark_partq.core.group import GroupState, Held, PartitionId, Status
+from spark_partq.core.rebalance import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
 
 # Between two looks at most so much counts as watched, so that neither a clock that jumps nor an observer that was
 # stopped makes a session seem silent.
@@ -46,7 +46,8 @@ class Observer:
         if self._last_ms is not None:
             self._watched_ms += min(max(now_ms - self._last_ms, 0), MAX_STEP_MS)
         self._last_ms = now_ms
-        return [*self._holddown_over(state), *self._deadlines(state), *self._expired(state, acks)]
+        due: list[Event] = [AssignmentDue()] if state.assignment_due and not state.draining else []
+        return [*due, *self._holddown_over(state), *self._deadlines(state), *self._expired(state, acks)]
 
     def _expired(self, state: GroupState, acks: Acks) -> list[Event]:
         seen, self._beats = self._beats, {}
@@ -74,7 +75,7 @@ class Observer:
         seen, self._handoffs = self._handoffs, {}
         events: list[Event] = []
         for where, own in state.partitions.items():
-            if own.to_flow is None:
+            if own.held is not Held.DRAINING:
                 continue
             since = seen.get((where, own.handoff), self._watched_ms)
             self._handoffs[where, own.handoff] = since

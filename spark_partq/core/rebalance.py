@@ -4,20 +4,25 @@
 them as the next version or not at all, in which case it looks and decides again. Every event may come late or more than
 once: one that no longer applies gives no facts.
 
-A membership change triggers a *holddown* (R5). When that is over the `balanced` assignor computes who shall own what; what nobody
-owns is granted at once, what somebody owns is handed off: its owner stops planning it, acknowledges what it was given, and
-releases it to its new owner in one commit. All handoffs run at the same time.
+A membership change triggers a *holddown* (R5), a change of the queues does not. Then the group's assignor computes who shall
+own what. With the cooperative protocol (K5) what nobody owns is granted at once and what moves is handed off: its owner stops
+planning it, acknowledges what it was given, and releases it to its new owner in one commit. All handoffs run at the same time.
+With the eager protocol (K4) everything is handed off to nobody first; the commit that sees the last partition released computes
+the assignment, of the members that are there by then, and grants it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from spark_partq.core import assignors
 from spark_partq.core.acks import Acks
-from spark_partq.core.assignors.balanced import balanced, is_balanced
-from spark_partq.core.errors import GroupMismatchError
+from spark_partq.core.assignors import BUILTIN, Assignor
+from spark_partq.core.assignors.balanced import is_balanced
+from spark_partq.core.choice import choose, common_assignors
+from spark_partq.core.errors import AssignorError, GroupMismatchError
 from spark_partq.core.group import (
     Flow,
     GroupFact,
@@ -27,6 +32,7 @@ from spark_partq.core.group import (
     Member,
     Ownership,
     PartitionId,
+    Protocol,
     QueueInGroup,
     Status,
     instance_of,
@@ -86,16 +92,54 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True)
+class QueuesChanged:
+    """A queue that the group reads was created, deleted, or has another number of partitions (K3).
+
+    Attributes
+    ----------
+    queues, starts : dict
+        As of ``Join``, of what is there now and not as the group knows it.
+    gone : tuple of str
+        Ids of queues that were deleted.
+    """
+
+    queues: dict[str, QueueInGroup] = field(default_factory=dict)
+    starts: dict[PartitionId, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AssignmentDue:
+    """An assignment is still to be computed: whoever should have could not."""
+
+
+@dataclass(frozen=True)
+class LoadsMeasured:
+    """The load of each partition was measured anew: an assignor that heeds it may find that a move pays."""
+
+
+@dataclass(frozen=True)
 class RaiseFloors:
     """Maintenance is about to remove what the group has acknowledged of a queue (Q8)."""
 
     queue_id: str
 
 
-Event = Join | Leave | HolddownOver | Drained | DeadlinePassed | RaiseFloors
+Event = (
+    Join | Leave | HolddownOver | Drained | DeadlinePassed | QueuesChanged | AssignmentDue | LoadsMeasured | RaiseFloors
+)
+Loads = Mapping[PartitionId, float]
 
 
-def decide(state: GroupState, acks: Acks, events: Sequence[Event], by: str = "") -> list[GroupFact]:
+def decide(
+    state: GroupState,
+    acks: Acks,
+    events: Sequence[Event],
+    by: str = "",
+    *,
+    assignor: Callable[[str], Assignor] = BUILTIN.__getitem__,
+    loads: Loads | None = None,
+) -> list[GroupFact]:
     """The facts that follow from the events, in order.
 
     Parameters
@@ -104,36 +148,63 @@ def decide(state: GroupState, acks: Acks, events: Sequence[Event], by: str = "")
         As of one look: a newer control table voids the decision, newer acknowledgements do not.
     by : str
         Who decides, for the history.
+    assignor : function
+        Finds an assignor by its name.
+    loads : dict
+        How much each partition weighs, for assignors that heed it.
 
     Raises
     ------
     GroupMismatchError
         If a ``Join`` disagrees with the group's other members.
+    AssignorError
+        If the group's assignor fails, and nothing else was to be decided.
     """
-    decision = _Decision(state.copy(), acks, by)
-    for event in events:
-        match event:
-            case Join():
-                decision.join(event)
-            case Leave():
-                decision.leave(event)
-            case HolddownOver():
-                decision.holddown_over(event)
-            case Drained():
-                decision.drained(event)
-            case DeadlinePassed():
-                decision.deadline_passed(event)
-            case RaiseFloors():
-                decision.raise_floors(event)
+    decision = _Decision(state.copy(), acks, by, assignor, loads)
+    try:
+        for event in events:
+            decision.happen(event)
+    except AssignorError:
+        # Whoever leaves or releases must be able to. The assignment stays due, and whoever takes it up next hears why not.
+        if not decision.facts or any(isinstance(event, Join) for event in events):
+            raise
     return decision.facts
 
 
 class _Decision:
     """Facts so far, and the state as it is after them."""
 
-    def __init__(self, state: GroupState, acks: Acks, by: str) -> None:
-        self.state, self.acks, self.by = state, acks, by
+    def __init__(
+        self,
+        state: GroupState,
+        acks: Acks,
+        by: str,
+        assignor: Callable[[str], Assignor],
+        loads: Loads | None,
+    ) -> None:
+        self.state, self.acks, self.by, self.assignor, self.loads = state, acks, by, assignor, loads
         self.facts: list[GroupFact] = []
+
+    def happen(self, event: Event) -> None:
+        match event:
+            case Join():
+                self.join(event)
+            case Leave():
+                self.leave(event)
+            case HolddownOver():
+                self.holddown_over(event)
+            case Drained():
+                self.drained(event)
+            case DeadlinePassed():
+                self.deadline_passed(event)
+            case QueuesChanged():
+                self.queues_changed(event)
+            case AssignmentDue():
+                self._settle()
+            case LoadsMeasured():
+                self.loads_measured()
+            case RaiseFloors():
+                self.raise_floors(event)
 
     def emit(self, fact: GroupFact) -> None:
         self.state.replay(fact)
@@ -146,41 +217,54 @@ class _Decision:
         if old is not None and old.incarnation == member.incarnation:
             return
         _check_agreement(member, [m for m in self.state.members.values() if m.instance != member.instance])
-        before = self.state.flows
-        changed = self._add_queues(event)
+        before, (chosen, view), alike = self.state.flows, self._shape(), self._count_decides()
+        changed = self._add_queues(event.queues, event.starts, f"{member.instance} reads it")
         cause = f"{member.instance} joined with {_count(member.flows, 'flow')}"
         if old is not None:
             cause = f"{member.instance} started again while its session was alive"
         self.emit(
             GroupFact(
                 Kind.MEMBER_JOINED, instance=member.instance, incarnation=member.incarnation, host=member.host,
-                flows=member.flows, cause=cause, by=self.by,
-                body=_json(
-                    session_timeout_ms=member.session_timeout_ms, assignors=member.assignors, queues=member.queues
-                ),
+                flows=member.flows, body=_json(**member.body()), cause=cause, by=self.by,
             )
         )  # fmt: skip
         dropped = old.flow_names[member.flows :] if old is not None else []
         left = [self._strip(flow, f"{flow} did not come back when {member.instance} started again") for flow in dropped]
         if old is not None:
-            for where in [w for flow in member.flow_names for w in self.state.owned(flow)]:
-                # What was draining goes where it was going: nobody works on it any more.
-                own = self.state.partitions[where]
-                self._grant(where, own.target or "", cause, forced=own.target != own.flow)
-        for flow, partitions in zip(dropped, left, strict=True):
-            self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
-            before.remove(flow)
+            for flow in member.flow_names:
+                self._take_up(flow, cause)
         if changed or (not before and self.state.status is Status.READY):
             # New partitions wait for nobody; nor does the first member: nothing can be spared by waiting.
             self._rebalance(cause)
-            return
-        for flow in member.flow_names[old.flows if old else 0 :]:
-            if len(before) < len(self.state.partitions):
-                self._trigger(len(before), cause)
-            before.append(flow)
+        elif alike and self._count_decides() and self._unchanged(chosen, view):
+            for flow, partitions in zip(dropped, left, strict=True):
+                self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
+                before.remove(flow)
+            for flow in member.flow_names[old.flows if old else 0 :]:
+                if len(before) < len(self.state.wanted):
+                    self._trigger(len(before), cause)
+                before.append(flow)
+        elif (chosen, view) != self._shape():
+            self._trigger(len(before), cause)
         self._settle_holddown()
-        self._settle_rebalancing()
+        self._settle()
         self._end_lines(member)
+
+    def _unchanged(self, chosen: tuple[str, Protocol] | None, view: Mapping[Flow, str]) -> bool:
+        """Whether the flows that were there are what they were, and the group is assigned as it was."""
+        now_chosen, now = self._shape()
+        return chosen in (None, now_chosen) and all(now.get(flow, seen) == seen for flow, seen in view.items())
+
+    def _take_up(self, flow: Flow, cause: str) -> None:
+        """A flow is back as a new process while its session was alive: what it had goes on, or where it was going."""
+        for where, own in sorted(self.state.partitions.items()):
+            if own.to_flow == flow and not self.state.subscribed(flow, where):
+                self._emit_partition(Kind.HANDOFF_CANCELLED, where, cause, flow=own.flow)
+            if own.flow == flow:
+                if own.target is None or not self.state.subscribed(own.target, where):
+                    self._end(Kind.UNASSIGNED, where, cause)
+                else:
+                    self._grant(where, own.target, cause, forced=own.target != flow)
 
     def _end_lines(self, member: Member) -> None:
         """What the instance had and does not get back now is left out of its replay, so it must never again be in line."""
@@ -192,44 +276,47 @@ class _Decision:
                     flow=own.last_flow, instance=member.instance,
                 )  # fmt: skip
 
-    def _add_queues(self, event: Join) -> bool:
+    # ---- queues
+    def queues_changed(self, event: QueuesChanged) -> None:
+        names = {self.state.queues[queue_id].name for queue_id in event.gone if queue_id in self.state.queues}
+        for queue_id in event.gone:
+            self._remove_queue(queue_id, "the queue was deleted")
+        added = self._add_queues(event.queues, event.starts, "found by its members")
+        if (names or added) and self.state.members:
+            names |= {queue.name for queue in event.queues.values()}
+            self._rebalance(f"the partitions of {', '.join(sorted(names))} changed")
+
+    def _add_queues(self, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str) -> bool:
         """Make known what is new of the queues; True if the operating partition count changed under somebody's hands."""
         known, had = set(self.state.partitions), bool(self.state.queues)
-        for queue_id, queue in sorted(event.queues.items()):
+        for queue_id, queue in sorted(queues.items()):
             for old_id, old in list(self.state.queues.items()):
                 if old.name == queue.name and old_id != queue_id:
-                    self.emit(
-                        GroupFact(
-                            Kind.QUEUE_REMOVED,
-                            old.name,
-                            old_id,
-                            cause="the queue was deleted and made anew",
-                            by=self.by,
-                        )
-                    )
+                    self._remove_queue(old_id, "the queue was deleted and made anew")
             if self.state.queues.get(queue_id) != queue:
                 body = _json(
                     partitions=queue.partitions,
                     rebalance_delay_ms=queue.rebalance_delay_ms,
                     max_handoff_time_ms=queue.max_handoff_time_ms,
                 )
-                self.emit(
-                    GroupFact(
-                        Kind.QUEUE_ADDED, queue.name, queue_id, body=body,
-                        cause=f"{event.member.instance} reads it", by=self.by,
-                    )
-                )  # fmt: skip
-        for where, start in sorted(event.starts.items()):
+                self.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=self.by))
+        for where, start in sorted(starts.items()):
             if where not in self.state.partitions:
                 self._emit_partition(Kind.PARTITION_ADDED, where, "new to the group", offset=start)
         return had and set(self.state.partitions) != known
 
+    def _remove_queue(self, queue_id: str, cause: str) -> None:
+        queue = self.state.queues.get(queue_id)
+        if queue is not None:
+            self.emit(GroupFact(Kind.QUEUE_REMOVED, queue.name, queue_id, cause=cause, by=self.by))
+
+    # ---- leaving
     def leave(self, event: Leave) -> None:
         member = self.state.members.get(event.instance)
         if member is None or member.incarnation != event.incarnation:
             return
         cause = f"the session of {event.instance} expired" if event.expired else f"{event.instance} left"
-        before = len(self.state.flows)
+        before, count_decides = len(self.state.flows), self._count_decides()
         self.emit(
             GroupFact(
                 Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
@@ -237,10 +324,13 @@ class _Decision:
             )
         )  # fmt: skip
         left = [self._strip(flow, cause) for flow in member.flow_names]
-        for i, partitions in enumerate(left):
-            self._replace(partitions, before - i, cause)
+        if count_decides:
+            for i, partitions in enumerate(left):
+                self._replace(partitions, before - i, cause)
+        else:
+            self._trigger(before, cause)
         self._settle_holddown()
-        self._settle_rebalancing()
+        self._settle()
 
     def _strip(self, flow: Flow, cause: str) -> list[PartitionId]:
         """Take everything from a flow that is gone, and nothing goes to it any more."""
@@ -253,7 +343,9 @@ class _Decision:
 
     def _replace(self, left: Sequence[PartitionId], count: int, cause: str) -> None:
         """A flow is gone, of `count` that the group had with it, and has left these partitions."""
-        if count <= len(self.state.partitions):
+        if self.state.assignment_due:
+            return
+        if count <= len(self.state.wanted):
             self._trigger(count, cause)
             return
         left = [where for where in left if self.state.partitions[where].flow is None]
@@ -271,26 +363,26 @@ class _Decision:
     # ---- status
     def _trigger(self, count: int, cause: str) -> None:
         """A consumer came or went; there were `count` before."""
-        if self.state.status is Status.HOLDDOWN:
-            return  # the delay runs from the first change
+        if self.state.status is Status.HOLDDOWN or self.state.assignment_due:
+            return  # the delay runs from the first change; what is still to be computed will be of those who are there then
         if not self.state.rebalance_delay_ms:
             self._rebalance(cause)
         else:
             self._change(Status.HOLDDOWN, cause, flows=count)
 
     def _change(self, status: Status, cause: str, flows: int | None = None) -> None:
-        if self.state.status is not status:
+        if self.state.status is not status or (status is Status.REBALANCING and not self.state.assignment_due):
             self.emit(GroupFact(Kind.STATUS_CHANGED, status=status, flows=flows, cause=cause, by=self.by))
 
     def _settle_holddown(self) -> None:
-        """End the holddown without any handoff if there are as many flows as before it (R5)."""
-        flows, most = self.state.flows, len(self.state.partitions)
-        enough = min(len(flows), most) == min(self.state.baseline, most)  # standbys make no difference
-        if self.state.status is not Status.HOLDDOWN or not enough or not flows:
+        """End the holddown without any handoff if the group is again what it was before it (R5)."""
+        if self.state.status is not Status.HOLDDOWN or not self.state.members or not self._as_before():
             return
+        flows = self.state.flows
         cause = f"there are {_count(len(flows), 'flow')} again"
         vacant: dict[Flow, list[PartitionId]] = {}
-        for where, own in sorted(self.state.partitions.items()):
+        for where in sorted(self.state.wanted):
+            own = self.state.partitions[where]
             if own.flow is None and own.last_flow is not None:
                 vacant.setdefault(own.last_flow, []).append(where)
         idle = self._idle_flows()
@@ -300,22 +392,78 @@ class _Decision:
             self._grant_all(vacant.pop(flow), flow, cause)
         for partitions, flow in zip(vacant.values(), rest, strict=False):
             self._grant_all(partitions, flow, cause)
-        if is_balanced(self._targets(), flows):
-            draining = any(own.held is Held.DRAINING for own in self.state.partitions.values())
-            self._change(Status.REBALANCING if draining else Status.READY, cause)
+        if not self._fits():
+            return
+        if self.state.draining:
+            self._rebalance(cause)  # an earlier rebalance goes on
+        else:
+            self._change(Status.READY, cause)
+
+    def _as_before(self) -> bool:
+        """Whether what an assignor sees of the group is what it was when it last computed."""
+        if self._count_decides():
+            flows, most = len(self.state.flows), len(self.state.wanted)
+            same = min(flows, most) == min(self.state.baseline, most)  # standbys make no difference
+        else:
+            same = self.state.basis == self.state.view()
+        return same and choose(self.state.members.values()) == (self.state.assignor, self.state.protocol)
+
+    def _shape(self) -> tuple[tuple[str, Protocol] | None, dict[Flow, str]]:
+        """What decides how the group is assigned, but for the partitions."""
+        members = self.state.members.values()
+        return choose(members) if members else None, self.state.view()
+
+    def _count_decides(self) -> bool:
+        """Whether the number of flows alone tells if anything has to move: `balanced`, among flows that are all alike (R2, R3)."""
+        chosen, view = self._shape()
+        return chosen is None or (chosen[0] == "balanced" and len(set(view.values())) <= 1)
 
     def holddown_over(self, event: HolddownOver) -> None:
         if self.state.status is Status.HOLDDOWN and self.state.status_seq == event.status_seq:
             self._rebalance(f"the rebalance delay is over: {self.state.trigger}")
 
     # ---- rebalancing
-    def _targets(self) -> dict[PartitionId, Flow | None]:
-        return {where: own.target for where, own in sorted(self.state.partitions.items())}
-
     def _rebalance(self, cause: str) -> None:
-        """Steps 2 to 6 of R6: grant what nobody owns, start the handoffs that balance needs."""
         self._change(Status.REBALANCING, cause)
-        for where, flow in balanced(self._targets(), self.state.flows).items():
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take a rebalance as far as it can go now."""
+        if self.state.status is not Status.REBALANCING:
+            return
+        if not self.state.members:
+            self._change(Status.READY, "no flows are left")
+            return
+        if not self.state.assignment_due and not self.state.draining and not self._fits():
+            self._change(Status.REBALANCING, self.state.trigger)  # a flow went that was to take something
+        if self.state.assignment_due:
+            assignor, protocol = choose(self.state.members.values())
+            if protocol is Protocol.EAGER:
+                self._revoke_all()
+                if self.state.draining:
+                    return
+            self._assign(assignor, protocol)
+        if not self.state.draining:
+            self._change(Status.READY, "balanced")
+
+    def _revoke_all(self) -> None:
+        """The first phase of an eager rebalance: everybody gives up everything, and nobody knows yet who takes it."""
+        for where in sorted(self.state.partitions):
+            own = self.state.partitions[where]
+            if own.flow is not None and own.target is not None:
+                self._emit_partition(Kind.HANDOFF_STARTED, where, self.state.trigger, flow=own.flow)
+                if not self.state.queues[where[0]].max_handoff_time_ms:
+                    self._force(where, "max_handoff_time_ms is 0")
+
+    def _assign(self, name: str, protocol: Protocol) -> None:
+        """Compute who shall own what; grant what nobody owns, start the handoffs of what moves (steps 2 to 6 of R6)."""
+        target = self._target(name, protocol)
+        cause = self.state.trigger
+        body: dict[str, object] = {"assignor": name, "protocol": protocol}
+        if self.loads is not None and self.assignor(name).loads:
+            body["loads"] = [[*where, load] for where, load in sorted(self.loads.items())]
+        self.emit(GroupFact(Kind.ASSIGNMENT_COMPUTED, body=_json(**body), cause=cause, by=self.by))
+        for where, flow in target.items():
             own = self.state.partitions[where]
             if own.target == flow:
                 continue
@@ -327,39 +475,83 @@ class _Decision:
                 self._emit_partition(Kind.HANDOFF_STARTED, where, cause, flow=own.flow, to_flow=flow)
                 if not self.state.queues[where[0]].max_handoff_time_ms:
                     self._force(where, "max_handoff_time_ms is 0")
-        self._settle_rebalancing()
 
-    def _settle_rebalancing(self) -> None:
-        """Go on balancing, or end it, once every handoff has ended."""
+    def _target(self, name: str, protocol: Protocol) -> dict[PartitionId, Flow]:
+        """What the assignor says, of the partitions that somebody reads."""
         state = self.state
-        if state.status is not Status.REBALANCING or any(o.held is Held.DRAINING for o in state.partitions.values()):
+        ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
+        members = sorted(state.members.values(), key=lambda m: (m.order, m.instance))
+        flows = [
+            assignors.Member(
+                flow, [q for q in sorted(ids) if m.subscribes(q)], flow if m.static else None, weight=m.weight
+            )
+            for m in members
+            for flow in m.flow_names
+        ]
+        # An eager rebalance has revoked everything: who had it is then what a sticky assignor goes by.
+        current = {
+            self._named(where): own.to_flow or own.flow or (own.last_flow if protocol is Protocol.EAGER else None)
+            for where, own in state.partitions.items()
+        }
+        counts = {queue: sum(q == queue for q, _ in current) for queue in ids}
+        loads = None
+        if self.loads is not None:
+            loads = {self._named(w): load for w, load in self.loads.items() if w in state.partitions}
+        found = assignors.target(self.assignor(name), flows, counts, current, loads)
+        return {(ids[queue], partition): flow for (queue, partition), flow in sorted(found.items())}
+
+    def _named(self, where: PartitionId) -> tuple[str, int]:
+        return self.state.queues[where[0]].name, where[1]
+
+    def _fits(self) -> bool:
+        """Whether every partition that is read has an owner, or will have, and nothing more needs to move."""
+        state = self.state
+        targets = {where: state.partitions[where].target for where in state.wanted}
+        if any(flow is None or not state.subscribed(flow, where) for where, flow in targets.items()):
+            return False
+        return not self._count_decides() or is_balanced(targets, state.flows)
+
+    def loads_measured(self) -> None:
+        """Move partitions from flows with much to do to others, if the assignor says that it pays."""
+        state = self.state
+        if state.status is not Status.READY or not state.members:
             return
-        if is_balanced(self._targets(), state.flows):
-            self._change(Status.READY, "balanced" if state.flows else "no flows are left")
-        else:
-            self._rebalance(state.trigger)
+        name, protocol = choose(state.members.values())
+        if not self.assignor(name).loads:
+            return
+        target = self._target(name, protocol)
+        if any(state.partitions[where].target != flow for where, flow in target.items()):
+            self._rebalance("the load has shifted")
 
     # ---- handoff
     def drained(self, event: Drained) -> None:
         own = self.state.partitions.get(event.where)
-        if own is None or own.to_flow is None or (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
+        if own is None or own.held is not Held.DRAINING:
+            return
+        if (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
             return
         if (self.state.position(event.where, self.acks) or 0) < event.end:
             return  # it says more than it acknowledged
         receiver, giver = own.to_flow, own.flow
         self._end(Kind.RELEASED, event.where, f"{giver} has acknowledged all it was given")
-        self._grant(event.where, receiver, f"{giver} released it")
-        self._settle_rebalancing()
+        if receiver is not None:
+            self._grant(event.where, receiver, f"{giver} released it")
+        self._settle()
 
     def deadline_passed(self, event: DeadlinePassed) -> None:
         own = self.state.partitions.get(event.where)
-        if own is not None and own.to_flow is not None and own.handoff == event.handoff:
+        if own is not None and own.held is Held.DRAINING and own.handoff == event.handoff:
             limit = self.state.queues[event.where[0]].max_handoff_time_ms
             self._force(event.where, f"{own.flow} did not release it within {limit} ms")
-            self._settle_rebalancing()
+            self._settle()
 
     def _force(self, where: PartitionId, cause: str) -> None:
-        self._grant(where, self.state.partitions[where].to_flow or "", cause, forced=True)
+        """Take a partition from its owner without waiting."""
+        receiver = self.state.partitions[where].to_flow
+        if receiver is None:
+            self._end(Kind.UNASSIGNED, where, cause, forced=True)
+        else:
+            self._grant(where, receiver, cause, forced=True)
 
     # ---- ownership
     def _grant_all(self, partitions: Sequence[PartitionId], flow: Flow, cause: str) -> None:
@@ -380,12 +572,12 @@ class _Decision:
             instance=member.instance, incarnation=member.incarnation, host=member.host,
         )  # fmt: skip
 
-    def _end(self, kind: Kind, where: PartitionId, cause: str) -> None:
+    def _end(self, kind: Kind, where: PartitionId, cause: str, forced: bool | None = None) -> None:
         own = self.state.partitions[where]
         self._emit_partition(
             kind, where, cause, offset=self.state.position(where, self.acks),
             delivered=self.state.delivered(where, self.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
-            flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
+            flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation, forced=forced,
         )  # fmt: skip
 
     def raise_floors(self, event: RaiseFloors) -> None:
@@ -403,17 +595,13 @@ class _Decision:
 
 def _check_agreement(member: Member, others: Sequence[Member]) -> None:
     for other in others:
-        for what, mine, theirs in (
-            ("sessionTimeoutMs", member.session_timeout_ms, other.session_timeout_ms),
-            ("queue", ", ".join(sorted(member.queues)), ", ".join(sorted(other.queues))),
-        ):
-            if mine != theirs:
-                raise GroupMismatchError(
-                    f"{member.instance} has {what}={mine}, but {other.instance} is in the group with {what}={theirs}; use the "
-                    "same value, or wait until the other has left",
-                    option=what, instance=member.instance, other=other.instance,
-                )  # fmt: skip
-    common = set(member.assignors).intersection(*(other.assignors for other in others))
+        if member.session_timeout_ms != other.session_timeout_ms:
+            raise GroupMismatchError(
+                f"{member.instance} has sessionTimeoutMs={member.session_timeout_ms}, but {other.instance} is in the group with "
+                f"sessionTimeoutMs={other.session_timeout_ms}; use the same value, or wait until the other has left",
+                option="sessionTimeoutMs", instance=member.instance, other=other.instance,
+            )  # fmt: skip
+    common = common_assignors([member, *others])
     if not common:
         listed = "; ".join(f"{m.instance}: {', '.join(m.assignors)}" for m in [member, *others])
         raise GroupMismatchError(

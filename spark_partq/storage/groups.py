@@ -9,7 +9,8 @@ from pyarrow import fs
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import GroupNotFoundError
 from spark_partq.core.group import GroupFact, GroupState, PartitionId
-from spark_partq.core.rebalance import Event, RaiseFloors, decide
+from spark_partq.core.rebalance import Event, Loads, RaiseFloors, decide
+from spark_partq.storage import assignors
 from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import ControlTable
 from spark_partq.storage.delta import retrying
@@ -50,13 +51,21 @@ class Group:
     def position(self, where: PartitionId) -> int | None:
         return self.state.position(where, self.acks)
 
-    def decide(self, events: Callable[[], Sequence[Event]], by: str = "") -> list[GroupFact]:
-        """Commit what follows from `events`, which is asked again, after another look, when a race was lost."""
+    def decide(
+        self, events: Callable[[], Sequence[Event]], by: str = "", loads: Loads | None = None
+    ) -> list[GroupFact]:
+        """Commit what follows from `events`, which is asked again, after another look, when a race was lost.
+
+        Raises
+        ------
+        GroupMismatchError, AssignorError, UnknownAssignorError
+            See `core.rebalance.decide`.
+        """
 
         def attempt() -> list[GroupFact]:
             if self.exists():
                 self.refresh()
-            facts = decide(self.state, self.acks, events(), by)
+            facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
             if facts:
                 self._control.commit(facts)
                 self._control.refresh()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_partq.core import invariants
 from spark_partq.core.acks import AckRow
-from spark_partq.core.group import GroupFact, GroupState, Kind, PartitionId
+from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionId
 from spark_partq.core.offsets import Range
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Recorder:
         """H1: of a partition that drains, nothing new is planned."""
         for where in ranges:
             own = process.control.state.partitions[where]
-            self._must(own.to_flow is None, f"H1: {where} is planned while it drains")
+            self._must(own.held is Held.OWNED, f"H1: {where} is planned while it drains")
 
     def finish(self, process: Process, where: PartitionId, r: Range) -> None:
         line = (where, self.grants[where, r.epoch].base)

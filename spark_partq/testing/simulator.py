@@ -23,7 +23,8 @@ from rich.progress import Progress
 from spark_partq.core import member as protocol
 from spark_partq.core import rebalance
 from spark_partq.core.acks import AckRow
-from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.assignors import BUILTIN, Assignor
+from spark_partq.core.errors import AssignorError, CommitFailedError
 from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup, Status
 from spark_partq.core.invariants import check_balance
 from spark_partq.core.observer import Observer
@@ -46,6 +47,12 @@ class Setup:
     session_timeout_ms: int = 4_000
     flows: tuple[int, ...] = (1, 1)  # of each instance
     manual: tuple[bool, ...] = (False, False)
+    assignors: tuple[tuple[str, ...], ...] = (("balanced",),) * 8
+    reads: tuple[tuple[int, ...], ...] | None = (
+        None  # numbers of queues of each instance; None is a pattern that all match
+    )
+    static: bool = False
+    flaky: float = 0.0  # chance that an assignor fails
     rebalancer: bool = False
     step_ms: int = 25
     conflict: float = 0.02
@@ -60,8 +67,14 @@ class Setup:
         partitions = rng.randint(1, 8)
         two = partitions > 3 and rng.random() < 0.25
         instances = rng.randint(1, 4)
+        kafka = rng.random() < 0.5
+        common = rng.choice(ASSIGNORS)
         return cls(
             partitions=(partitions - 2, 2) if two else (partitions,),
+            assignors=tuple(some_assignors(rng, common) if kafka else ("balanced",) for _ in range(8)),
+            reads=tuple(rng.choice(((0,), (1,), (0, 1))) for _ in range(8)) if two and kafka else None,
+            static=rng.random() < 0.3,
+            flaky=0.3 if kafka and rng.random() < 0.1 else 0.0,
             rebalance_delay_ms=rng.choice((0, 0, 1_000, 3_000)),
             max_handoff_time_ms=rng.choice((0, 300, 2_000, 2_000, 20_000)),
             session_timeout_ms=rng.choice((3_000, 5_000)),
@@ -71,6 +84,17 @@ class Setup:
             trouble=rng.choice((0.005, 0.02, 0.04)),
             conflict=rng.choice((0.0, 0.03)),
         )
+
+
+ASSIGNORS = sorted(BUILTIN)
+
+
+def some_assignors(rng: random.Random, common: str) -> tuple[str, ...]:
+    """What a member may list in a group whose members have `common` in common."""
+    others = [name for name in ASSIGNORS if name != common]
+    listed = [common, *rng.sample(others, rng.choice((0, 0, 1, 2)))]
+    rng.shuffle(listed)
+    return tuple(listed)
 
 
 @dataclass
@@ -120,6 +144,7 @@ class Process:
         self.pending: list[tuple[PartitionId, Range]] = []  # delivered, not yet acknowledged by the application
         self.lock = ""
         self.joined = False
+        self.assignors = world.assignors.get(instance, ("balanced",))
         self.leaving = False
         self.paused_until = 0
         self.clock_at, self.clock_ms = world.now_ms, world.rng.randint(0, 10**6)
@@ -171,7 +196,18 @@ class Process:
 
     def commit(self, events: Sequence[rebalance.Event]) -> Iterator[None]:
         """Decide on the last look, and try once to commit."""
-        facts = rebalance.decide(self.control.state, self.acks.acks, events, by=self.instance)
+        try:
+            facts = rebalance.decide(
+                self.control.state,
+                self.acks.acks,
+                events,
+                self.instance,
+                assignor=self.world.assignor,
+                loads=self.world.loads(),
+            )
+        except AssignorError as error:  # whoever decides is told; here it tries again
+            self.world.log(self, f"{type(error).__name__}")
+            facts = []
         if facts:
             yield
             try:
@@ -202,9 +238,14 @@ class Process:
             yield from self.commit([rebalance.Join(self.as_member(), self.world.queues(), self.world.starts())])
 
     def as_member(self) -> Member:
-        names = tuple(sorted(q.name for q in self.world.queues().values()))
-        timeout = self.world.setup.session_timeout_ms
-        return Member(self.instance, self.incarnation, self.flows, timeout, ("balanced",), names, self.name)
+        setup, i = self.world.setup, "abcdefgh".find(self.instance)
+        return Member(
+            self.instance, self.incarnation, self.flows, setup.session_timeout_ms, self.assignors,
+            () if setup.reads is None else tuple(f"queue-{q}" for q in setup.reads[i]),
+            "queue-.*" if setup.reads is None else None,
+            cooperative=all(BUILTIN[name].cooperative for name in self.assignors),
+            static=setup.static, host=self.name,
+        )  # fmt: skip
 
     def stand(self) -> Step:
         """After a look: stop if fenced; join again, as a new incarnation, if expelled."""
@@ -379,9 +420,22 @@ class Process:
                 if self.clock() - self.beaten_at >= HEARTBEAT_MS:
                     self.append([], {})
             events = [*self.drained(), *self.observer.due(self.control.state, self.acks.acks, self.clock())]
+            events += self.queues_changed()
+            if self.flows and self.world.rng.random() < 0.02:
+                events.append(rebalance.LoadsMeasured())
             if events:
                 yield from self.commit(events)
             self.lock = ""
+
+    def queues_changed(self) -> list[rebalance.Event]:
+        """Members look now and then what queues there are."""
+        if not self.flows or self.world.rng.random() < 0.8:
+            return []
+        found, known = self.world.queues(), self.control.state.queues
+        gone = tuple(queue_id for queue_id in known if queue_id not in found)
+        if found == known and not gone:
+            return []
+        return [rebalance.QueuesChanged(found, self.world.starts(), gone)]
 
     def drained(self) -> list[rebalance.Drained]:
         if not self.flows:
@@ -405,10 +459,11 @@ class World:
         self.actor: Process | None = None
         self.recorder = Recorder(self)
         self.control.on_commit = self.recorder.committed
-        self.counts = list(self.setup.partitions)
+        self.assignors = dict(zip("abcdefgh", self.setup.assignors, strict=False))
+        self.counts: dict[str, tuple[str, int]] = {
+            f"q{i}": (f"queue-{i}", n) for i, n in enumerate(self.setup.partitions)
+        }  # of each queue that is there: its name and partitions
         self.ends: dict[PartitionId, int] = {}
-        self._queues_key: tuple[int, ...] = ()
-        self._queues: dict[str, QueueInGroup] = {}
         self.queues()
         self.processes: list[Process] = []
         self.checkpoints: dict[str, Checkpoint] = {}
@@ -423,22 +478,26 @@ class World:
         return f"{self.rng.getrandbits(32):08x}"
 
     def queues(self) -> dict[str, QueueInGroup]:
-        key = tuple(self.counts)
-        if key != self._queues_key:
-            s = self.setup
-            self._queues_key = key
-            self._queues = {
-                f"q{i}": QueueInGroup(f"queue-{i}", n, s.rebalance_delay_ms, s.max_handoff_time_ms)
-                for i, n in enumerate(self.counts)
-            }
-            for i, n in enumerate(self.counts):
-                for p in range(n):
-                    self.ends.setdefault((f"q{i}", p), 0)
-        return self._queues
+        s = self.setup
+        for queue_id, (_, n) in self.counts.items():
+            for p in range(n):
+                self.ends.setdefault((queue_id, p), 0)
+        return {
+            queue_id: QueueInGroup(name, n, s.rebalance_delay_ms, s.max_handoff_time_ms)
+            for queue_id, (name, n) in self.counts.items()
+        }
 
     def starts(self) -> dict[PartitionId, int]:
         """A group starts at the beginning of what it meets."""
-        return dict.fromkeys(self.ends, 0)
+        return {(queue_id, p): 0 for queue_id, (_, n) in self.counts.items() for p in range(n)}
+
+    def loads(self) -> dict[PartitionId, float]:
+        return {where: 1.0 + end for where, end in self.ends.items()}
+
+    def assignor(self, name: str) -> Assignor:
+        if not self.calm and self.rng.random() < self.setup.flaky:
+            raise AssignorError(f"{name} fails", assignor=name)
+        return BUILTIN[name]
 
     def start(self, instance: str, flows: int, manual: bool, checkpoint: Checkpoint) -> Process:
         """Start a process of an instance."""
@@ -508,6 +567,9 @@ class World:
         elif kind == "restart":
             process.stop("crashes")
             i = "abcdefgh".index(process.instance)
+            if self.setup.assignors[0] != ("balanced",) and rng.random() < 0.5:
+                common = set.intersection(*map(set, self.setup.assignors))  # a restart that is an upgrade
+                self.assignors[process.instance] = some_assignors(rng, rng.choice(sorted(common)))
             self.start_instance(i, flows=process.flows if rng.random() < 0.9 else rng.randint(1, 3))
         elif kind == "leave":
             process.leaving = True
@@ -526,10 +588,25 @@ class World:
             self.start(process.instance, process.flows, process.manual, copy)
         elif kind == "floor":
             self.floor(rng.choice(living))
-        elif kind == "grow" and sum(self.counts) < 10:
-            self.counts[0] += 1
-            self.log(None, f"queue-0 grows to {self.counts[0]} partitions")
-            self.queues()
+        elif kind == "grow" and len(self.ends) < 16:
+            self.change_queues()
+
+    def change_queues(self) -> None:
+        """A queue grows; or, where members read by a pattern, one is created, deleted or made anew."""
+        rng = self.rng
+        kind = rng.choice(("grow", "create", "drop", "anew")) if self.setup.reads is None else "grow"
+        queue_id = rng.choice(list(self.counts)) if self.counts else ""
+        name, n = self.counts.get(queue_id, ("queue-0", 1))
+        if kind == "grow" and queue_id:
+            self.counts[queue_id] = (name, n + 1)
+        if kind in ("drop", "anew") and queue_id:
+            del self.counts[queue_id]
+        if kind in ("create", "anew") or not self.counts:
+            name = name if kind == "anew" else f"queue-new-{self.names}"
+            self.names += 1
+            self.counts[f"q-{self.names}"] = (name, rng.randint(1, 2))
+        self.log(None, f"queues: {self.counts}")
+        self.queues()
 
     def expel(self, process: Process) -> None:
         """Somebody declares a process gone that is alive."""
@@ -537,7 +614,7 @@ class World:
 
     def floor(self, process: Process) -> None:
         """Maintenance: raise the floors, then remove what lies below them."""
-        self.aside(process, [rebalance.RaiseFloors("q0")])
+        self.aside(process, [rebalance.RaiseFloors(queue_id) for queue_id in self.counts])
         for where, floor in self.control.state.floors.items():
             self.recorder.kept[where] = max(floor, self.recorder.kept.get(where, 0))
 
@@ -575,14 +652,16 @@ class World:
                     self.start_instance(0)
             self.tick()
         state, acks = self.control.state, self.acks.acks
-        left = {w: (state.position(w, acks), end) for w, end in self.ends.items() if state.position(w, acks) != end}
+        left = {
+            w: (state.position(w, acks), self.ends[w]) for w in state.wanted if state.position(w, acks) != self.ends[w]
+        }
         raise SimulationError(f"did not converge: status {state.status}, still to acknowledge {left}")
 
     def check_handoffs(self, since_ms: int) -> None:
         """H4: a handoff ends by its deadline, as far as it was watched without trouble since `since_ms`."""
         slowest = 1.2 * self.setup.max_handoff_time_ms + 10_000
         for where, own in self.control.state.partitions.items():
-            if own.to_flow is not None:
+            if own.held is Held.DRAINING:
                 began_ms = max(since_ms, self.control.facts[own.handoff][0])
                 if self.now_ms - began_ms > slowest:
                     raise SimulationError(f"H4: {where} has been draining since {began_ms} ms")
@@ -596,14 +675,21 @@ class World:
 
     def converged(self) -> bool:
         state, acks = self.control.state, self.acks.acks
-        if state.status is not Status.READY or set(state.partitions) - set(self.ends):
+        if state.status is not Status.READY or set(state.queues) - set(self.counts):
+            return False
+        named = {
+            queue_id
+            for queue_id, q in state.queues.items()
+            if any(m.subscribes(q.name) for m in state.members.values())
+        }
+        if {w for w in self.starts() if w[0] in named} != set(state.wanted):
             return False
         present = {p.incarnation for p in self.living if p.flows and not p.leaving}
         if {m.incarnation for m in state.members.values()} != present:
             return False
         return all(
-            own.held is Held.OWNED and state.position(where, acks) == self.ends[where]
-            for where, own in state.partitions.items()
+            state.held(where) is Held.OWNED and state.position(where, acks) == self.ends[where]
+            for where in state.wanted
         )
 
 

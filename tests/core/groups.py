@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spark_partq.core.acks import AckRow, Acks
-from spark_partq.core.group import GroupFact, GroupState, Kind, Member, PartitionId, QueueInGroup
+from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup
 from spark_partq.core.invariants import check
 from spark_partq.core.rebalance import (
     DeadlinePassed,
@@ -86,7 +86,7 @@ class Decided:
         return self.state.position(at(partition), self.acks) or 0
 
     def draining(self) -> list[int]:
-        return [where[1] for where, own in sorted(self.state.partitions.items()) if own.to_flow is not None]
+        return [where[1] for where, own in sorted(self.state.partitions.items()) if own.held is Held.DRAINING]
 
     def owned(self) -> dict[str, list[int]]:
         """What each flow that has any owns; what nobody has under ``-``."""

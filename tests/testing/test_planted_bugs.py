@@ -10,7 +10,7 @@ import pytest
 
 from spark_partq.core import acks as acks_module
 from spark_partq.core import group as group_module
-from spark_partq.core import member, observer, rebalance
+from spark_partq.core import assignors, member, observer, rebalance
 from spark_partq.core.acks import AckRow, Acks, compacted
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import GroupState, Held, Kind, PartitionId, Status
@@ -70,8 +70,12 @@ def balanced_off_by_one(patch: Patch) -> None:
         loads = [sum(1 for f in current.values() if f == flow) for flow in flows]
         return None not in current.values() and (not loads or max(loads) - min(loads) <= 2)
 
+    def unbalanced(_: Any, members: Any, counts: Any, current: Any, __: Any) -> Any:
+        readers = {queue: [m.id for m in members if queue in m.queues] for queue in counts}
+        return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
+
     patch.setattr(rebalance, "is_balanced", lazy)
-    patch.setattr(rebalance, "balanced", lambda current, flows: {p: f or flows[0] for p, f in current.items()})
+    patch.setattr(assignors, "target", unbalanced)
 
 
 @bug()
@@ -259,14 +263,14 @@ def a_rejoin_forgets_what_was_handed_out(patch: Patch) -> None:
 
 @bug()
 def ready_while_a_handoff_is_under_way(patch: Patch) -> None:
-    settle = _Decision._settle_rebalancing
+    settle = _Decision._settle
 
     def early(self: _Decision) -> None:
         settle(self)
         if self.state.status is Status.REBALANCING:
             self._change(Status.READY, "")
 
-    patch.setattr(_Decision, "_settle_rebalancing", early)
+    patch.setattr(_Decision, "_settle", early)
 
 
 # ---- offsets and epochs
