@@ -500,7 +500,8 @@ class GroupState:
 
 def _member(body: Mapping[str, Any], **columns: Any) -> Member:
     """From JSON, where tuples are lists."""
-    return Member(**{name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()})
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()}
+    return Member(**values)
 
 
 def _plain(own: Ownership) -> list[Any]:

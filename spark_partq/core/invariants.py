@@ -220,13 +220,9 @@ def _check_progress(
         _must(after.delivered(where, acks) >= before.delivered(where, acks), f"{name}: delivered went back")
         if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
             _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
-        elif (
-            old.target
-            and new.target == old.target
-            and not everything_moves
-            and old.flow.rpartition("/")[0] not in rejoined
-        ):
-            _must(new == old, f"H2: {name} changed though neither its owner nor its target did")
+        elif old.flow and old.target and new.target == old.target and not everything_moves:
+            rejoining = old.flow.rpartition("/")[0] in rejoined
+            _must(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
         if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
             _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
     for where, floor in before.floors.items():

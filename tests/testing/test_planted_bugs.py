@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_partq.core import acks as acks_module
-from spark_partq.core import group as group_module
 from spark_partq.core import assignors, member, observer, rebalance
+from spark_partq.core import group as group_module
 from spark_partq.core.acks import AckRow, Acks, compacted
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import GroupState, Held, Kind, PartitionId, Status
