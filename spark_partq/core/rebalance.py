@@ -549,6 +549,7 @@ class _Decision:
         """Take a partition from its owner without waiting."""
         receiver = self.state.partitions[where].to_flow
         if receiver is None:
+            # The line ends, also for who gets it back: what the application acknowledges at this moment may come too late.
             self._end(Kind.UNASSIGNED, where, cause, forced=True)
         else:
             self._grant(where, receiver, cause, forced=True)
@@ -577,7 +578,8 @@ class _Decision:
         self._emit_partition(
             kind, where, cause, offset=self.state.position(where, self.acks),
             delivered=self.state.delivered(where, self.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
-            flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation, forced=forced,
+            base_epoch=own.epoch + 1 if forced else own.base_epoch, forced=forced,
+            flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
         )  # fmt: skip
 
     def raise_floors(self, event: RaiseFloors) -> None:
