@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from spark_partq.core.assignors.claims import claims
+from spark_partq.core.assignors.claims import claims, subscribed
 from spark_partq.core.assignors.model import (
     NOBODY,
     Member,
@@ -108,14 +108,12 @@ def target(
     asked = _asked(assignor, members, partition_counts, loads)
     rank = {member.id: i for i, member in enumerate(asked.members)}
     has = np.full(asked.has.size, NOBODY, dtype=np.int32)
-    if current and rank:
-        where = asked.positions(current)
-        who = np.fromiter((rank.get(owner, NOBODY) for owner in current.values()), np.int32)  # type: ignore[arg-type]
-        has[where[where >= 0]] = who[where >= 0]
-        if asked.wants is not None:
-            has[(has != NOBODY) & ~asked.wants[has, asked.queue_of]] = NOBODY
     if not has.size:
         return {}
+    where = asked.positions(current)
+    who = np.fromiter((rank.get(owner, NOBODY) for owner in current.values()), np.int32, len(current))  # type: ignore[arg-type]
+    has[where[where >= 0]] = who[where >= 0]
+    has = subscribed(asked, has)
     owners = assignor.owners(replace_(asked, has=has))
     ids = np.array([member.id for member in asked.members], dtype=object)
     return dict(zip(asked.partitions(), ids[owners].tolist(), strict=True))
@@ -133,14 +131,11 @@ def _asked(
 
 def _lists(asked: Problem, owners: Owners) -> dict[str, list[Partition]]:
     """The public form: each member's partitions in order."""
+    there = np.flatnonzero(owners != NOBODY)
     members = len(asked.members)
-    small = owners.astype(np.uint16) if members < 0xFFFF else owners  # sorted without comparing
-    order = np.argsort(small, kind="stable")[: np.count_nonzero(owners != NOBODY)] if members < 0xFFFF else None
-    if order is None:
-        there = np.flatnonzero(owners != NOBODY)
-        order = there[np.argsort(owners[there], kind="stable")]
-    partitions = asked.partitions()
-    sorted_ = [partitions[i] for i in order.tolist()]
-    ends = np.cumsum(np.bincount(owners[order], minlength=members)).tolist()
-    begins = [0, *ends]
-    return {member.id: sorted_[begin:end] for member, begin, end in zip(asked.members, begins, ends, strict=False)}
+    keys = owners[there].astype(np.uint16 if members <= 1 << 16 else np.int32)  # 16 bits are sorted without comparing
+    order = there[np.argsort(keys, kind="stable")]
+    partitions = asked.partitions(order)
+    ends = np.cumsum(np.bincount(owners[there], minlength=members)).tolist()
+    begins = [0, *ends[:-1]]
+    return {m.id: partitions[begin:end] for m, begin, end in zip(asked.members, begins, ends, strict=True)}

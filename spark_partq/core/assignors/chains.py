@@ -11,8 +11,9 @@ import numpy as np
 
 from spark_partq.core.assignors.model import Bools, Floats, Ints
 
-NEVER = 1e18
-TOLERANCE = 1e-6
+NEVER = 1 << 61
+LARGEST = 1 << 60  # a sum of costs stays below it: whole numbers are compared, and they must not overflow
+FINEST = 1e6
 
 
 def improve(gets: Ints, had: Ints, wants: Bools, weights: Floats | None) -> None:
@@ -30,10 +31,10 @@ def improve(gets: Ints, had: Ints, wants: Bools, weights: Floats | None) -> None
     """
     if weights is None and _cannot_be_better(gets, had):
         return
-    scale = np.ones(gets.shape[0]) if weights is None else weights / weights.mean()
+    prices = _Prices(int(gets.sum()), gets.shape[0], weights)
     steps = _Steps(gets, had, wants)
     while True:
-        shifts = _shifts(gets.sum(axis=1), scale, bool((gets < had).any()))
+        shifts = prices.shifts(gets.sum(axis=1), bool((gets < had).any()))
         along = _negative_cycles(np.minimum(steps.costs, shifts))
         if not along:
             return
@@ -56,7 +57,7 @@ class _Steps:
 
     Attributes
     ----------
-    costs : float64[members, members]
+    costs : int64[members, members]
         From row to column. -1: it goes back to where it was; 0: it moves anyway; 1: it is taken from where it was; `NEVER`: there
         is none.
     """
@@ -66,10 +67,10 @@ class _Steps:
         self.costs = self._between(slice(None), slice(None))
         np.fill_diagonal(self.costs, NEVER)
 
-    def _between(self, givers: slice | Ints, takers: slice | Ints) -> Floats:
+    def _between(self, givers: slice | Ints, takers: slice | Ints) -> Ints:
         owns, wants = self.gets[givers] > 0, self.wants[takers]
         loose, back = self.gets[givers] > self.had[givers], self.gets[takers] < self.had[takers]
-        costs = np.where(_some(owns, wants), 1, NEVER)
+        costs: Ints = np.where(_some(owns, wants), np.int64(1), np.int64(NEVER))
         costs[_some(owns, back) | _some(loose, wants)] = 0
         costs[_some(loose, back)] = -1
         return costs
@@ -98,21 +99,36 @@ def _some(gives: Bools, takes: Bools) -> Bools:
     return there
 
 
-def _shifts(loads: Ints, weights: Floats, back: bool) -> Floats:
-    """float64[members, members]: what it is worth that a chain ends at the row's member and begins at the column's.
+class _Prices:
+    """What it is worth to change loads.
 
-    It is the change of the sum of load² / weight, which is the less the more even the loads are, and outweighs any number of
-    moves. Between equally even loads it costs nothing, which only matters if there is something to win `back`.
+    A member's n-th partition costs (2 n - 1) / weight, so that all of them together cost load² / weight, and the sum of that is
+    least where the loads are most even. Any such difference outweighs all moves of a chain.
     """
-    change = ((2 * loads + 1) / weights)[:, None] - ((2 * loads - 1) / weights)[None, :]
-    costs = np.where(change < -TOLERANCE, change * (2 * loads.size / TOLERANCE), NEVER)
-    if back:
-        costs[np.abs(change) <= TOLERANCE] = 0
-    np.fill_diagonal(costs, NEVER)
-    return costs
+
+    def __init__(self, partitions: int, members: int, weights: Floats | None) -> None:
+        self.weights = np.ones(members) if weights is None else weights
+        outweigh = 2 * members
+        highest = (2 * partitions + 1) / self.weights.min()
+        scale = 1.0 if weights is None else min(FINEST, LARGEST / (members * outweigh * highest))
+        self.outweigh, self.scale = outweigh, scale
+
+    def shifts(self, loads: Ints, back: bool) -> Ints:
+        """int64[members, members]: the price of ending a chain at the row's member and beginning it at the column's.
+
+        Chains between equally even loads only matter if there is something to win `back`.
+        """
+        change = self._price(loads + 1)[:, None] - self._price(loads)[None, :]
+        costs = np.where(change <= (0 if back else -1), change * self.outweigh, NEVER)
+        np.fill_diagonal(costs, NEVER)
+        return costs
+
+    def _price(self, number: Ints) -> Ints:
+        price: Ints = np.rint((2 * number - 1) / self.weights * self.scale).astype(np.int64)
+        return price
 
 
-def _negative_cycles(costs: Floats) -> dict[int, int]:
+def _negative_cycles(costs: Ints) -> dict[int, int]:
     """Closed chains that do not touch and whose costs are each below 0 together; empty if there is none (Bellman-Ford).
 
     Returns
@@ -122,11 +138,11 @@ def _negative_cycles(costs: Floats) -> dict[int, int]:
     """
     members = costs.shape[0]
     every = np.arange(members)
-    distance, before = np.zeros(members), np.full(members, members)  # the last one stands for none
+    distance, before = np.zeros(members, dtype=np.int64), np.full(members, members)  # the last one stands for none
     for _ in range(members + 1):
         through = distance[:, None] + costs
         nearest = np.argmin(through, axis=0)
-        nearer = through[nearest, every] < distance - TOLERANCE
+        nearer = through[nearest, every] < distance
         if not nearer.any():
             return {}
         distance = np.where(nearer, through[nearest, every], distance)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from spark_partq.core.assignors.model import NOBODY, Bools, Member, Owners, Problem
+from spark_partq.core.assignors.model import NOBODY, Bools, Ints, Member, Owners, Problem
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,34 @@ def claims(asked: Problem, members: Sequence[Member]) -> Claims:
     members : list of Member
         All of them, also those that `asked` leaves out.
     """
+    claiming = [member for member in members if member.owned]
     rank = {member.id: i for i, member in enumerate(asked.members)}
+    who = np.array([rank.get(member.id, NOBODY) for member in claiming], dtype=np.int32)
+    at = asked.positions(list(chain.from_iterable(member.owned for member in claiming)))
+    claim = np.repeat(np.arange(who.size), [len(member.owned) for member in claiming])[at >= 0]
+    at = at[at >= 0]
+    by_anyone = np.bincount(at, minlength=asked.has.size) > 0
+    if np.count_nonzero(by_anyone) < at.size:
+        at, claim = _undisputed(at, claim, np.array([member.generation for member in claiming]))
     has = np.full(asked.has.size, NOBODY, dtype=np.int32)
-    by_anyone = np.zeros(has.size, dtype=np.bool_)
-    highest = np.full(has.size, np.iinfo(np.int64).min)
-    for member in members:
-        if not member.owned:
-            continue
-        i = rank.get(member.id, NOBODY)
-        at = np.unique(asked.positions(member.owned))
-        at = at[at >= 0]
-        higher, same = member.generation > highest[at], member.generation == highest[at]
-        by_anyone[at] = True
-        highest[at] = np.maximum(highest[at], member.generation)
-        has[at] = np.where(higher, i, np.where(same, NOBODY, has[at]))
-    if asked.wants is not None:
-        has[(has != NOBODY) & ~asked.wants[has, asked.queue_of]] = NOBODY
-    return Claims(has, by_anyone)
+    has[at] = who[claim]
+    return Claims(subscribed(asked, has), by_anyone)
+
+
+def _undisputed(at: Ints, claim: Ints, generations: Ints) -> tuple[Ints, Ints]:
+    """The claims that count, of several on one partition."""
+    at, claim = np.unique(np.stack([at, claim]), axis=1)  # one that says it twice does not contradict itself
+    order = np.lexsort((generations[claim], at))
+    at, claim = at[order], claim[order]
+    generation = generations[claim]
+    last = np.append(at[1:] != at[:-1], True)
+    tied = np.insert((at[1:] == at[:-1]) & (generation[1:] == generation[:-1]), 0, False)
+    counts = last & ~tied
+    return at[counts], claim[counts]
+
+
+def subscribed(asked: Problem, has: Owners) -> Owners:
+    """Without those that do not subscribe to the queue."""
+    if asked.wants is None:
+        return has
+    return np.where((has != NOBODY) & asked.wants[has, asked.queue_of], has, np.int32(NOBODY))

@@ -8,9 +8,11 @@ assignor has to think of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 NOBODY = -1
+LIGHTEST = 1e-6
+"""What a member weighs at least, in parts of the heaviest one: sums stay exact enough."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Problem:
     wants : bool[members, queues], optional
         Who subscribes to what; None if all subscribe to all.
     weights : float64[members], optional
-        None if they are all equal.
+        The heaviest one's is 1. None if they are all equal.
     loads : float64[partitions], optional
         None if they are all equal.
     """
@@ -94,25 +98,22 @@ class Problem:
         """int64[queues]: where each queue's partitions begin."""
         return np.cumsum(self.counts) - self.counts
 
-    def partitions(self) -> list[Partition]:
-        """All of them in order, by name."""
-        names = np.repeat(np.array(self.queues, dtype=object), self.counts).tolist()
-        numbers = (np.arange(self.counts.sum()) - np.repeat(self.starts, self.counts)).tolist()
-        return list(zip(names, numbers, strict=True))
+    def partitions(self, positions: Ints | None = None) -> list[Partition]:
+        """Those at these positions, or all of them in order, by name."""
+        at = np.arange(self.has.size) if positions is None else positions
+        queue = self.queue_of[at]
+        names = np.array(self.queues, dtype=object)[queue].tolist()
+        return list(zip(names, (at - self.starts[queue]).tolist(), strict=True))
 
-    def positions(self, partitions: Iterable[Partition]) -> Ints:
+    def positions(self, partitions: Collection[Partition]) -> Ints:
         """int64: where each of them stands, or -1 for one that is not there."""
-        known = {
-            queue: (start, count)
-            for queue, start, count in zip(self.queues, self.starts.tolist(), self.counts.tolist(), strict=True)
-        }
-        nothing = (0, 0)
-        found = (
-            start + number if 0 <= number < count else -1
-            for queue, number in partitions
-            for start, count in (known.get(queue, nothing),)
-        )
-        return np.fromiter(found, np.int64)
+        index = {queue: i for i, queue in enumerate(self.queues)}
+        numbers = np.fromiter(map(itemgetter(1), partitions), np.int64, len(partitions))
+        queue = np.fromiter(map(index.get, map(itemgetter(0), partitions), repeat(-1)), np.int64, len(partitions))
+        if not self.queues:
+            return queue
+        there = (queue >= 0) & (numbers >= 0) & (numbers < self.counts[queue])
+        return np.where(there, self.starts[queue] + numbers, -1)
 
 
 def in_kafkas_order(members: Sequence[Member]) -> list[Member]:
@@ -141,6 +142,7 @@ def problem(
         wants = None if wants.all() else wants
     counts = np.array([partition_counts[queue] for queue in queues], dtype=np.int64)
     weights = np.array([member.weight for member in members], dtype=np.float64)
+    weights = np.maximum(weights / weights.max(), LIGHTEST) if weights.size else weights
     asked = Problem(
         members,
         queues,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Protocol
 
 import numpy as np
@@ -70,19 +71,19 @@ class PlugIn:
         counts = dict(zip(asked.queues, asked.counts.tolist(), strict=True))
         try:
             result = self.assignor.assign(members, counts, previous)
-            given = [(member, queue, number) for member, mine in result.items() for queue, number in mine]
+            given = [(member, queue, index(number)) for member, mine in result.items() for queue, number in mine]
+            where = asked.positions([(queue, number) for _, queue, number in given]).tolist()
         except Exception as e:
             raise AssignorError(
                 f"assignor {self.name!r} failed with {type(e).__name__}: {e}; mend it or use another one",
                 assignor=self.name,
             ) from e
-        return self._checked(asked, given)
+        return self._checked(asked, given, where)
 
-    def _checked(self, asked: Problem, given: Sequence[tuple[str, str, int]]) -> Owners:
+    def _checked(self, asked: Problem, given: Sequence[tuple[str, str, int]], where: Sequence[int]) -> Owners:
         """Each partition once, to a member that subscribes to its queue."""
         rank = {member.id: i for i, member in enumerate(asked.members)}
         subscribed = [set(member.queues) for member in asked.members]
-        where = asked.positions((queue, number) for _, queue, number in given).tolist()
         owners = np.full(asked.has.size, NOBODY, dtype=np.int32)
         for (member, queue, number), at in zip(given, where, strict=True):
             if member not in rank:

@@ -39,39 +39,44 @@ class _Balance:
         )
         self.weights: Floats = np.ones(members) if asked.weights is None else asked.weights
         self.loads: Floats = np.ones(self.has.size) if asked.loads is None else asked.loads
+        self.there = [np.flatnonzero(column) for column in self.wants.T]
+        self.sums: Floats
+        self.counts: Ints
+        self._add_up()
+
+    def _add_up(self) -> None:
+        """From the beginning, so that the same owners always have the same sums, to the last bit."""
         owned = self.has != NOBODY
-        self.sums: Floats = np.bincount(self.has[owned], self.loads[owned], minlength=members).astype(np.float64)
-        self.counts: Ints = np.bincount(self.has[owned], minlength=members)
+        members = self.weights.size
+        self.sums = np.bincount(self.has[owned], self.loads[owned], minlength=members).astype(np.float64)
+        self.counts = np.bincount(self.has[owned], minlength=members)
 
     def owners(self) -> Owners:
         free = np.flatnonzero(self.has == NOBODY)
         for partition in free[np.argsort(-self.loads[free], kind="stable")].tolist():
             self._place(partition)
+        self._add_up()
         while self._move():
-            pass
+            self._add_up()
         return self.has
 
     def _place(self, partition: int) -> None:
-        there = np.flatnonzero(self.wants[:, self.asked.queue_of[partition]])
+        there = self.there[self.asked.queue_of[partition]]
         after = (self.sums[there] + self.loads[partition]) / self.weights[there]
-        self._give(partition, int(there[np.lexsort((self.counts[there] / self.weights[there], after))[0]]))
-
-    def _give(self, partition: int, taker: int) -> None:
-        giver = self.has[partition]
-        if giver != NOBODY:
-            self.counts[giver] -= 1
-            self.sums[giver] = self.loads[(self.has == giver) & (np.arange(self.has.size) != partition)].sum()
+        lowest = there[after == after.min()]
+        taker = lowest[np.argmin(self.counts[lowest] / self.weights[lowest])]
         self.has[partition] = taker
+        self.sums[taker] += self.loads[partition]
         self.counts[taker] += 1
-        self.sums[taker] = self.loads[self.has == taker].sum()
 
     def _move(self) -> bool:
-        """Make the best move of the most loaded member that has one."""
+        """Make the best move of the most loaded member that has one; of equally good ones that of the smallest load."""
         height = self.sums / self.weights
         for giver in np.lexsort((-self.counts, -height)).tolist():
             if self.counts[giver] < 2:
                 continue
             mine = np.flatnonzero(self.has == giver)
+            mine = mine[np.argsort(self.loads[mine], kind="stable")]
             can = self.wants[:, self.asked.queue_of[mine]].T.copy()  # [its partitions, members]
             can[:, giver] = False
             left = (self.sums[giver] - self.loads[mine]) / self.weights[giver]
@@ -79,6 +84,6 @@ class _Balance:
             pays = can & ((after < (1 - GAIN) * height[giver]) | (self.counts == 0))
             if pays.any():
                 best = int(np.argmin(np.where(pays, after, np.inf)))
-                self._give(int(mine[best // self.counts.size]), best % self.counts.size)
+                self.has[mine[best // self.counts.size]] = best % self.counts.size
                 return True
         return False

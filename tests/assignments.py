@@ -1,0 +1,108 @@
+"""What the tests of assignors share: reading assignments and judging them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from hypothesis import strategies as st
+
+from spark_partq.core.assignors import Member
+
+Partition = tuple[str, int]
+
+QUEUES = ("a", "b", "c", "d", "e")
+
+
+def owners(assignment: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
+    """Partition to member; an error if one has two."""
+    found = [(partition, member) for member, mine in assignment.items() for partition in mine]
+    assert len(dict(found)) == len(found), "a partition has two owners"
+    return dict(found)
+
+
+def loads(owner: Mapping[Partition, str], members: Iterable[Member]) -> dict[str, int]:
+    counts = Counter(owner.values())
+    return {member.id: counts[member.id] for member in members}
+
+
+def wanted(members: Iterable[Member], counts: Mapping[str, int]) -> set[Partition]:
+    """Every partition that somebody subscribes to."""
+    subscribed = {queue for member in members for queue in member.queues}
+    return {(queue, number) for queue, count in counts.items() if queue in subscribed for number in range(count)}
+
+
+def assert_valid(owner: Mapping[Partition, str], members: Sequence[Member], counts: Mapping[str, int]) -> None:
+    """Each wanted partition has one owner, who subscribes to its queue."""
+    assert set(owner) == wanted(members, counts)
+    queues = {member.id: set(member.queues) for member in members}
+    for (queue, _), member in owner.items():
+        assert queue in queues[member]
+
+
+def improving_moves(owner: Mapping[Partition, str], members: Sequence[Member]) -> Iterator[tuple[Partition, str]]:
+    """Moves of a partition to a member that has at least two fewer than its owner."""
+    count = loads(owner, members)
+    for (queue, number), mine in owner.items():
+        for member in members:
+            if queue in member.queues and count[member.id] + 2 <= count[mine]:
+                yield (queue, number), member.id
+
+
+def unevenness(sizes: Iterable[int]) -> int:
+    return sum(size * size for size in sizes)
+
+
+def pair_score(sizes: Iterable[int]) -> int:
+    """Sum of the differences of all pairs."""
+    ordered = sorted(sizes)
+    return sum(b - a for i, a in enumerate(ordered) for b in ordered[i + 1 :])
+
+
+def kept(owner: Mapping[Partition, str], current: Mapping[Partition, str | None]) -> int:
+    return sum(owner.get(partition) == member for partition, member in current.items() if member is not None)
+
+
+COUNTS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 6), max_size=4)
+WEIGHTS = st.sampled_from([0.5, 1.0, 1.0, 2.0, 3.0])
+
+
+@st.composite
+def groups(draw: st.DrawFn, equal: bool | None = None, most: int = 6) -> tuple[list[Member], dict[str, int]]:
+    """Members and partition counts."""
+    counts = draw(COUNTS)
+    names = draw(
+        st.lists(st.sampled_from([f"{i}/{k}" for i in "abcd" for k in (0, 1, 10)]), unique=True, max_size=most)
+    )
+    same = draw(st.booleans()) if equal is None else equal
+    all_queues = draw(st.lists(st.sampled_from(QUEUES), unique=True))
+    members = []
+    for name in names:
+        queues = all_queues if same else draw(st.lists(st.sampled_from(QUEUES), unique=True))
+        members.append(Member(name, tuple(queues), draw(st.sampled_from([None, None, f"s{name}"]))))
+    return members, counts
+
+
+@st.composite
+def currents(draw: st.DrawFn, members: Sequence[Member], counts: Mapping[str, int]) -> dict[Partition, str | None]:
+    """Who has what: a member, one that is gone, nobody; also of partitions that are no more."""
+    has = st.sampled_from([None, "gone", *(member.id for member in members)])
+    lopsided = st.just(members[0].id) if members else st.none()
+    partitions = [(queue, number) for queue, count in counts.items() for number in range(count + 1)]
+    one = draw(st.sampled_from([has, st.one_of(has, lopsided, lopsided)]))
+    return {partition: draw(one) for partition in partitions}
+
+
+def claiming(members: Sequence[Member], current: Mapping[Partition, str | None], generation: int = 1) -> list[Member]:
+    """The members, each with what it has as its claim."""
+    return [
+        Member(
+            m.id,
+            m.queues,
+            m.instance_id,
+            [partition for partition, member in current.items() if member == m.id],
+            generation,
+            m.weight,
+        )
+        for m in members
+    ]
