@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import memory, rebalance, sink, stream
+from benchmarks import assignors, memory, rebalance, sink, stream
 from benchmarks.data import session
 from benchmarks.report import show
 
@@ -19,9 +19,16 @@ class Suite(enum.StrEnum):
     stream = "stream"
     memory = "memory"
     rebalance = "rebalance"
+    assignors = "assignors"
 
 
-SUITES = {Suite.sink: sink.run, Suite.stream: stream.run, Suite.memory: memory.run, Suite.rebalance: rebalance.run}
+SUITES = {
+    Suite.sink: sink.run,
+    Suite.stream: stream.run,
+    Suite.memory: memory.run,
+    Suite.rebalance: rebalance.run,
+    Suite.assignors: assignors.run,
+}
 
 
 def main(

@@ -7,14 +7,13 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from benchmarks.report import Figure, at_least, at_most, in_turn, known, median, spread
-from spark_partq.core.assignors import Member, assign
+from benchmarks.report import Figure, at_least, at_most, in_turn, known, median
 
 KAFKA = "org.apache.kafka:kafka-clients:4.4.0"
 HARNESS = Path(__file__).parent / "java" / "KafkaAssignors.java"
@@ -28,7 +27,7 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 class Case:
     """Some queues of equal size, and members that subscribe to all of them or to a random half.
 
-    After a departure (`left`) the others still have what they had before it, which is what `sticky` gave them.
+    After a departure (`left`) the others still have what they had before it, which is what Kafka's `sticky` gave them.
     """
 
     queues: int
@@ -43,28 +42,27 @@ class Case:
             f"{size}{', half of the queues each' if self.half else ''}, {'one leaves' if self.left else 'from nothing'}"
         )
 
-    def write(self, folder: Path) -> Path:
+    def write(self, folder: Path, theirs: Process) -> Path:
+        """The file of this case, as both sides read it."""
         file = folder / f"{self.queues}-{self.partitions}-{self.members}-{self.left}-{self.half}.tsv"
         if file.exists():
             return file
-        rng = random.Random(0)
-        queues = [f"queue-{i:04d}" for i in range(self.queues)]
-        indexes = list(range(self.queues))
-        wanted = {
-            f"member-{i:04d}": sorted(rng.sample(indexes, self.queues // 2)) if self.half else indexes
-            for i in range(self.members)
-        }
-        owned: dict[str, list[tuple[str, int]]] = {}
+        owned: dict[str, str] = {}
         if self.left:
-            members = [Member(name, [queues[i] for i in mine]) for name, mine in wanted.items()]
-            owned = assign("sticky", members, dict.fromkeys(queues, self.partitions))
-            del wanted[f"member-{self.members // 2:04d}"]
-        index = {queue: i for i, queue in enumerate(queues)}
+            before = replace(self, left=False).write(folder, theirs)
+            theirs.ask("case", str(before), "sticky")
+            theirs.ask("write", str(folder / "owned.tsv"))
+            owned = dict(line.split("\t") for line in (folder / "owned.tsv").read_text().splitlines())
+        rng = random.Random(0)
+        indexes = list(range(self.queues))
         with file.open("w") as out:
-            out.writelines(f"queue\t{queue}\t{self.partitions}\n" for queue in queues)
-            for name, mine in wanted.items():
-                has = ",".join(f"{index[queue]}:{number}" for queue, number in owned.get(name, []))
-                out.write(f"member\t{name}\t{1 if owned else -1}\t{','.join(map(str, mine))}\t{has}\n")
+            out.writelines(f"queue\tq{i}\t{self.partitions}\n" for i in indexes)
+            for i in range(self.members):
+                wanted = sorted(rng.sample(indexes, self.queues // 2)) if self.half else indexes
+                if self.left and i == self.members // 2:
+                    continue
+                has = owned.get(f"m{i}", "").replace("q", "")  # a queue's name is its index
+                out.write(f"member\tm{i}\t{1 if has else -1}\t{','.join(map(str, wanted))}\t{has}\n")
         return file
 
 
@@ -101,6 +99,13 @@ class Process:
         return self.ask(what).split()[1:]
 
 
+def _ms(seconds: dict[str, list[float]]) -> str:
+    """Each subject's median and range; these times lie too far apart for one number of decimals."""
+    return "; ".join(
+        f"{name} {median(s) * 1000:.3g} ms ({min(s) * 1000:.3g} to {max(s) * 1000:.3g})" for name, s in seconds.items()
+    )
+
+
 def ours() -> Process:
     return Process([sys.executable, "-m", "benchmarks.assignor_worker"], ONE_THREAD)
 
@@ -128,12 +133,12 @@ def run(spark: SparkSession, folder: Path, count: int, runs: int) -> Iterator[Fi
         yield from _against_kafka(theirs, mine, folder, half, "sticky", runs)
         for name in STICKY:
             yield from _against_kafka(theirs, mine, folder, Case(*SIZES[0], left=True, half=True), name, runs)
-    yield from _large(folder, runs)
-    yield from _growth(folder, runs)
+        yield from _large(theirs, folder, runs)
+        yield from _growth(theirs, folder, runs)
 
 
 def _against_kafka(theirs: Process, mine: Process, folder: Path, case: Case, name: str, runs: int) -> Iterator[Figure]:
-    file = str(case.write(folder))
+    file = str(case.write(folder, theirs))
     theirs.ask("case", file, name)
     mine.ask("case", file, name)
     small = case.queues * case.partitions <= 10_000 and not (case.half and not case.left)
@@ -146,14 +151,14 @@ def _against_kafka(theirs: Process, mine: Process, folder: Path, case: Case, nam
     seconds = in_turn(f"{name}, {case}", subjects, *((5 * runs, 40) if small else (runs, 2)))
     ratio = {subject: median(seconds["Kafka"]) / median(taken) for subject, taken in seconds.items()}
     sizes = f"; sizes {'/'.join(mine.sizes('arrays')[1:])}, Kafka's {'/'.join(theirs.sizes('run')[1:])}"
-    yield at_least(f"{name}, {case}", "Kafka", ratio["ours"], 1, spread(seconds) + sizes)
+    yield at_least(f"{name}, {case}", "Kafka", ratio["ours"], 1, _ms(seconds) + sizes)
     yield known(f"{name}, {case}, with names", "Kafka", ratio["ours with names"])
 
 
-def _large(folder: Path, runs: int) -> Iterator[Figure]:
+def _large(theirs: Process, folder: Path, runs: int) -> Iterator[Figure]:
     """A million partitions after a departure: time, and the memory of a process that does this alone."""
     case = Case(*SIZES[-1], left=True)
-    file = str(case.write(folder))
+    file = str(case.write(folder, theirs))
     with ours() as empty:
         base_mb = int(empty.ask("peak")) / 1000
     for what in ("arrays", "names"):
@@ -163,18 +168,18 @@ def _large(folder: Path, runs: int) -> Iterator[Figure]:
             seconds = in_turn(f"{case}, {what}", {what: lambda m=mine, w=what: m.seconds(w)}, runs, 1)  # type: ignore[misc]
             peak_mb = int(mine.ask("peak")) / 1000
         detail = f"{base_mb:.0f} MB after the imports, {read_mb:.0f} MB with the input"
-        yield at_most(f"cooperative-sticky, {case}, {what}, s", "-", median(seconds[what]), LARGE_S, spread(seconds))
+        yield at_most(f"cooperative-sticky, {case}, {what}, s", "-", median(seconds[what]), LARGE_S, _ms(seconds))
         yield at_most(f"cooperative-sticky, {case}, {what}, peak MB", "-", peak_mb, LARGE_MB, detail)
 
 
-def _growth(folder: Path, runs: int) -> Iterator[Figure]:
+def _growth(theirs: Process, folder: Path, runs: int) -> Iterator[Figure]:
     """A hundred times the partitions must not take more than a hundred times as long."""
     queues, partitions, members = SIZES[-1]
     seconds: dict[str, dict[int, float]] = {"arrays": {}, "names": {}}
     for each in (partitions // 100, partitions // 10, partitions):
         case = Case(queues, each, members, left=True)
         with ours() as mine:
-            mine.ask("case", str(case.write(folder)), "sticky")
+            mine.ask("case", str(case.write(folder, theirs)), "sticky")
             for what, taken in seconds.items():
                 taken[each] = median(in_turn(str(case), {what: lambda m=mine, w=what: m.seconds(w)}, runs, 1)[what])  # type: ignore[misc]
     for what, taken in seconds.items():

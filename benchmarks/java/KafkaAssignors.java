@@ -20,7 +20,8 @@ import org.apache.kafka.common.TopicPartition;
 
 /**
  * Runs Kafka's assignors on request. Lines on standard input: "case FILE ASSIGNOR" reads a case, "run" assigns it once and answers with
- * the nanoseconds that assign() took, the number of partitions assigned, and the fewest and the most that a member got.
+ * the nanoseconds that assign() took, the number of partitions assigned, and the fewest and the most that a member got; "write FILE"
+ * assigns it and writes lines "ID OWNED".
  *
  * <p>A case is a text file: "queue NAME COUNT" and "member ID GENERATION QUEUES OWNED", separated by tabs, where QUEUES is a list of
  * queue indexes and OWNED one of index:partition, both separated by commas.
@@ -46,6 +47,7 @@ public final class KafkaAssignors {
         }
     }
 
+    @SuppressWarnings("removal") // it will go, but there is no other way yet to say who a member is
     private Subscription subscription(List<String> topics, String[] field) {
         int generation = Integer.parseInt(field[2]);
         List<String> wanted = new ArrayList<>();
@@ -79,21 +81,41 @@ public final class KafkaAssignors {
         };
     }
 
-    private String run() {
+    private Map<String, List<TopicPartition>> assign(long[] took) {
         AbstractPartitionAssignor assignor = assignor();
         Map<String, Integer> partitions = new HashMap<>(counts);
         Map<String, Subscription> members = new HashMap<>(subscriptions);
         members.values().forEach(s -> { if (s.userData() != null) s.userData().rewind(); });
         long began = System.nanoTime();
         Map<String, List<TopicPartition>> result = assignor.assign(partitions, members);
-        long took = System.nanoTime() - began;
+        took[0] = System.nanoTime() - began;
+        return result;
+    }
+
+    private String run() {
+        long[] took = new long[1];
+        Map<String, List<TopicPartition>> result = assign(took);
         int all = 0, fewest = Integer.MAX_VALUE, most = 0;
         for (List<TopicPartition> mine : result.values()) {
             all += mine.size();
             fewest = Math.min(fewest, mine.size());
             most = Math.max(most, mine.size());
         }
-        return took + " " + all + " " + fewest + " " + most;
+        return took[0] + " " + all + " " + fewest + " " + most;
+    }
+
+    private String write(Path file) throws Exception {
+        List<String> lines = new ArrayList<>();
+        assign(new long[1]).forEach(
+                (member, mine) -> {
+                    StringBuilder line = new StringBuilder(member).append('\t');
+                    for (TopicPartition partition : mine) {
+                        line.append(partition.topic()).append(':').append(partition.partition()).append(',');
+                    }
+                    lines.add(line.substring(0, line.length() - (mine.isEmpty() ? 0 : 1)));
+                });
+        Files.write(file, lines);
+        return "written";
     }
 
     public static void main(String[] args) throws Exception {
@@ -102,6 +124,8 @@ public final class KafkaAssignors {
         for (String line = asked.readLine(); line != null; line = asked.readLine()) {
             if (line.equals("run")) {
                 System.out.println(assignors.run());
+            } else if (line.startsWith("write")) {
+                System.out.println(assignors.write(Path.of(line.split("\t")[1])));
             } else {
                 String[] word = line.split("\t");
                 assignors = null; // the former case can be collected now
