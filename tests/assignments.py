@@ -49,6 +49,20 @@ def improving_moves(owner: Mapping[Partition, str], members: Sequence[Member]) -
                 yield (queue, number), member.id
 
 
+def step_by_step(current: Mapping[Partition, str | None], flows: Sequence[str]) -> dict[Partition, str]:
+    """R6, steps 2 to 6 as they are written: one partition after the other."""
+    owned: dict[str, list[Partition]] = {flow: [] for flow in flows}
+    for partition, flow in current.items():
+        if flow in owned:
+            owned[flow].append(partition)
+    for partition, flow in current.items():
+        if flow not in owned and flows:
+            min(owned.values(), key=len).append(partition)
+    while flows and len(max(owned.values(), key=len)) - len(min(owned.values(), key=len)) > 1:
+        min(owned.values(), key=len).append(max(owned.values(), key=len).pop())
+    return {partition: flow for flow, mine in owned.items() for partition in mine}
+
+
 def unevenness(sizes: Iterable[int]) -> int:
     return sum(size * size for size in sizes)
 

@@ -25,11 +25,11 @@ from assignments import (
     kept,
     loads,
     owners,
+    step_by_step,
     unevenness,
     wanted,
 )
 from spark_partq.core.assignors import BUILTIN, Member, assign, target
-from spark_partq.core.assignors.balanced import balanced
 from spark_partq.core.assignors.weighted import GAIN
 
 EVEN = ("balanced", "sticky", "cooperative-sticky")
@@ -97,7 +97,7 @@ def test_balanced_is_the_steps_of_the_seed(data: st.DataObject, group: tuple[lis
     current = data.draw(currents(members, counts))
     full = target(BUILTIN["balanced"], members, counts, current)
     in_order = {partition: current.get(partition) for partition in sorted(wanted(members, counts))}
-    assert full == balanced(in_order, [m.id for m in members])
+    assert full == step_by_step(in_order, [m.id for m in members])
 
 
 @given(st.data(), st.sampled_from(EVEN), groups(equal=False))

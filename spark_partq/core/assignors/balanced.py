@@ -1,4 +1,4 @@
-"""The `balanced` assignor (R6): steps 2 to 6 of partition rebalancing in partitioned queues.
+"""What balanced means (R1), and the `balanced` assignor in its simplest form: one queue, flows of one weight (R6).
 
 Depth, load and age are not considered. The result is balanced (every flow has the same number of partitions, plus or minus
 one) and moves as few partitions as that needs.
@@ -6,9 +6,13 @@ one) and moves as few partitions as that needs.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
+
+import numpy as np
+
+from spark_partq.core.assignors.even import even
+from spark_partq.core.assignors.model import NOBODY
 
 P = TypeVar("P")
 
@@ -40,28 +44,8 @@ def balanced(current: Mapping[P, str | None], flows: Sequence[str]) -> dict[P, s
     if not flows:
         return {}
     rank = {flow: i for i, flow in enumerate(flows)}
-    owned: dict[str, list[P]] = {flow: [] for flow in flows}
-    for partition, flow in current.items():
-        if flow in owned:
-            owned[flow].append(partition)
-    fewest = [(len(mine), rank[flow]) for flow, mine in owned.items()]
-    heapq.heapify(fewest)
-    for partition, flow in current.items():  # step 2: new partitions go to the flows with the fewest
-        if flow not in owned:
-            count, i = fewest[0]
-            owned[flows[i]].append(partition)
-            heapq.heapreplace(fewest, (count + 1, i))
-    most = [(-len(mine), rank[flow]) for flow, mine in owned.items()]
-    heapq.heapify(most)
-    while -most[0][0] - fewest[0][0] > 1:  # steps 4 to 6: one partition from the most loaded to the least
-        taken, i = heapq.heappop(most)
-        given, j = heapq.heappop(fewest)
-        # Each heap holds what its own side does: a flow that gives was never among the fewest, nor the other way round.
-        owned[flows[j]].append(owned[flows[i]].pop())
-        heapq.heappush(most, (taken + 1, i))
-        heapq.heappush(fewest, (given + 1, j))
-    target = {partition: flow for flow, mine in owned.items() for partition in mine}
-    return {partition: target[partition] for partition in current}
+    has = np.fromiter((NOBODY if flow is None else rank.get(flow, NOBODY) for flow in current.values()), np.int32)
+    return {partition: flows[i] for partition, i in zip(current, even(has, len(flows)).tolist(), strict=True)}
 
 
 def is_balanced(current: Mapping[P, str | None], flows: Sequence[str]) -> bool:
