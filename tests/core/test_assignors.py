@@ -105,6 +105,7 @@ def test_balanced_decides_ties_by_the_given_order() -> None:
     [
         (plain("a", "a"), {"q": 1}, {}, "'a'"),
         (plain("a"), {"q": -1}, {}, "-1"),
+        ([Member("a", "orders")], {"q": 1}, {}, "list of names"),
         ([Member("a", ["q"], weight=0)], {"q": 1}, {}, "weight 0"),
         ([Member("a", ["q"], weight=-2)], {"q": 1}, {}, "weight -2"),
         ([Member("a", ["q"], weight=math.inf)], {"q": 1}, {}, "inf"),

@@ -129,7 +129,7 @@ def problem(
     Raises
     ------
     InvalidArgumentError
-        Two members of one id, a negative number of partitions, a weight or a load that is none.
+        Two members of one id, queues that are one text, a negative number of partitions, a weight or a load that is none.
     """
     _check(members, partition_counts, loads)
     queues = sorted(queue for queue, count in partition_counts.items() if count > 0)
@@ -180,6 +180,12 @@ def _check(
         if member.id in seen:
             raise InvalidArgumentError(f"two members have the id {member.id!r}; give each its own", member=member.id)
         seen.add(member.id)
+        if isinstance(member.queues, str):
+            raise InvalidArgumentError(
+                f"member {member.id!r} has the text {member.queues!r} for its queues; give a list of names",
+                member=member.id,
+                queues=member.queues,
+            )
         if not (math.isfinite(member.weight) and member.weight > 0):
             raise InvalidArgumentError(
                 f"member {member.id!r} has the weight {member.weight}; it must be a finite number above 0",
