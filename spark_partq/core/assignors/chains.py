@@ -157,10 +157,9 @@ def _closed(before: Ints) -> dict[int, int]:
     """The cycles among who comes before whom."""
     members = before.size
     far = np.append(before, members)
-    for _ in range(
-        members.bit_length()
-    ):  # after so many steps back, whoever has not come to the beginning is in a cycle
+    for _ in range(members.bit_length()):
         far = far[far]
+    # So many steps back, all are in cycles, but for those that have come to a beginning.
     cycles: dict[int, int] = {}
     for begin in np.unique(far[far < members]).tolist():
         at = begin
