@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from spark_partq.core.acks import Acks
@@ -201,7 +202,7 @@ class Member:
         return [f"{self.instance}/{k}" for k in range(self.flows)]
 
     def subscribes(self, queue: str) -> bool:
-        return queue in self.queues or (self.pattern is not None and re.fullmatch(self.pattern, queue) is not None)
+        return queue in self.queues or (self.pattern is not None and _matches(self.pattern, queue))
 
     def body(self) -> dict[str, Any]:
         """What ``MemberJoined`` says beyond its columns."""
@@ -210,6 +211,11 @@ class Member:
 
 # What a ``MemberJoined`` has columns for, or what follows from where it stands.
 _MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
+
+
+@cache
+def _matches(pattern: str, queue: str) -> bool:
+    return re.fullmatch(pattern, queue) is not None
 
 
 @dataclass(frozen=True)
@@ -308,6 +314,11 @@ class GroupState:
         return any(own.held is Held.DRAINING for own in self.partitions.values())
 
     @property
+    def revoking(self) -> bool:
+        """Whether something drains of which it is not known yet who takes it."""
+        return any(own.held is Held.DRAINING and own.to_flow is None for own in self.partitions.values())
+
+    @property
     def assignment_due(self) -> bool:
         """Whether a rebalance has begun whose assignment is still to be computed."""
         return self.status is Status.REBALANCING and self.assigned_seq < self.status_seq
@@ -326,14 +337,22 @@ class GroupState:
         }
         return sorted((w for w in self.partitions if w[0] in read), key=lambda w: (read[w[0]], w[1]))
 
+    def read_by(self, member: Member) -> list[str]:
+        """Names of the group's queues that this member reads, sorted."""
+        return sorted(queue.name for queue in self.queues.values() if member.subscribes(queue.name))
+
     def view(self) -> dict[Flow, str]:
         """What each flow is to an assignor: the queues it reads, its weight, whether it is static."""
-        names = sorted(queue.name for queue in self.queues.values())
         view = {}
         for member in self.members.values():
-            seen = json.dumps([[q for q in names if member.subscribes(q)], member.weight, member.static])
+            seen = json.dumps([self.read_by(member), member.weight, member.static])
             view.update(dict.fromkeys(member.flow_names, seen))
         return view
+
+    @property
+    def alike(self) -> bool:
+        """Whether all flows read the same, with the same weight."""
+        return len({(*self.read_by(member), member.weight) for member in self.members.values()}) <= 1
 
     def held(self, where: PartitionId) -> Held:
         own = self.partitions.get(where)
@@ -400,6 +419,7 @@ class GroupState:
             if status is Status.HOLDDOWN:
                 self.baseline = fact.flows or 0
         elif kind is Kind.ASSIGNMENT_COMPUTED:
+            _must(self.assignment_due, "no assignment is due")
             body = json.loads(fact.body or "")
             self.assignor, self.protocol = body["assignor"], Protocol(body["protocol"])
             self.assigned_seq, self.basis = self.seq, self.view()
@@ -441,6 +461,7 @@ class GroupState:
             assert fact.offset is not None
             self.floors[where] = max(fact.offset, self.floors.get(where, 0))
         elif kind is Kind.HANDOFF_STARTED:
+            _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
             number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
             self.partitions[where] = replace(own, to_flow=fact.to_flow, handoff=number)
         elif kind is Kind.HANDOFF_CANCELLED:

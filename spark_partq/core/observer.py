@@ -46,8 +46,10 @@ class Observer:
         if self._last_ms is not None:
             self._watched_ms += min(max(now_ms - self._last_ms, 0), MAX_STEP_MS)
         self._last_ms = now_ms
-        due: list[Event] = [AssignmentDue()] if state.assignment_due and not state.draining else []
-        return [*due, *self._holddown_over(state), *self._deadlines(state), *self._expired(state, acks)]
+        events = [*self._holddown_over(state), *self._deadlines(state), *self._expired(state, acks)]
+        if state.assignment_due and not state.revoking:
+            events.append(AssignmentDue())
+        return events
 
     def _expired(self, state: GroupState, acks: Acks) -> list[Event]:
         seen, self._beats = self._beats, {}

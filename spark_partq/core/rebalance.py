@@ -14,6 +14,7 @@ the assignment, of the members that are there by then, and grants it.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +23,7 @@ from spark_partq.core.acks import Acks
 from spark_partq.core.assignors import BUILTIN, Assignor
 from spark_partq.core.assignors.balanced import is_balanced
 from spark_partq.core.choice import choose, common_assignors
-from spark_partq.core.errors import AssignorError, GroupMismatchError
+from spark_partq.core.errors import AssignorError, GroupMismatchError, UnknownAssignorError
 from spark_partq.core.group import (
     Flow,
     GroupFact,
@@ -128,6 +129,7 @@ class RaiseFloors:
 Event = (
     Join | Leave | HolddownOver | Drained | DeadlinePassed | QueuesChanged | AssignmentDue | LoadsMeasured | RaiseFloors
 )
+_ENDS_A_HANDOFF = (Drained, DeadlinePassed)
 Loads = Mapping[PartitionId, float]
 
 
@@ -157,17 +159,26 @@ def decide(
     ------
     GroupMismatchError
         If a ``Join`` disagrees with the group's other members.
-    AssignorError
-        If the group's assignor fails, and nothing else was to be decided.
+    AssignorError, UnknownAssignorError
+        If the group's assignor fails, or is not installed here, and nothing else was to be decided.
     """
     decision = _Decision(state.copy(), acks, by, assignor, loads)
-    try:
-        for event in events:
+    joins = any(isinstance(event, Join) for event in events)
+    failed: AssignorError | UnknownAssignorError | None = None
+    for i, event in enumerate(events):
+        try:
             decision.happen(event)
-    except AssignorError:
-        # Whoever leaves or releases must be able to. The assignment stays due, and whoever takes it up next hears why not.
-        if not decision.facts or any(isinstance(event, Join) for event in events):
-            raise
+            if isinstance(event, _ENDS_A_HANDOFF) and not isinstance(
+                next(iter(events[i + 1 :]), None), _ENDS_A_HANDOFF
+            ):
+                decision.handoffs_ended()
+        except (AssignorError, UnknownAssignorError) as error:
+            # Whoever leaves or releases must be able to. The assignment stays due, and whoever takes it up next hears why not.
+            failed = error
+            if joins:
+                raise
+    if failed is not None and not decision.facts:
+        raise failed
     return decision.facts
 
 
@@ -184,6 +195,7 @@ class _Decision:
     ) -> None:
         self.state, self.acks, self.by, self.assignor, self.loads = state, acks, by, assignor, loads
         self.facts: list[GroupFact] = []
+        self.moved = False  # handoffs have ended, and what follows from that is not decided yet
 
     def happen(self, event: Event) -> None:
         match event:
@@ -240,10 +252,8 @@ class _Decision:
             for flow, partitions in zip(dropped, left, strict=True):
                 self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
                 before.remove(flow)
-            for flow in member.flow_names[old.flows if old else 0 :]:
-                if len(before) < len(self.state.wanted):
-                    self._trigger(len(before), cause)
-                before.append(flow)
+            if len(before) < min(len(self.state.flows), len(self.state.wanted)):
+                self._trigger(len(before), cause)
         elif (chosen, view) != self._shape():
             self._trigger(len(before), cause)
         self._settle_holddown()
@@ -278,17 +288,20 @@ class _Decision:
 
     # ---- queues
     def queues_changed(self, event: QueuesChanged) -> None:
-        names = {self.state.queues[queue_id].name for queue_id in event.gone if queue_id in self.state.queues}
+        before = {queue_id: queue.name for queue_id, queue in self.state.queues.items()}
+        wanted = set(self.state.wanted)
         for queue_id in event.gone:
             self._remove_queue(queue_id, "the queue was deleted")
-        added = self._add_queues(event.queues, event.starts, "found by its members")
-        if (names or added) and self.state.members:
-            names |= {queue.name for queue in event.queues.values()}
+        self._add_queues(event.queues, event.starts, "found by its members")
+        changed = wanted.symmetric_difference(self.state.wanted)
+        if changed:
+            after = {queue_id: queue.name for queue_id, queue in self.state.queues.items()}
+            names = {after.get(queue_id) or before[queue_id] for queue_id, _ in changed}
             self._rebalance(f"the partitions of {', '.join(sorted(names))} changed")
 
     def _add_queues(self, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str) -> bool:
-        """Make known what is new of the queues; True if the operating partition count changed under somebody's hands."""
-        known, had = set(self.state.partitions), bool(self.state.queues)
+        """Make known what is new of the queues; True if there are other partitions than before."""
+        known = set(self.state.partitions)
         for queue_id, queue in sorted(queues.items()):
             for old_id, old in list(self.state.queues.items()):
                 if old.name == queue.name and old_id != queue_id:
@@ -303,7 +316,7 @@ class _Decision:
         for where, start in sorted(starts.items()):
             if where not in self.state.partitions:
                 self._emit_partition(Kind.PARTITION_ADDED, where, "new to the group", offset=start)
-        return had and set(self.state.partitions) != known
+        return set(self.state.partitions) != known
 
     def _remove_queue(self, queue_id: str, cause: str) -> None:
         queue = self.state.queues.get(queue_id)
@@ -316,7 +329,11 @@ class _Decision:
         if member is None or member.incarnation != event.incarnation:
             return
         cause = f"the session of {event.instance} expired" if event.expired else f"{event.instance} left"
-        before, count_decides = len(self.state.flows), self._count_decides()
+        before, chosen, count_decides = (
+            len(self.state.flows),
+            choose(self.state.members.values()),
+            self._count_decides(),
+        )
         self.emit(
             GroupFact(
                 Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
@@ -324,7 +341,8 @@ class _Decision:
             )
         )  # fmt: skip
         left = [self._strip(flow, cause) for flow in member.flow_names]
-        if count_decides:
+        rest = self.state.members.values()
+        if count_decides and (not rest or choose(rest)[0] == chosen[0]):
             for i, partitions in enumerate(left):
                 self._replace(partitions, before - i, cause)
         else:
@@ -415,8 +433,8 @@ class _Decision:
 
     def _count_decides(self) -> bool:
         """Whether the number of flows alone tells if anything has to move: `balanced`, among flows that are all alike (R2, R3)."""
-        chosen, view = self._shape()
-        return chosen is None or (chosen[0] == "balanced" and len(set(view.values())) <= 1)
+        members = self.state.members.values()
+        return not members or (choose(members)[0] == "balanced" and self.state.alike)
 
     def holddown_over(self, event: HolddownOver) -> None:
         if self.state.status is Status.HOLDDOWN and self.state.status_seq == event.status_seq:
@@ -493,7 +511,7 @@ class _Decision:
             self._named(where): own.to_flow or own.flow or (own.last_flow if protocol is Protocol.EAGER else None)
             for where, own in state.partitions.items()
         }
-        counts = {queue: sum(q == queue for q, _ in current) for queue in ids}
+        counts = Counter(queue for queue, _ in current)
         loads = None
         if self.loads is not None:
             loads = {self._named(w): load for w, load in self.loads.items() if w in state.partitions}
@@ -536,13 +554,19 @@ class _Decision:
         self._end(Kind.RELEASED, event.where, f"{giver} has acknowledged all it was given")
         if receiver is not None:
             self._grant(event.where, receiver, f"{giver} released it")
-        self._settle()
+        self.moved = True
 
     def deadline_passed(self, event: DeadlinePassed) -> None:
         own = self.state.partitions.get(event.where)
         if own is not None and own.held is Held.DRAINING and own.handoff == event.handoff:
             limit = self.state.queues[event.where[0]].max_handoff_time_ms
             self._force(event.where, f"{own.flow} did not release it within {limit} ms")
+            self.moved = True
+
+    def handoffs_ended(self) -> None:
+        """Once for all that end in one decision: there may be thousands."""
+        if self.moved:
+            self.moved = False
             self._settle()
 
     def _force(self, where: PartitionId, cause: str) -> None:

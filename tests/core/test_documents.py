@@ -11,7 +11,7 @@ import pytest
 from spark_partq.core import errors
 from spark_partq.core.acks import AckRow
 from spark_partq.core.diagram import partition_diagram, status_diagram
-from spark_partq.core.group import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Status
+from spark_partq.core.group import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Member, Status
 from spark_partq.spark.options import Options
 from spark_partq.storage import ackrows, control
 
@@ -86,8 +86,15 @@ def test_protocol_has_every_column() -> None:
 
 def test_protocol_has_every_fact() -> None:
     part = section(text("docs/PROTOCOL.md"), "Group control table")
-    facts = part[part.index("| kind | columns |") : part.index("### Replay")]
+    facts = part[part.index("| kind | columns |") : part.index("The `body` of `MemberJoined`")]
     assert sorted(row[0].strip("`") for row in table(facts)) == sorted(Kind)
+
+
+def test_protocol_has_all_that_a_member_says() -> None:
+    part = section(text("docs/PROTOCOL.md"), "Group control table")
+    said = part[part.index("The `body` of `MemberJoined`") : part.index("### Replay")]
+    member = Member("a", "a1", 1, 1, ("balanced",), ("q",))
+    assert sorted(names(table(said))) == sorted(member.body())
 
 
 def test_protocol_has_every_transition() -> None:
