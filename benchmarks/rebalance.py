@@ -21,11 +21,12 @@ from spark_partq.core.admission import Limits
 from spark_partq.core.group import GroupState, Member, QueueInGroup, Status
 from spark_partq.core.offsets import StreamOffset
 from spark_partq.core.rebalance import Join, Leave
+from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.membership import Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
+from spark_partq.spark.subscription import Subscription
 from spark_partq.storage.groups import Group
-from spark_partq.storage.queues import open_queue
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000
@@ -134,21 +135,17 @@ def _many_partitions(folder: Path) -> Iterator[Figure]:
     """Ten flows own 900 partitions and an eleventh joins: without Spark, so that nothing but the protocol is measured."""
     store = str(folder / "many-store")
     partq.create_queue(store, "q", "v long", partitions=900, rebalance_delay_ms=0)
-    queue = open_queue(Store.at(store), "q").state.queue_id
-    known = {queue: QueueInGroup("q", 900, 0, 3000)}
+    options = Options.parse({"path": store, "queue": "q"})
     stop = threading.Event()
 
     def consume(instance: str, flows: int) -> None:
-        starts = {(queue, p): 0 for p in range(900)}
         me = _member(instance, flows)
         member = Membership(
             Store.at(store),
             "g",
             me,
-            known,
-            lambda: starts,
-            lambda: None,
-            static=False,
+            Subscription(options),
+            LoadMeter(),
             manual=False,
             max_poll_interval_ms=300_000,
         )

@@ -43,7 +43,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         store = self._options.store
         tasks: list[FlowPartition] = []
-        for queue, table, start, end in self._ranges([open_queue(store, name) for name in self._options.queues]):
+        for queue, table, start, end in self._ranges([open_queue(store, name) for name in self._options.subscribed()]):
             if self._excluded("_queue", queue.name, queue.name) or self._excluded(
                 "_partition", table.partition, table.partition
             ):

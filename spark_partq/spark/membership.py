@@ -14,11 +14,12 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from spark_partq.core.errors import FencedError, ListenerError
-from spark_partq.core.group import Held, Member, PartitionId, QueueInGroup
+from spark_partq.core.choice import choose
+from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
+from spark_partq.core.group import GroupState, Held, Member, PartitionId, Status
 from spark_partq.core.member import (
     Handed,
     ack_rows,
@@ -29,8 +30,11 @@ from spark_partq.core.member import (
 )
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range, StreamOffset
-from spark_partq.core.rebalance import Join, Leave
+from spark_partq.core.rebalance import Event, Join, Leave, LoadsMeasured
 from spark_partq.spark.channel import Message, PlannerEnd
+from spark_partq.spark.loads import LoadMeter
+from spark_partq.spark.subscription import Subscription, by_id
+from spark_partq.storage import assignors
 from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
 
@@ -40,6 +44,8 @@ Ranges = Mapping[PartitionId, Range]
 _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
 # How long the daemon leaves it to the next planner call to acknowledge a finished micro-batch, in the same commit as it plans.
 _PLANNER_FIRST_S = 0.2
+# How often the loads are looked at, for an assignor that heeds them.
+_LOADS_EVERY_S = 10.0
 # How long a query that is stopped waits to hear whether its last micro-batch has finished.
 _LAST_WORD_S = 2.0
 
@@ -52,13 +58,12 @@ class Membership:
     Parameters
     ----------
     me : Member
-        Who joins; each join gets an incarnation of its own.
-    static : bool
-        A member with a name of the user's keeps its partitions through a restart: it never leaves, its session expires (K6).
-    starts : function
-        Where each partition starts that the group never had.
-    check : function
-        Raises if one of the queues was deleted or made anew.
+        Who joins; each join gets an incarnation of its own. A static one, with a name of the user's, keeps its partitions through a
+        restart: it never leaves, its session expires (K6).
+    subscription : Subscription
+        The queues that it reads. Used under `lock`.
+    loads : LoadMeter
+        What its planner measures of them.
     """
 
     def __init__(
@@ -66,18 +71,15 @@ class Membership:
         store: Store,
         group: str,
         me: Member,
-        queues: Mapping[str, QueueInGroup],
-        starts: Callable[[], dict[PartitionId, int]],
-        check: Callable[[], None],
+        subscription: Subscription,
+        loads: LoadMeter,
         *,
-        static: bool,
         manual: bool,
         max_poll_interval_ms: int,
     ) -> None:
-        self._store, self._name, self._queues, self._starts = store, group, dict(queues), starts
-        self._check = check
+        self._store, self._name, self._subscription, self._loads = store, group, subscription, loads
         self._me = replace(me, host=socket.gethostname())
-        self._static, self._manual = static, manual
+        self._manual = manual
         self._max_poll_s = max_poll_interval_ms / 1000
         self.group = Group(store, group)
         self.lock = threading.RLock()
@@ -89,6 +91,9 @@ class Membership:
         self._ended: tuple[float, Ranges] | None = None  # a micro-batch that has ended, and when that was heard
         self._stopping = threading.Event()
         self._terminated = threading.Event()
+        self._names: dict[str, str] = {}  # of all queues that the group ever had
+        self._failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
+        self._loads_s = time.monotonic()
         self._told: dict[PartitionId, int] = {}
         self._told_active: dict[str, bool] = {}
         self._told_flows: Message = {}
@@ -147,10 +152,15 @@ class Membership:
             If a newer process has this instance id.
         CheckpointMismatchError, QueueNotFoundError
             If a queue was deleted.
+        AssignorError, UnknownAssignorError
+            If the group's assignor fails, so that its partitions cannot be assigned.
         """
+        if self._failure is not None:
+            raise self._failure
         self.group.refresh()
-        if not self._queues.keys() <= self.group.state.queues.keys():
-            self._check()
+        self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
+        if not set(self._subscription.ids.values()) <= self.group.state.queues.keys():
+            self._subscription.check()
         found = standing(self.group.state, self._me.instance, self.incarnation)
         if found.fenced:
             newer = self.group.state.members[self._me.instance]
@@ -165,7 +175,7 @@ class Membership:
             )
         if not found.member:  # the session expired though this process lives: an ordinary event
             _log.warning("session of %s in group %s expired; it joins again", self._me.instance, self._name)
-            self._check()
+            self._subscription.check()
             self._join()
         self._tell_lost()
         self._tell_owned()
@@ -173,9 +183,17 @@ class Membership:
     def _join(self) -> None:
         incarnation = uuid.uuid4().hex
         me = replace(self._me, incarnation=incarnation)
-        self.group.decide(lambda: [Join(me, self._queues, self._starts())], me.instance)
+        found = self._subscription
+        self.decide(lambda: [Join(me, found.in_group, found.first_starts(self.group.state))])
         self.incarnation, self._handed = incarnation, Handed()
         self.group.refresh()
+        self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
+
+    def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
+        """Commit what follows from the events, which are asked for again after every look."""
+        group = view or self.group
+        heeded = any(assignors.find(name).loads for name in self._me.assignors)
+        group.decide(events, self._me.instance, self._loads.loads(group.state, group.acks) if heeded else None)
 
     def _unacknowledged(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
         if self._manual:
@@ -195,14 +213,13 @@ class Membership:
     def _release(self) -> None:
         """Give up what has drained, in one commit that also grants it to its new owner."""
         ready = self._handed.drained(self.group.state, self.group.acks, self.incarnation)
-        if not ready:
-            return
+        mine = owned(self.group.state, self.incarnation)
+        if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
+            return  # an eager rebalance revokes everything in one call, as applications expect (K4)
         self._tell({"revoked": self._named([event.where for event in ready])})
         for event in ready:
             self._told.pop(event.where, None)
-        self.group.decide(
-            lambda: self._handed.drained(self.group.state, self.group.acks, self.incarnation), self._me.instance
-        )
+        self.decide(lambda: self._handed.drained(self.group.state, self.group.acks, self.incarnation))
 
     # ---- telling the driver, under `lock`
     def _tell_lost(self) -> None:
@@ -250,9 +267,7 @@ class Membership:
             self._channel.ask({"group": self._name, **message}, timeout_s)
 
     def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
-        return [
-            [self._queues[queue_id].name, number] for queue_id, number in sorted(partitions) if queue_id in self._queues
-        ]
+        return [[self._names[queue_id], number] for queue_id, number in sorted(partitions)]
 
     # ---- the daemon
     def _run(self) -> None:
@@ -264,12 +279,30 @@ class Membership:
                 view.refresh()
                 observer.incarnation = self.incarnation
                 self._beat(view)
-                if observer.due(view.state, view.acks, _now_ms()):
-                    view.decide(lambda: observer.due(view.state, view.acks, _now_ms()), self._me.instance)
+                due = observer.due(view.state, view.acks, _now_ms())
+                if due or self._loads_are_due(view.state):
+                    self._decide_between_calls(view, observer)
                 self._acknowledge_between_calls()
                 self._release_between_calls(view)
             except Exception as error:  # without this thread the session would expire; the planner meets the error too
                 _log.warning("group %s: %s: %s", self._name, type(error).__name__, error)
+
+    def _decide_between_calls(self, view: Group, observer: Observer) -> None:
+        loads: list[Event] = [LoadsMeasured()] if self._loads_are_due(view.state) else []
+        try:
+            self.decide(lambda: [*observer.due(view.state, view.acks, _now_ms()), *loads], view)
+            self._failure = None
+        except (AssignorError, UnknownAssignorError) as error:
+            self._failure = error  # for the next planner call: the application must hear of it
+        if loads:
+            self._loads_s = time.monotonic()
+
+    def _loads_are_due(self, state: GroupState) -> bool:
+        """The member that joined first looks at the loads: what two measure would never quite agree."""
+        if time.monotonic() - self._loads_s < _LOADS_EVERY_S or state.status is not Status.READY or not state.members:
+            return False
+        first = min(state.members.values(), key=lambda m: (m.order, m.instance))
+        return first.incarnation == self.incarnation and assignors.find(choose(state.members.values())[0]).loads
 
     def _beat(self, view: Group) -> None:
         now_s = time.monotonic()
@@ -309,10 +342,9 @@ class Membership:
             self._terminated.set()
         else:
             done = StreamOffset.from_json(message["finished"])
-            if not set(done.queue_ids.values()) <= self._queues.keys():
+            if not set(done.queue_ids.values()) <= self._names.keys():
                 return  # of a group and instance of the same names in another store
-            ranges = {(done.queue_ids[queue], p): r for (queue, p), r in done.ranges.items()}
-            self._ended = (time.monotonic(), ranges)
+            self._ended = (time.monotonic(), by_id(done))
 
     # ---- leaving
     def leave(self) -> None:
@@ -329,8 +361,8 @@ class Membership:
                 self._acknowledge(self._unacknowledged(self._ended[1]), {})
             with contextlib.suppress(ListenerError):
                 self._tell({"revoked": self._named(list(self._told))}, _LAST_WORD_S)
-            if not self._static:
-                self.group.decide(lambda: [Leave(self._me.instance, self.incarnation)], self._me.instance)
+            if not self._me.static:
+                self.decide(lambda: [Leave(self._me.instance, self.incarnation)])
 
     def _in_flight(self) -> bool:
         """Whether something that was handed out is not known to have finished."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from spark_partq.core.admission import Limits
-from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError
 from spark_partq.core.names import check_name
+from spark_partq.storage import assignors
+from spark_partq.storage.queues import list_queues
 from spark_partq.storage.store import Store
 
-ASSIGNORS = ("balanced",)
 _STORAGE_PREFIX = "storageoptions."
 
 
@@ -43,10 +46,12 @@ class Options(BaseModel):
 
     path: str = ""
     queue: str = ""
+    queuePattern: str | None = None
     group: str | None = None
     flows: Annotated[int, Field(ge=1, le=10_000)] = 1
     instanceId: str | None = None
     assignor: str = "balanced"
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     sessionTimeoutMs: Annotated[int, Field(ge=500)] = 10_000
     startingOffsets: str = "earliest"
     endingOffsets: str = "latest"
@@ -85,38 +90,101 @@ class Options(BaseModel):
             raise InvalidArgumentError(
                 f"options of format partq: {wrong}. Known options: {', '.join(cls.model_fields)}", options=wrong
             ) from None
-        for required in ("path", "queue"):
-            if not getattr(options, required):
-                raise InvalidArgumentError(f"option {required!r} is missing: .option({required!r}, …)", option=required)
+        if not options.path:
+            raise InvalidArgumentError("option 'path' is missing: .option('path', …)", option="path")
         if options.group is not None:
             check_name("group", options.group)
         if options.instanceId is not None:
             check_name("instance", options.instanceId)
-        if not options.queues or len(set(options.queues)) != len(options.queues):
-            raise InvalidArgumentError(f"option queue={options.queue!r} names a queue twice or none", option="queue")
-        for name in options.queues:
-            check_name("queue", name)
-        unknown = [name for name in options.assignors if name not in ASSIGNORS]
-        if unknown or not options.assignors:
+        options._check_queues()
+        options._check_assignors()
+        return options
+
+    def _check_queues(self) -> None:
+        if self.queuePattern is not None:
+            if self.queue:
+                raise InvalidArgumentError(
+                    "options queue and queuePattern exclude each other; give one", option="queue"
+                )
+            try:
+                re.compile(self.queuePattern)
+            except re.error as error:
+                raise InvalidArgumentError(
+                    f"option queuePattern={self.queuePattern!r} is no regular expression: {error}",
+                    option="queuePattern",
+                ) from None
+            return
+        if not self.queue:
             raise InvalidArgumentError(
-                f"option assignor={options.assignor!r}: there is no assignor {', '.join(unknown)!r}; "
-                f"known: {', '.join(ASSIGNORS)}",
+                "option 'queue' is missing: .option('queue', …), or queuePattern for all whose names match",
+                option="queue",
+            )
+        names = [name.strip() for name in self.queue.split(",") if name.strip()]
+        if not names or len(set(names)) != len(names):
+            raise InvalidArgumentError(f"option queue={self.queue!r} names a queue twice or none", option="queue")
+        for name in names:
+            check_name("queue", name)
+
+    def _check_assignors(self) -> None:
+        if not self.assignors or len(set(self.assignors)) != len(self.assignors):
+            raise InvalidArgumentError(
+                f"option assignor={self.assignor!r} names an assignor twice or none; known: {', '.join(assignors.known())}",
                 option="assignor",
             )
-        return options
+        unheeding = [name for name in self.assignors if not assignors.find(name).weights]
+        if self.weight != 1 and unheeding:
+            raise InvalidArgumentError(
+                f"option weight={self.weight:g}: assignor {unheeding[0]} gives every flow the same share; leave weight out, or use "
+                "balanced or weighted",
+                option="weight",
+            )
 
     @property
     def store(self) -> Store:
         return Store.at(self.path, self.storageOptions)
 
     @property
-    def queues(self) -> list[str]:
-        return [name.strip() for name in self.queue.split(",") if name.strip()]
+    def queues(self) -> tuple[str, ...]:
+        """The queues that it names."""
+        return tuple(sorted(name.strip() for name in self.queue.split(",") if name.strip()))
+
+    def matches(self, queue: str) -> bool:
+        return self.queuePattern is not None and re.fullmatch(self.queuePattern, queue) is not None
+
+    def matching(self) -> list[str]:
+        """Names of the queues there are that match the pattern."""
+        return [name for name in list_queues(self.store) if self.matches(name)]
+
+    def subscribed(self) -> list[str]:
+        """The queues that it reads now, by name.
+
+        Raises
+        ------
+        NotAStoreError
+        QueueNotFoundError
+            None matches the pattern.
+        """
+        if self.queuePattern is None:
+            return [name.strip() for name in self.queue.split(",") if name.strip()]
+        found = self.matching()
+        if not found:
+            every = list_queues(self.store)
+            raise QueueNotFoundError(
+                f"no queue in {self.store.uri} matches queuePattern={self.queuePattern!r}; its queues: {', '.join(every) or 'none'}",
+                store=self.store.uri,
+            )
+        return found
 
     @property
     def assignors(self) -> tuple[str, ...]:
         """Assignors that the query can take part in, best first."""
-        return tuple(name.strip().lower() for name in self.assignor.split(",") if name.strip())
+        names = [name.strip() for name in self.assignor.split(",") if name.strip()]
+        return tuple(name.lower() if name.lower() in BUILTIN else name for name in names)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether all of them are made for the cooperative protocol (K7)."""
+        return all(assignors.find(name).cooperative for name in self.assignors)
 
     @property
     def limits(self) -> Limits:

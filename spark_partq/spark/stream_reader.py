@@ -12,9 +12,8 @@ import itertools
 import signal
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,22 +30,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_partq.core.admission import Backlog, Limits, admit, share
-from spark_partq.core.errors import CheckpointMismatchError, DataLossError
-from spark_partq.core.group import Member, Ownership, PartitionId, QueueInGroup, Status
+from spark_partq.core.errors import DataLossError, PartqError
+from spark_partq.core.group import Member, Ownership, Status
 from spark_partq.core.member import plannable, replayed, start
-from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.core.offsets import Range, StreamOffset
+from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.membership import Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
-from spark_partq.spark.starting import offset_at_time
-from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.queues import Queue, in_threads, open_queue, queue_state, same_payload
-
-Where = tuple[str, int]  # queue name, partition
+from spark_partq.spark.subscription import Subscription, Where, by_id
+from spark_partq.storage.queues import in_threads
 
 # Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
 _IDLE_WAIT_S = (0.01, 0.1)
-_QUEUE_CHECK_S = 1.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -126,44 +122,39 @@ class Planner:
 
     def __init__(self, options: Options, group: str, instance: str) -> None:
         self._options = options
-        self._queues: dict[str, Queue] = {}
-        for name in options.queues:
-            self._queues[name] = open_queue(options.store, name)
-        same_payload(list(self._queues.values()))
-        self._ids = {name: queue.state.queue_id for name, queue in self._queues.items()}
+        self._subscription = Subscription(options)
         self._instance = options.instanceId or instance
         self._planned: dict[str, dict[Where, Ownership]] = {}  # the last plan, and under what it was made
         self._idle = 0
         self._wait = threading.Event()
-        self._checked_s = time.monotonic()
         self._until: dict[Where, int] | None = None
         self._batches = itertools.count(1)
         self._served: dict[Where, int] = {}  # the last batch that took something of a partition
-        counts = {name: len(queue.partitions) for name, queue in self._queues.items()}
-        self._wanted = parse_offsets("startingOffsets", options.startingOffsets, counts)
+        self._loads = LoadMeter()
         me = Member(
-            self._instance, "", options.flows, options.sessionTimeoutMs, options.assignors, tuple(sorted(self._ids))
-        )
+            self._instance, "", options.flows, options.sessionTimeoutMs, options.assignors, options.queues, options.queuePattern,
+            cooperative=options.cooperative, static=options.instanceId is not None, weight=options.weight,
+        )  # fmt: skip
         self.membership = Membership(
             options.store,
             options.group or group,
             me,
-            {queue.state.queue_id: _in_group(queue) for queue in self._queues.values()},
-            self._first_starts,
-            self._check_queues,
-            static=options.instanceId is not None,
+            self._subscription,
+            self._loads,
             manual=options.ack == "manual",
             max_poll_interval_ms=options.maxPollIntervalMs,
         )
         self._group = self.membership.group
-        self._refresh()
+        self._subscription.refresh()
         if self._group.exists():
             self._group.refresh()
-        self._first_starts()  # a wrong startingOffsets is refused before anything is changed
+        self._subscription.first_starts(
+            self._group.state
+        )  # a wrong startingOffsets is refused before anything is changed
 
     def stop_at_present(self) -> None:
         """Plan nothing that is written later than now (Trigger.AvailableNow)."""
-        self._until = {w: t.next_offset for w, t in self._tables()}
+        self._until = {w: t.next_offset for w, t in self._subscription.tables()}
 
     # ---- offsets
     def check_checkpoint(self, planned: StreamOffset) -> None:
@@ -173,28 +164,15 @@ class Planner:
         ------
         CheckpointMismatchError
         """
-        if planned.group not in ("", self._group.name):
-            raise CheckpointMismatchError(
-                f"the checkpoint belongs to group {planned.group!r}, this query to {self._group.name!r}; "
-                "use that group or another checkpointLocation",
-                group=planned.group,
-            )
-        for name, queue_id in planned.queue_ids.items():
-            if name not in self._ids:
-                raise CheckpointMismatchError(
-                    f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._ids)}; "
-                    "read that queue or use another checkpointLocation",
-                    queue=name,
-                )
-            if queue_id != self._ids[name]:
-                raise CheckpointMismatchError(
-                    f"the checkpoint belongs to an earlier queue {name!r} that was deleted since; use another checkpointLocation",
-                    queue=name,
-                )
+        self._subscription.check_checkpoint(planned, self._group.name)
 
     def latest(self) -> dict[str, Any]:
-        ranges = {w: Range(0, t.next_offset, t.next_offset) for w, t in self._tables()}
-        return StreamOffset(self._group.name, self._instance, self._ids, ranges).to_json()
+        return self._offset(
+            {w: Range(0, t.next_offset, t.next_offset) for w, t in self._subscription.tables()}
+        ).to_json()
+
+    def _offset(self, ranges: dict[Where, Range]) -> StreamOffset:
+        return StreamOffset(self._group.name, self._instance, self._subscription.ids, ranges)
 
     def next(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
         """The end of the next micro-batch, `done` being finished; None if there is nothing to do."""
@@ -210,21 +188,44 @@ class Planner:
             # A query that is to end when it has read all there is must not end before it knows what it is given.
 
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        acks = self.membership.settle(self._by_id(done.ranges))
+        finished = by_id(done)
+        acks = self.membership.settle(finished)
         self._refresh()
         mine = plannable(self._group.state, self.membership.incarnation)
-        starts = {w: self._start(w, done) for w, _ in self._tables() if self._id(w) in mine}
+        ids = {w: self._subscription.id(w) for w, _ in self._subscription.tables()}
+        starts = {w: self._start(w, finished.get(where)) for w, where in ids.items() if where in mine}
         ends = self._admitted(starts, limits)
-        ranges = {w: Range(mine[self._id(w)].epoch, starts[w], ends[w]) for w in starts}
+        ranges = {w: Range(mine[ids[w]].epoch, starts[w], ends[w]) for w in starts}
         if all(ends[w] == starts[w] for w in starts):
             self.membership.hand_out(acks, {})
             self._idle = min(self._idle + 1, 8)
             return None
-        self.membership.hand_out(acks, self._by_id(ranges))
+        self.membership.hand_out(acks, {ids[w]: r for w, r in ranges.items()})
         self._idle = 0
-        end = StreamOffset(self._group.name, self._instance, self._ids, ranges)
-        self._planned = {_text(end): {w: mine[self._id(w)] for w in ranges}}
+        end = self._offset(ranges)
+        self._planned = {_text(end): {w: mine[ids[w]] for w in ranges}}
         return end
+
+    def _refresh(self) -> None:
+        """Look at the queues and their partitions."""
+        subscription, state = self._subscription, self._group.state
+        if subscription.due():
+            self._tell_changes()
+        subscription.follow(state)
+        try:
+            subscription.refresh()
+        except PartqError:  # of a queue that was deleted a moment ago
+            if not self._tell_changes():
+                raise
+            subscription.follow(self._group.state)
+            subscription.refresh()
+        self._loads.measure({subscription.id(w): t.next_offset for w, t in subscription.tables()})
+
+    def _tell_changes(self) -> bool:
+        changes = self._subscription.changes(self._group.state)
+        if changes is not None:
+            self.membership.decide(lambda: [changes])
+        return changes is not None
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[FlowPartition]:
         """One task per flow, with the rows of ``(start, end]`` of its partitions."""
@@ -234,36 +235,38 @@ class Planner:
                 return []
             owners = self._planned.get(_text(end))
             again = owners is None
-            ranges = self._again(end.ranges) if again else end.ranges
+            ranges = self._again(end) if again else end.ranges
             flows: list[list[Piece]] = [[] for _ in range(self._options.flows)]
             for where, planned in sorted(ranges.items()):
                 if planned.end > planned.start:
                     # What this process has planned it delivers whole, whatever became of the partition since: should it come
                     # back, all of the range counts as delivered.
-                    own = self._group.state.partitions[self._id(where)] if owners is None else owners[where]
+                    own = (
+                        self._group.state.partitions[self._subscription.id(where)] if owners is None else owners[where]
+                    )
                     seen = planned.end if again else own.delivered
                     flow = int((own.flow or "").rpartition("/")[2]) % len(flows)
                     flows[flow] += self._pieces(where, planned, seen)
         store = self._options.store
         return [FlowPartition(store, tuple(mine), f"{self._instance}/{k}") for k, mine in enumerate(flows)]
 
-    def _again(self, planned: dict[Where, Range]) -> dict[Where, Range]:
+    def _again(self, planned: StreamOffset) -> dict[Where, Range]:
         """What is left of a micro-batch that was planned before a restart."""
         membership = self.membership
         membership.look()
         state, acks = self._group.state, self._group.acks
         manual = self._options.ack == "manual"
-        kept = replayed(state, acks, membership.incarnation, self._by_id(planned), manual)
+        kept = replayed(state, acks, membership.incarnation, by_id(planned), manual)
         membership.hand_out([], kept)
-        found = self._by_name(kept)
-        in_threads(self._options.store, lambda where: self._table(where).refresh(), list(found))
+        found = self._subscription.by_name(kept)
+        in_threads(self._options.store, lambda where: self._subscription.table(where).refresh(), list(found))
         return found
 
     def _pieces(self, where: Where, planned: Range, seen: int) -> list[Piece]:
         """The slices of a range; what lies below `seen` may have been delivered before."""
         first = self._check_still_there(where, planned.start, planned.end)
         cut = min(max(first, seen), planned.end)
-        index = self._table(where).index
+        index = self._subscription.table(where).index
         return [
             Piece(part, planned.epoch, redelivered)
             for low, high, redelivered in ((first, cut, True), (cut, planned.end, False))
@@ -271,69 +274,19 @@ class Planner:
             for part in slices(*where, index, low, high)
         ]
 
-    # ---- names and ids
-    def _id(self, where: Where) -> PartitionId:
-        return self._ids[where[0]], where[1]
-
-    def _by_id(self, ranges: Mapping[Where, Range]) -> dict[PartitionId, Range]:
-        return {self._id(where): r for where, r in ranges.items()}
-
-    def _by_name(self, ranges: Mapping[PartitionId, Range]) -> dict[Where, Range]:
-        names = {queue_id: name for name, queue_id in self._ids.items()}
-        return {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
-
     # ---- partitions
-    def _tables(self) -> Iterator[tuple[Where, PartitionTable]]:
-        for name, queue in self._queues.items():
-            for table in queue.partitions:
-                yield (name, table.partition), table
-
-    def _table(self, where: Where) -> PartitionTable:
-        return self._queues[where[0]].partitions[where[1]]
-
-    def _refresh(self) -> None:
-        if time.monotonic() - self._checked_s > _QUEUE_CHECK_S:
-            self._check_queues()
-        changed = [table for _, table in self._tables() if table.may_have_changed()]
-        in_threads(self._options.store, lambda table: table.refresh(), changed)
-
-    def _check_queues(self) -> None:
-        self._checked_s = time.monotonic()
-        for name, queue_id in self._ids.items():
-            if queue_state(self._options.store, name).queue_id != queue_id:
-                raise CheckpointMismatchError(
-                    f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
-                    queue=name,
-                )
-
-    def _first_starts(self) -> dict[tuple[str, int], int]:
-        """Where each partition starts that the group has never had."""
-        o = self._options
-        first: dict[tuple[str, int], int] = {}
-        for where, table in self._tables():
-            if self._id(where) in self._group.state.partitions:
-                continue
-            if o.startingTimestamp is not None:
-                start = offset_at_time(table, o.startingTimestamp, o.startingOffsetsByTimestampStrategy)
-            else:
-                offsets = self._wanted
-                wanted = offsets if isinstance(offsets, int) else offsets.get(where[0], {}).get(where[1], EARLIEST)
-                bounds = table.first_offset, table.next_offset
-                start = resolve("startingOffsets", wanted, *bounds, *where, fail_on_data_loss=o.failOnDataLoss)
-            first[self._id(where)] = start
-        return first
-
-    def _start(self, where: Where, done: StreamOffset) -> int:
-        """Where the next micro-batch of a partition starts."""
-        planned = done.ranges.get(where)
+    def _start(self, where: Where, planned: Range | None) -> int:
+        """Where the next micro-batch of a partition starts; `planned` is what the last one took of it."""
         if self._options.ack == "manual":
             # What the application has not acknowledged before a restart is delivered again.
-            planned = self.membership.handed_out(self._id(where))
-        first = start(self._group.state, self._group.acks, self.membership.incarnation, self._id(where), planned)
-        return self._check_still_there(where, first, self._table(where).next_offset)
+            planned = self.membership.handed_out(self._subscription.id(where))
+        first = start(
+            self._group.state, self._group.acks, self.membership.incarnation, self._subscription.id(where), planned
+        )
+        return self._check_still_there(where, first, self._subscription.table(where).next_offset)
 
     def _check_still_there(self, where: Where, start: int, end: int) -> int:
-        first, last = self._table(where).first_offset, self._table(where).next_offset
+        first, last = self._subscription.table(where).first_offset, self._subscription.table(where).next_offset
         if max(start, end) > last:
             raise DataLossError(
                 f"partition {where[1]} of queue {where[0]!r} ends at offset {last}, but group {self._group.name!r} has already been "
@@ -354,9 +307,9 @@ class Planner:
         return max(start, min(first, end))
 
     def _admitted(self, starts: dict[Where, int], limits: Limits) -> dict[Where, int]:
-        ends = {w: self._table(w).next_offset for w in starts}
+        ends = {w: self._subscription.table(w).next_offset for w in starts}
         if self._until is not None:
-            ends = {w: max(starts[w], min(end, self._until[w])) for w, end in ends.items()}
+            ends = {w: max(starts[w], min(end, self._until.get(w, 0))) for w, end in ends.items()}
         if self._options.maxUnackedPerFlow is not None:
             ends = self._within_unacked(starts, ends, self._options.maxUnackedPerFlow)
         waiting = sorted((w for w in starts if ends[w] > starts[w]), key=lambda w: (self._served.get(w, 0), w))
@@ -371,7 +324,7 @@ class Planner:
         """Ends such that no flow has more than `most` messages that are delivered and not acknowledged (H5)."""
         flows: dict[str, list[Where]] = {}
         for where in sorted(starts, key=lambda w: (self._served.get(w, 0), w)):
-            flows.setdefault(self._group.state.partitions[self._id(where)].flow or "", []).append(where)
+            flows.setdefault(self._group.state.partitions[self._subscription.id(where)].flow or "", []).append(where)
         within = {}
         for flow, mine in flows.items():
             room = max(0, most - self._unacked(flow))
@@ -392,7 +345,7 @@ class Planner:
         return total
 
     def _backlog(self, where: Where, start: int, end: int) -> Backlog:
-        index = self._table(where).index
+        index = self._subscription.table(where).index
         files = index.overlapping(start, end)
         part = slice(files.start, files.stop)
         whole = index.rows[part]
@@ -403,11 +356,6 @@ class Planner:
 def _end(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the JVM sends it twice, and leaving takes a moment
     sys.exit(0)
-
-
-def _in_group(queue: Queue) -> QueueInGroup:
-    settings = queue.state.settings
-    return QueueInGroup(queue.name, len(queue.partitions), settings.rebalance_delay_ms, settings.max_handoff_time_ms)
 
 
 def _text(offset: StreamOffset) -> str:

@@ -239,7 +239,7 @@ def test_members_that_disagree(spark: SparkSession, queue: str, tmp_path: Path) 
     first: list[Row] = []
     query = running(spark, queue, tmp_path / "a", first, group="g")
     eventually(lambda: len(first) == 20, "the messages")
-    for number, options in enumerate(({"sessionTimeoutMs": 9000}, {"queue": "other"})):
+    for number, options in enumerate(({"sessionTimeoutMs": 9000}, {"assignor": "range, sticky"})):
         wrong = running(spark, queue, tmp_path / str(number), [], **{"group": "g", "queue": "q", **options})
         assert "[GROUP_MISMATCH]" in str(eventually(wrong.exception, "the refusal"))
     assert len(state_of(queue).members) == 1 and query.isActive

@@ -1,0 +1,209 @@
+"""The queues that a query reads, as they are now: those it names, or all whose names match its pattern (K3).
+
+A member that finds a queue tells the group; every other member whose pattern matches finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+
+from spark_partq.core.errors import CheckpointMismatchError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
+from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.core.rebalance import QueuesChanged
+from spark_partq.spark.options import Options
+from spark_partq.spark.starting import offset_at_time
+from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queues import Queue, in_threads, open_queue, queue_state, same_payload
+
+Where = tuple[str, int]  # queue name, partition
+
+_CHECK_S = 1.0
+
+_log = logging.getLogger("spark_partq")
+
+
+class Subscription:
+    """Open queues by name. Used by one thread.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
+        At once, if a queue is not there, none matches, or they have different columns.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._queues = {name: open_queue(options.store, name) for name in options.subscribed()}
+        self._payload = same_payload(list(self._queues.values()))
+        self._refused: set[str] = set()  # ids of queues that match and cannot be read
+        self._checked_s = time.monotonic()
+        counts = {name: len(queue.partitions) for name, queue in self._queues.items()}
+        self._wanted = parse_offsets("startingOffsets", options.startingOffsets, counts)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        return {name: queue.state.queue_id for name, queue in self._queues.items()}
+
+    @property
+    def in_group(self) -> dict[str, QueueInGroup]:
+        """What the group shall know of each queue, by id."""
+        return {queue.state.queue_id: _in_group(queue) for queue in self._queues.values()}
+
+    def tables(self) -> Iterator[tuple[Where, PartitionTable]]:
+        for name, queue in self._queues.items():
+            for table in queue.partitions:
+                yield (name, table.partition), table
+
+    def table(self, where: Where) -> PartitionTable:
+        return self._queues[where[0]].partitions[where[1]]
+
+    # ---- names and ids
+    def id(self, where: Where) -> PartitionId:
+        return self._queues[where[0]].state.queue_id, where[1]
+
+    def by_name(self, ranges: Mapping[PartitionId, Range]) -> dict[Where, Range]:
+        names = {queue_id: name for name, queue_id in self.ids.items()}
+        return {(names[queue_id], p): r for (queue_id, p), r in ranges.items() if queue_id in names}
+
+    # ---- as they change
+    def refresh(self) -> None:
+        """Look at the partitions."""
+        changed = [table for _, table in self.tables() if table.may_have_changed()]
+        in_threads(self._options.store, lambda table: table.refresh(), changed)
+
+    def check(self) -> None:
+        """Refuse to go on with a queue that the query names and that was deleted or made anew.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+        """
+        for name, queue_id in self.ids.items() if self._options.queuePattern is None else ():
+            if queue_state(self._options.store, name).queue_id != queue_id:
+                raise CheckpointMismatchError(
+                    f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+                    queue=name,
+                )
+
+    def due(self) -> bool:
+        """Whether it is time again to look what queues there are."""
+        return time.monotonic() - self._checked_s > _CHECK_S
+
+    def changes(self, state: GroupState) -> QueuesChanged | None:
+        """Look what queues there are: what the group does not know of yet, of those that match the pattern.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+            As `check`, of queues that the query names.
+        """
+        self._checked_s = time.monotonic()
+        self.check()
+        pattern = self._options.queuePattern
+        if pattern is None:
+            return None
+        found = {queue.state.queue_id: queue for queue in map(self._open, self._options.matching()) if queue}
+        new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
+        known = {queue_id for queue_id, queue in state.queues.items() if self._options.matches(queue.name)}
+        gone = tuple(sorted(known - set(found)))
+        if not new and not gone:
+            return None
+        # As in Kafka: what comes while a group reads is read from its beginning.
+        starts = {(queue_id, t.partition): t.first_offset for queue_id, q in new.items() for t in q.partitions}
+        return QueuesChanged({queue_id: _in_group(queue) for queue_id, queue in new.items()}, starts, gone)
+
+    def follow(self, state: GroupState) -> None:
+        """Open what the group has found, and let go what it has given up."""
+        if self._options.queuePattern is None:
+            return
+        wanted = {q.name: queue_id for queue_id, q in state.queues.items() if self._options.matches(q.name)}
+        self._queues = {name: queue for name, queue in self._queues.items() if wanted.get(name) == queue.state.queue_id}
+        for name in sorted(wanted.keys() - self._queues.keys()):
+            queue = self._open(name)
+            if queue is not None and queue.state.queue_id == wanted[name]:
+                queue.refresh()
+                self._queues[name] = queue
+
+    def _open(self, name: str) -> Queue | None:
+        """A queue that matches; None while it cannot be read."""
+        known = self._queues.get(name)
+        try:
+            state = queue_state(self._options.store, name)
+            if known is not None and known.state.queue_id == state.queue_id:
+                return known
+            queue = open_queue(self._options.store, name)
+        except (QueueNotFoundError, QueueNotReadyError):
+            return None
+        if queue.state.schema == self._payload:
+            queue.refresh()
+            return queue
+        if queue.state.queue_id not in self._refused:
+            self._refused.add(queue.state.queue_id)
+            _log.warning(
+                "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
+                name, self._options.queuePattern,
+            )  # fmt: skip
+        return None
+
+    # ---- where the group starts
+    def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
+        """Where each partition starts that the group has never had.
+
+        Raises
+        ------
+        OffsetOutOfRangeError, InvalidArgumentError
+            `startingOffsets` or `startingTimestamp` name no message.
+        """
+        o = self._options
+        first: dict[PartitionId, int] = {}
+        for where, table in self.tables():
+            if self.id(where) in state.partitions:
+                continue
+            if o.startingTimestamp is not None:
+                start = offset_at_time(table, o.startingTimestamp, o.startingOffsetsByTimestampStrategy)
+            else:
+                offsets = self._wanted
+                wanted = offsets if isinstance(offsets, int) else offsets.get(where[0], {}).get(where[1], EARLIEST)
+                bounds = table.first_offset, table.next_offset
+                start = resolve("startingOffsets", wanted, *bounds, *where, fail_on_data_loss=o.failOnDataLoss)
+            first[self.id(where)] = start
+        return first
+
+    def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
+        """Refuse a checkpoint of another group or queue. With a pattern queues may have come and gone.
+
+        Raises
+        ------
+        CheckpointMismatchError
+        """
+        if planned.group not in ("", group):
+            raise CheckpointMismatchError(
+                f"the checkpoint belongs to group {planned.group!r}, this query to {group!r}; "
+                "use that group or another checkpointLocation",
+                group=planned.group,
+            )
+        for name, queue_id in planned.queue_ids.items() if self._options.queuePattern is None else ():
+            if name not in self._queues:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._queues)}; "
+                    "read that queue or use another checkpointLocation",
+                    queue=name,
+                )
+            if queue_id != self._queues[name].state.queue_id:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to an earlier queue {name!r} that was deleted since; use another checkpointLocation",
+                    queue=name,
+                )
+
+
+def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
+    """Its ranges, by the ids that its queues had then."""
+    return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
+
+
+def _in_group(queue: Queue) -> QueueInGroup:
+    settings = queue.state.settings
+    return QueueInGroup(queue.name, len(queue.partitions), settings.rebalance_delay_ms, settings.max_handoff_time_ms)
