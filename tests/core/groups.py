@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from spark_partq.core.acks import AckRow, Acks
+from spark_partq.core.assignors import BUILTIN, Assignor
+from spark_partq.core.errors import AssignorError
 from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup
 from spark_partq.core.invariants import check
 from spark_partq.core.rebalance import (
@@ -16,6 +19,8 @@ from spark_partq.core.rebalance import (
     HolddownOver,
     Join,
     Leave,
+    Loads,
+    QueuesChanged,
     RaiseFloors,
     decide,
 )
@@ -31,13 +36,34 @@ class Decided:
     def __init__(self, partitions: int = 4, delay_ms: int = 0, handoff_ms: int = 1_000) -> None:
         self.state, self.acks = GroupState(), Acks()
         self.queue = QueueInGroup("orders", partitions, delay_ms, handoff_ms)
-        self.starts = {at(p): 0 for p in range(partitions)}
+        self.more: dict[str, QueueInGroup] = {}
         self.facts: list[GroupFact] = []
         self.names = itertools.count(1)
+        self.fails = False
+        self.first = 0  # where a partition starts that the group never had
+        self.loads: Loads | None = None
+
+    @property
+    def queues(self) -> dict[str, QueueInGroup]:
+        """Those that there are, by id."""
+        return {"id": self.queue, **self.more}
+
+    @property
+    def starts(self) -> dict[PartitionId, int]:
+        return {(queue_id, p): self.first for queue_id, queue in self.queues.items() for p in range(queue.partitions)}
+
+    def queue_named(self, name: str, partitions: int) -> None:
+        """There is another queue, or it has so many partitions; its id is its name."""
+        self.more[name] = replace(self.queue, name=name, partitions=partitions)
+
+    def assignor(self, name: str) -> Assignor:
+        if self.fails:
+            raise AssignorError(f"{name} fails", assignor=name)
+        return BUILTIN[name]
 
     def do(self, *events: Event) -> list[GroupFact]:
         before = self.state
-        self.facts = decide(before, self.acks, events, by="test")
+        self.facts = decide(before, self.acks, events, "test", assignor=self.assignor, loads=self.loads)
         self.state = before.copy()
         for fact in self.facts:
             self.state.replay(fact)
@@ -50,10 +76,18 @@ class Decided:
     # ---- events
     def member(self, instance: str, flows: int = 1, **options: Any) -> Member:
         given = {"session_timeout_ms": 10_000, "assignors": ("balanced",), "queues": ("orders",), **options}
+        given.setdefault("cooperative", all(BUILTIN[name].cooperative for name in given["assignors"]))
         return Member(instance, f"{instance}{next(self.names)}", flows, **given)
 
     def join(self, instance: str, flows: int = 1, **options: Any) -> list[GroupFact]:
-        return self.do(Join(self.member(instance, flows, **options), {"id": self.queue}, self.starts))
+        """It looks at the queues that it reads."""
+        member = self.member(instance, flows, **options)
+        read = {queue_id: queue for queue_id, queue in self.queues.items() if member.subscribes(queue.name)}
+        return self.do(Join(member, read, {w: start for w, start in self.starts.items() if w[0] in read}))
+
+    def changed(self, *gone: str) -> list[GroupFact]:
+        """Somebody looks what queues there are, and which were deleted."""
+        return self.do(QueuesChanged(self.queues, self.starts, gone))
 
     def leave(self, instance: str, expired: bool = False) -> list[GroupFact]:
         member = self.state.members[instance]
@@ -69,11 +103,17 @@ class Decided:
 
     def release(self, *partitions: int) -> list[GroupFact]:
         """Their owner has acknowledged all."""
-        return self.do(*[self.drained(p) for p in partitions or self.draining()])
+        if not partitions:
+            places = [where for where, own in self.state.partitions.items() if own.held is Held.DRAINING]
+            return self.do(*[self.drained_at(where) for where in places])
+        return self.do(*[self.drained(p) for p in partitions])
 
     def drained(self, partition: int) -> Drained:
-        own = self.state.partitions[at(partition)]
-        return Drained(at(partition), own.incarnation, own.epoch, self.position(partition))
+        return self.drained_at(at(partition))
+
+    def drained_at(self, where: PartitionId) -> Drained:
+        own = self.state.partitions[where]
+        return Drained(where, own.incarnation, own.epoch, self.state.position(where, self.acks) or 0)
 
     def deadline(self, partition: int) -> list[GroupFact]:
         return self.do(DeadlinePassed(at(partition), self.state.partitions[at(partition)].handoff))
@@ -95,7 +135,14 @@ class Decided:
             flows.setdefault(own.flow or "-", []).append(where[1])
         return flows
 
-    def loads(self) -> Sequence[int]:
+    def holds(self) -> dict[str, dict[str, list[int]]]:
+        """The same of several queues, by name."""
+        flows: dict[str, dict[str, list[int]]] = {}
+        for where, own in sorted(self.state.partitions.items()):
+            flows.setdefault(own.flow or "-", {}).setdefault(self.state.queues[where[0]].name, []).append(where[1])
+        return flows
+
+    def counts(self) -> Sequence[int]:
         return sorted((len(p) for flow, p in self.owned().items() if flow != "-"), reverse=True)
 
     def times(self, kind: Kind) -> int:

@@ -30,12 +30,12 @@ def test_the_example_of_the_seed() -> None:
     """R6: 7 partitions, 3 → 4 flows ends 2, 2, 2, 1, by one handoff."""
     group = Decided(7)
     group.join("a", flows=3)
-    assert group.loads() == [3, 2, 2]
+    assert group.counts() == [3, 2, 2]
     group.join("b")
     assert group.times(HANDOFF) == 1
     assert group.state.status is Status.REBALANCING
     group.release()
-    assert group.loads() == [2, 2, 2, 1]
+    assert group.counts() == [2, 2, 2, 1]
     assert group.state.status is Status.READY
 
 
@@ -180,7 +180,7 @@ def test_a_return_to_the_count_needs_no_exact_number_of_standbys() -> None:
     group.join("a", flows=2)
     group.leave("a")
     group.join("b", flows=4)
-    assert group.loads() == [1, 1]
+    assert group.counts() == [1, 1]
     assert group.state.status is Status.READY
 
 
@@ -192,7 +192,7 @@ def test_later_changes_do_not_restart_the_holddown() -> None:
     group.join("c", flows=3)
     assert (group.state.status, group.state.status_seq) == (Status.HOLDDOWN, began)
     group.do(HolddownOver(began))
-    assert group.loads() == [2, 1, 1]
+    assert group.counts() == [2, 1, 1]
     assert group.state.status is Status.READY
 
 
@@ -231,7 +231,7 @@ def test_a_change_while_rebalancing() -> None:
     assert group.state.status is Status.HOLDDOWN
     group.over()
     group.release()
-    assert group.loads() == [2, 1, 1]
+    assert group.counts() == [2, 1, 1]
     assert group.state.status is Status.READY
 
 
@@ -356,7 +356,7 @@ def test_a_restart_with_fewer_flows() -> None:
     group.release()
     group.join("a", flows=1)
     assert group.times(HANDOFF) == 0
-    assert group.loads() == [2, 2, 1, 1]
+    assert group.counts() == [2, 2, 1, 1]
 
 
 def test_a_restart_with_more_flows() -> None:
@@ -385,11 +385,11 @@ def test_new_partitions_wait_for_nobody() -> None:
     group = Decided(3, 5_000)
     group.join("a", flows=2)
     group.queue = QueueInGroup("orders", 5, 5_000, 1_000)
-    group.starts = {at(p): 7 for p in range(5)}
+    group.first = 7
     group.join("c")
     assert Status.HOLDDOWN not in [f.status for f in group.facts]
     assert group.state.status is Status.READY
-    assert group.loads() == [2, 2, 1]
+    assert group.counts() == [2, 2, 1]
     assert group.draining() == []
     assert group.position(4) == 7
 
