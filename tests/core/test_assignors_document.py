@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.assignors.model import LIGHTEST
-from spark_partq.core.assignors.weighted import GAIN
+from spark_partq.core.assignors.weighted import MARGIN
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "assignors.md").read_text()
 
@@ -28,6 +28,6 @@ def test_table() -> None:
 
 
 def test_numbers() -> None:
-    assert f"by more than {GAIN:.0%}".replace("%", " %") in DOCUMENT
+    assert f"by more than {MARGIN:.0%}".replace("%", " %") in DOCUMENT
     assert "a million times lighter" in DOCUMENT
     assert LIGHTEST == 1 / 1_000_000
