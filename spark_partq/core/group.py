@@ -27,6 +27,7 @@ from spark_partq.core.errors import CorruptTableError
 
 PartitionId = tuple[str, int]  # (queue id, partition number)
 Flow = str
+View = dict[Flow, list[Any]]  # of each flow the names of the queues that it reads, its weight, whether it is static
 
 
 class Status(StrEnum):
@@ -285,7 +286,7 @@ class GroupState:
     assigned_seq : int
         Number of the fact that says so.
     basis : dict
-        What each flow was to the assignor then.
+        What each flow was to the assignor then, as `view` says it.
     """
 
     seq: int = 0
@@ -296,7 +297,7 @@ class GroupState:
     assignor: str = ""
     protocol: Protocol = Protocol.COOPERATIVE
     assigned_seq: int = -1
-    basis: dict[Flow, str] = field(default_factory=dict)
+    basis: View = field(default_factory=dict)
     queues: dict[str, QueueInGroup] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
@@ -341,18 +342,13 @@ class GroupState:
         """Names of the group's queues that this member reads, sorted."""
         return sorted(queue.name for queue in self.queues.values() if member.subscribes(queue.name))
 
-    def view(self) -> dict[Flow, str]:
-        """What each flow is to an assignor: the queues it reads, its weight, whether it is static."""
-        view = {}
+    def view(self) -> View:
+        """What each flow is to an assignor."""
+        view: View = {}
         for member in self.members.values():
-            seen = json.dumps([self.read_by(member), member.weight, member.static])
+            seen = [self.read_by(member), member.weight, member.static]
             view.update(dict.fromkeys(member.flow_names, seen))
         return view
-
-    @property
-    def alike(self) -> bool:
-        """Whether all flows read the same, with the same weight."""
-        return len({(*self.read_by(member), member.weight) for member in self.members.values()}) <= 1
 
     def held(self, where: PartitionId) -> Held:
         own = self.partitions.get(where)
@@ -532,6 +528,12 @@ def _plain(own: Ownership) -> list[Any]:
 def _must(condition: bool, otherwise: str) -> None:
     if not condition:
         raise ValueError(otherwise)
+
+
+def alike(*views: View) -> bool:
+    """Whether all flows read the same, with the same weight."""
+    told: list[list[Any]] = [seen[:2] for view in views for seen in view.values()]
+    return all(seen == told[0] for seen in told)
 
 
 def instance_of(flow: Flow) -> str:

@@ -51,8 +51,8 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
         _check_fact(state, fact, acks, released, len(before.flows))
         state.replay(fact)
     _must(state == after, "the state after the commit is not what its facts say")
-    assigned = any(fact.kind == Kind.ASSIGNMENT_COMPUTED for fact in facts)
-    everything_moves = assigned and after.protocol is Protocol.EAGER
+    computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
+    everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     _check_progress(before, after, acks, rejoined, everything_moves)
     check_state(after, acks)
 
@@ -67,6 +67,7 @@ def check_state(state: GroupState, acks: Acks) -> None:
     """
     live = {flow: m for m in state.members.values() for flow in m.flow_names}
     for where, own in state.partitions.items():
+        _must(where[0] in state.queues, f"{_name(where)}: the group does not know the queue")
         _check_ownership(state, where, own, live)
         _must(
             state.position(where, acks) == _position(state, where, acks),
@@ -166,6 +167,7 @@ def _check_fact(
         _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
+        _must(not fact.forced or fact.base_epoch == fact.epoch, f"H4: the line of {name} survives its deadline")
         _must(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind == Kind.HANDOFF_STARTED:

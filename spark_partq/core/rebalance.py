@@ -36,6 +36,8 @@ from spark_partq.core.group import (
     Protocol,
     QueueInGroup,
     Status,
+    View,
+    alike,
     instance_of,
 )
 
@@ -229,7 +231,7 @@ class _Decision:
         if old is not None and old.incarnation == member.incarnation:
             return
         _check_agreement(member, [m for m in self.state.members.values() if m.instance != member.instance])
-        before, (chosen, view), alike = self.state.flows, self._shape(), self._count_decides()
+        before, (chosen, view), count_decides = self.state.flows, self._shape(), self._count_decides()
         changed = self._add_queues(event.queues, event.starts, f"{member.instance} reads it")
         cause = f"{member.instance} joined with {_count(member.flows, 'flow')}"
         if old is not None:
@@ -248,7 +250,7 @@ class _Decision:
         if changed or (not before and self.state.status is Status.READY):
             # New partitions wait for nobody; nor does the first member: nothing can be spared by waiting.
             self._rebalance(cause)
-        elif alike and self._count_decides() and self._unchanged(chosen, view):
+        elif count_decides and self._count_decides() and self._unchanged(chosen, view):
             for flow, partitions in zip(dropped, left, strict=True):
                 self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
                 before.remove(flow)
@@ -260,7 +262,7 @@ class _Decision:
         self._settle()
         self._end_lines(member)
 
-    def _unchanged(self, chosen: tuple[str, Protocol] | None, view: Mapping[Flow, str]) -> bool:
+    def _unchanged(self, chosen: tuple[str, Protocol] | None, view: View) -> bool:
         """Whether the flows that were there are what they were, and the group is assigned as it was."""
         now_chosen, now = self._shape()
         return chosen in (None, now_chosen) and all(now.get(flow, seen) == seen for flow, seen in view.items())
@@ -419,14 +421,15 @@ class _Decision:
 
     def _as_before(self) -> bool:
         """Whether what an assignor sees of the group is what it was when it last computed."""
-        if self._count_decides():
+        view = self.state.view()
+        if self._count_decides() and alike(self.state.basis, view):
             flows, most = len(self.state.flows), len(self.state.wanted)
             same = min(flows, most) == min(self.state.baseline, most)  # standbys make no difference
         else:
-            same = self.state.basis == self.state.view()
+            same = self.state.basis == view
         return same and choose(self.state.members.values()) == (self.state.assignor, self.state.protocol)
 
-    def _shape(self) -> tuple[tuple[str, Protocol] | None, dict[Flow, str]]:
+    def _shape(self) -> tuple[tuple[str, Protocol] | None, View]:
         """What decides how the group is assigned, but for the partitions."""
         members = self.state.members.values()
         return choose(members) if members else None, self.state.view()
@@ -434,7 +437,7 @@ class _Decision:
     def _count_decides(self) -> bool:
         """Whether the number of flows alone tells if anything has to move: `balanced`, among flows that are all alike (R2, R3)."""
         members = self.state.members.values()
-        return not members or (choose(members)[0] == "balanced" and self.state.alike)
+        return not members or (choose(members)[0] == "balanced" and alike(self.state.view()))
 
     def holddown_over(self, event: HolddownOver) -> None:
         if self.state.status is Status.HOLDDOWN and self.state.status_seq == event.status_seq:

@@ -24,7 +24,7 @@ from spark_partq.core import member as protocol
 from spark_partq.core import rebalance
 from spark_partq.core.acks import AckRow
 from spark_partq.core.assignors import BUILTIN, Assignor
-from spark_partq.core.errors import AssignorError, CommitFailedError
+from spark_partq.core.errors import AssignorError, CommitFailedError, UnknownAssignorError
 from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup, Status
 from spark_partq.core.invariants import check_balance
 from spark_partq.core.observer import Observer
@@ -47,12 +47,12 @@ class Setup:
     session_timeout_ms: int = 4_000
     flows: tuple[int, ...] = (1, 1)  # of each instance
     manual: tuple[bool, ...] = (False, False)
-    assignors: tuple[tuple[str, ...], ...] = (("balanced",),) * 8
-    reads: tuple[tuple[int, ...], ...] | None = (
-        None  # numbers of queues of each instance; None is a pattern that all match
-    )
+    assignors: tuple[tuple[str, ...], ...] = (("balanced",),) * 8  # of each instance
+    reads: tuple[tuple[int, ...], ...] | None = None  # queues of each instance; None is a pattern that all match
+    weights: tuple[float, ...] = (1.0,) * 8
     static: bool = False
     flaky: float = 0.0  # chance that an assignor fails
+    churn: bool = False  # queues are created, deleted and made anew, not only grown
     rebalancer: bool = False
     step_ms: int = 25
     conflict: float = 0.02
@@ -65,15 +65,18 @@ class Setup:
     def draw(cls, rng: random.Random) -> Setup:
         """Any group of modest size."""
         partitions = rng.randint(1, 8)
-        two = partitions > 3 and rng.random() < 0.25
+        two = partitions > 3 and rng.random() < 0.35
         instances = rng.randint(1, 4)
         kafka = rng.random() < 0.5
         common = rng.choice(ASSIGNORS)
+        unequal = two and rng.random() < 0.6
         return cls(
             partitions=(partitions - 2, 2) if two else (partitions,),
             assignors=tuple(some_assignors(rng, common) if kafka else ("balanced",) for _ in range(8)),
-            reads=tuple(rng.choice(((0,), (1,), (0, 1))) for _ in range(8)) if two and kafka else None,
+            reads=tuple(rng.choice(SUBSCRIPTIONS) for _ in range(8)) if unequal else None,
+            weights=tuple(rng.choice((1.0, 1.0, 2.0)) for _ in range(8)) if rng.random() < 0.15 else (1.0,) * 8,
             static=rng.random() < 0.3,
+            churn=not unequal and rng.random() < 0.3,
             flaky=0.3 if kafka and rng.random() < 0.1 else 0.0,
             rebalance_delay_ms=rng.choice((0, 0, 1_000, 3_000)),
             max_handoff_time_ms=rng.choice((0, 300, 2_000, 2_000, 20_000)),
@@ -87,6 +90,7 @@ class Setup:
 
 
 ASSIGNORS = sorted(BUILTIN)
+SUBSCRIPTIONS = ((0,), (1,), (0, 1), (0, 1))
 
 
 def some_assignors(rng: random.Random, common: str) -> tuple[str, ...]:
@@ -145,6 +149,7 @@ class Process:
         self.lock = ""
         self.joined = False
         self.assignors = world.assignors.get(instance, ("balanced",))
+        self.reads, self.weight = world.reads.get(instance), world.weights.get(instance, 1.0)
         self.leaving = False
         self.paused_until = 0
         self.clock_at, self.clock_ms = world.now_ms, world.rng.randint(0, 10**6)
@@ -205,7 +210,7 @@ class Process:
                 assignor=self.world.assignor,
                 loads=self.world.loads(),
             )
-        except AssignorError as error:  # whoever decides is told; here it tries again
+        except (AssignorError, UnknownAssignorError) as error:  # whoever decides is told; here it tries again
             self.world.log(self, f"{type(error).__name__}")
             facts = []
         if facts:
@@ -235,17 +240,23 @@ class Process:
             if again and standing.fenced:
                 self.stop("is fenced")
                 return
-            yield from self.commit([rebalance.Join(self.as_member(), self.world.queues(), self.world.starts())])
+            yield from self.commit([rebalance.Join(self.as_member(), *self.found())])
 
     def as_member(self) -> Member:
-        setup, i = self.world.setup, "abcdefgh".find(self.instance)
+        setup = self.world.setup
         return Member(
             self.instance, self.incarnation, self.flows, setup.session_timeout_ms, self.assignors,
-            () if setup.reads is None else tuple(f"queue-{q}" for q in setup.reads[i]),
-            "queue-.*" if setup.reads is None else None,
+            () if self.reads is None else tuple(f"queue-{q}" for q in self.reads),
+            "queue-.*" if self.reads is None else None,
             cooperative=all(BUILTIN[name].cooperative for name in self.assignors),
-            static=setup.static, host=self.name,
+            static=setup.static, weight=self.weight, host=self.name,
         )  # fmt: skip
+
+    def found(self) -> tuple[dict[str, QueueInGroup], dict[PartitionId, int]]:
+        """The queues that it reads, and where their partitions start."""
+        me = self.as_member()
+        queues = {queue_id: queue for queue_id, queue in self.world.queues().items() if me.subscribes(queue.name)}
+        return queues, {where: start for where, start in self.world.starts().items() if where[0] in queues}
 
     def stand(self) -> Step:
         """After a look: stop if fenced; join again, as a new incarnation, if expelled."""
@@ -428,14 +439,15 @@ class Process:
             self.lock = ""
 
     def queues_changed(self) -> list[rebalance.Event]:
-        """Members look now and then what queues there are."""
+        """Members look now and then what queues there are, after the look at the group."""
         if not self.flows or self.world.rng.random() < 0.8:
             return []
-        found, known = self.world.queues(), self.control.state.queues
-        gone = tuple(queue_id for queue_id in known if queue_id not in found)
-        if found == known and not gone:
+        known = self.control.state.queues
+        gone = tuple(queue_id for queue_id in known if queue_id not in self.world.counts)
+        queues, starts = self.found()
+        if not gone and all(known.get(queue_id) == queue for queue_id, queue in queues.items()):
             return []
-        return [rebalance.QueuesChanged(found, self.world.starts(), gone)]
+        return [rebalance.QueuesChanged(queues, starts, gone)]
 
     def drained(self) -> list[rebalance.Drained]:
         if not self.flows:
@@ -460,6 +472,8 @@ class World:
         self.recorder = Recorder(self)
         self.control.on_commit = self.recorder.committed
         self.assignors = dict(zip("abcdefgh", self.setup.assignors, strict=False))
+        self.reads = dict(zip("abcdefgh", self.setup.reads or (), strict=False))
+        self.weights = dict(zip("abcdefgh", self.setup.weights, strict=False))
         self.counts: dict[str, tuple[str, int]] = {
             f"q{i}": (f"queue-{i}", n) for i, n in enumerate(self.setup.partitions)
         }  # of each queue that is there: its name and partitions
@@ -497,6 +511,8 @@ class World:
     def assignor(self, name: str) -> Assignor:
         if not self.calm and self.rng.random() < self.setup.flaky:
             raise AssignorError(f"{name} fails", assignor=name)
+        if self.setup.flaky and self.actor is not None and not self.actor.flows:
+            raise UnknownAssignorError(f"{name} is installed only where it is used", assignor=name)
         return BUILTIN[name]
 
     def start(self, instance: str, flows: int, manual: bool, checkpoint: Checkpoint) -> Process:
@@ -539,8 +555,9 @@ class World:
             if self.rng.random() < self.setup.trouble:
                 self.trouble()
             if self.rng.random() < 0.15:
-                where = self.rng.choice(list(self.ends))
-                self.ends[where] += self.rng.randint(1, 3)
+                there = list(self.starts())
+                if there:
+                    self.ends[self.rng.choice(there)] += self.rng.randint(1, 3)
         else:
             self.now_ms += max(2, 100 // max(1, sum(len(p.threads) for p in self.processes)))
         ready = [p for p in self.processes if p.threads and p.paused_until <= self.now_ms]
@@ -570,6 +587,8 @@ class World:
             if self.setup.assignors[0] != ("balanced",) and rng.random() < 0.5:
                 common = set.intersection(*map(set, self.setup.assignors))  # a restart that is an upgrade
                 self.assignors[process.instance] = some_assignors(rng, rng.choice(sorted(common)))
+            if self.setup.reads is not None and rng.random() < 0.6:
+                self.reads[process.instance] = rng.choice(SUBSCRIPTIONS)
             self.start_instance(i, flows=process.flows if rng.random() < 0.9 else rng.randint(1, 3))
         elif kind == "leave":
             process.leaving = True
@@ -588,25 +607,32 @@ class World:
             self.start(process.instance, process.flows, process.manual, copy)
         elif kind == "floor":
             self.floor(rng.choice(living))
-        elif kind == "grow" and len(self.ends) < 16:
+        elif kind == "queues":
             self.change_queues()
 
     def change_queues(self) -> None:
-        """A queue grows; or, where members read by a pattern, one is created, deleted or made anew."""
+        """A queue grows; or one is created, deleted or made anew."""
         rng = self.rng
-        kind = rng.choice(("grow", "create", "drop", "anew")) if self.setup.reads is None else "grow"
-        queue_id = rng.choice(list(self.counts)) if self.counts else ""
-        name, n = self.counts.get(queue_id, ("queue-0", 1))
-        if kind == "grow" and queue_id:
-            self.counts[queue_id] = (name, n + 1)
-        if kind in ("drop", "anew") and queue_id:
-            del self.counts[queue_id]
-        if kind in ("create", "anew") or not self.counts:
-            name = name if kind == "anew" else f"queue-new-{self.names}"
-            self.names += 1
-            self.counts[f"q-{self.names}"] = (name, rng.randint(1, 2))
+        kind = rng.choice(("grow", "create", "drop", "anew") if self.setup.churn else ("grow",))
+        if len(self.starts()) >= 10 and kind in ("grow", "create"):
+            return
+        if kind == "create" or not self.counts:
+            self.new_queue(f"queue-new-{self.names}")
+        else:
+            queue_id = rng.choice(list(self.counts))
+            name, n = self.counts[queue_id]
+            if kind == "grow":
+                self.counts[queue_id] = (name, n + 1)
+            else:
+                del self.counts[queue_id]
+            if kind == "anew":
+                self.new_queue(name)
         self.log(None, f"queues: {self.counts}")
         self.queues()
+
+    def new_queue(self, name: str) -> None:
+        self.names += 1
+        self.counts[f"q-{self.names}"] = (name, self.rng.randint(1, 3))
 
     def expel(self, process: Process) -> None:
         """Somebody declares a process gone that is alive."""
@@ -679,8 +705,8 @@ class World:
             return False
         named = {
             queue_id
-            for queue_id, q in state.queues.items()
-            if any(m.subscribes(q.name) for m in state.members.values())
+            for queue_id, (name, _) in self.counts.items()
+            if any(m.subscribes(name) for m in state.members.values())
         }
         if {w for w in self.starts() if w[0] in named} != set(state.wanted):
             return False
@@ -695,7 +721,7 @@ class World:
 
 # What may go wrong, and how often compared with the others.
 TROUBLES = {
-    "start": 6, "crash": 2, "restart": 3, "leave": 2, "pause": 2, "jump": 1, "expel": 2, "twin": 1, "floor": 2, "grow": 1,
+    "start": 6, "crash": 2, "restart": 3, "leave": 2, "pause": 2, "jump": 1, "expel": 2, "twin": 1, "floor": 2, "queues": 1,
 }  # fmt: skip
 
 

@@ -118,6 +118,7 @@ def test_protocol_has_every_field_of_a_snapshot() -> None:
     state = GroupState.from_json(body)
     assert json.loads(json.dumps(state.to_json())) == body
     assert (state.status, state.flows, len(state.partitions), len(state.floors)) == (Status.READY, ["b/0"], 1, 1)
+    assert state.basis == state.view()
 
 
 def test_ack_columns_are_those_of_a_row() -> None:

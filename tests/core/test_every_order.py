@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from spark_partq.core.acks import AckRow, Acks
-from spark_partq.core.group import GroupFact, GroupState, Kind, Member, PartitionId, QueueInGroup, Status
+from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup, Status
 from spark_partq.core.invariants import check, check_balance
-from spark_partq.core.rebalance import DeadlinePassed, Drained, Event, HolddownOver, Join, Leave, decide
+from spark_partq.core.rebalance import (
+    DeadlinePassed,
+    Drained,
+    Event,
+    HolddownOver,
+    Join,
+    Leave,
+    QueuesChanged,
+    decide,
+)
 
 Node = tuple[GroupState, Acks]
 
@@ -73,7 +83,7 @@ class Explorer:
                 continue
             position = state.position(where, acks) or 0
             if not self.outstanding(state, acks, where):
-                if own.to_flow is None and where == self.places[0]:  # one partition with messages is enough
+                if own.held is Held.OWNED and where == self.places[0]:  # one partition with messages is enough
                     yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, 0, position + 1))
             else:
                 yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, position + 1, position + 1))
@@ -84,19 +94,22 @@ class Explorer:
         return after
 
     def events(self, state: GroupState, acks: Acks) -> Iterator[Event]:
-        starts = dict.fromkeys(self.places, 0)
-        for name, flows in self.flows.items():
-            member = Member(name, f"{name}{state.seq}", flows, 1, ("balanced",), ("q",))
-            yield Join(member, self.queue, starts)
+        yield from self.joins(state)
+        for name in self.flows:
             if name in state.members:
                 yield Leave(name, state.members[name].incarnation)
         if state.status is Status.HOLDDOWN:
             yield HolddownOver(state.status_seq)
         for where, own in state.partitions.items():
-            if own.to_flow is not None:
+            if own.held is Held.DRAINING:
                 yield DeadlinePassed(where, own.handoff)
                 if not self.outstanding(state, acks, where):
                     yield Drained(where, own.incarnation, own.epoch, state.position(where, acks) or 0)
+
+    def joins(self, state: GroupState) -> Iterator[Join]:
+        for name, flows in self.flows.items():
+            member = Member(name, f"{name}{state.seq}", flows, 1, ("balanced",), ("q",))
+            yield Join(member, self.queue, dict.fromkeys(self.places, 0))
 
     def decide(self, state: GroupState, acks: Acks, event: Event) -> GroupState:
         self.decisions += 1
@@ -110,9 +123,7 @@ class Explorer:
 
     def fewest_moves(self, before: GroupState, after: GroupState, facts: list[GroupFact]) -> None:
         """R6: a rebalance starts no more handoffs than balance needs."""
-        moved = {
-            f.where for f in facts if f.kind == Kind.HANDOFF_STARTED and before.partitions[f.where].to_flow is None
-        }
+        moved = {f.where for f in facts if f.kind == Kind.HANDOFF_STARTED and before.held(f.where) is not Held.DRAINING}
         if not moved:
             return
         flows = after.flows
@@ -133,6 +144,55 @@ class Explorer:
         assert state.status is Status.READY
         if state.members:
             check_balance(state)
+
+
+class Options(Explorer):
+    """Members that list various assignors and read various queues, and queues that come and go."""
+
+    def __init__(
+        self, queues: dict[str, int], members: dict[str, list[dict[str, Any]]], delay_ms: int, handoff_ms: int
+    ) -> None:
+        super().__init__(0, dict.fromkeys(members, 1), delay_ms, handoff_ms)
+        self.queues = {q: QueueInGroup(q, n, delay_ms, handoff_ms) for q, n in queues.items()}
+        self.members = members
+        self.places = [(q, p) for q, n in queues.items() for p in range(n)]
+
+    def key(self, state: GroupState, acks: Acks) -> Any:
+        listed = [(m.instance, m.assignors, m.queues) for m in state.members.values()]
+        computed = (state.assignor, state.protocol, repr(state.basis)) if state.status is Status.HOLDDOWN else ()
+        return super().key(state, acks), state.assignment_due, tuple(listed), computed, tuple(state.queues)
+
+    def events(self, state: GroupState, acks: Acks) -> Iterator[Event]:
+        yield from super().events(state, acks)
+        for queue_id in self.queues:
+            if len(self.queues) > 1 and state.members:
+                gone = queue_id in state.queues
+                starts = {where: 0 for where in self.places if where[0] == queue_id}
+                yield (
+                    QueuesChanged({}, {}, (queue_id,))
+                    if gone
+                    else QueuesChanged({queue_id: self.queues[queue_id]}, starts)
+                )
+
+    def joins(self, state: GroupState) -> Iterator[Join]:
+        others = {name: set(member.assignors) for name, member in state.members.items()}
+        for name, choices in self.members.items():
+            for choice in choices:
+                options = {"assignors": ("range",), "queues": tuple(self.queues), **choice}
+                shared = [listed for other, listed in others.items() if other != name]
+                if not set(options["assignors"]).intersection(*shared):
+                    continue
+                cooperative = all(BUILTIN[a].cooperative for a in options["assignors"])
+                member = Member(name, f"{name}{state.seq}", 1, 1, cooperative=cooperative, **options)
+                read = {q: queue for q, queue in self.queues.items() if q in member.queues and q in state.queues}
+                if not state.queues or not others:
+                    read = {q: queue for q, queue in self.queues.items() if q in member.queues}
+                yield Join(member, read, {w: 0 for w in self.places if w[0] in read})
+
+    def fewest_moves(self, before: GroupState, after: GroupState, facts: list[GroupFact]) -> None:
+        """K4: nothing is granted between the first revocation of an eager rebalance and its assignment."""
+        if before.revoking and after.revoking:
+            assert not [f for f in facts if f.kind == Kind.GRANTED]
 
 
 CASES = [
@@ -169,3 +229,39 @@ def test_events_that_come_late_or_twice() -> None:
     for event in events:
         if not isinstance(event, Join):
             state = explorer.decide(state, acks, event)
+
+
+COOPERATIVE, EAGER, BOTH = (
+    {"assignors": ("cooperative-sticky",)},
+    {"assignors": ("range",)},
+    {"assignors": ("cooperative-sticky", "range")},
+)
+OPTIONS = [
+    # An eager group.
+    ({"q": 3}, {"a": [EAGER], "b": [EAGER], "c": [EAGER]}, 1, 1, 6),
+    ({"q": 3}, {"a": [EAGER], "b": [EAGER], "c": [EAGER]}, 0, 1, 6),
+    # All states there are of two members.
+    ({"q": 2}, {"a": [EAGER], "b": [EAGER]}, 1, 1, 25),
+    # Upgrades and downgrades, at any moment.
+    ({"q": 2}, {"a": [EAGER, BOTH, COOPERATIVE], "b": [EAGER, BOTH, COOPERATIVE]}, 1, 1, 6),
+    ({"q": 2}, {"a": [EAGER, BOTH, COOPERATIVE], "b": [EAGER, BOTH, COOPERATIVE]}, 0, 0, 8),
+    # Two queues that come and go, with subscriptions that differ and change.
+    ({"q": 1, "r": 1}, {"a": [{"queues": ("q", "r")}, {"queues": ("q",)}], "b": [{"queues": ("r",)}]}, 1, 1, 7),
+    (
+        {"q": 2, "r": 1},
+        {name: [{"assignors": ("balanced",), "queues": read} for read in (("q", "r"), ("q",))] for name in "ab"},
+        1,
+        1,
+        5,
+    ),
+]
+
+
+@pytest.mark.parametrize(("queues", "members", "delay_ms", "handoff_ms", "depth"), OPTIONS)
+def test_every_order_of_protocols_and_queues(
+    queues: dict[str, int], members: dict[str, list[dict[str, Any]]], delay_ms: int, handoff_ms: int, depth: int
+) -> None:
+    """K3-K7: the same, and of restarts with other assignors or queues, and of queues that are deleted and made again."""
+    explorer = Options(queues, members, delay_ms, handoff_ms)
+    assert explorer.run(depth) > 50
+    assert explorer.decisions > 300

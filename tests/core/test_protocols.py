@@ -509,6 +509,21 @@ def test_the_number_of_alike_flows_is_no_return_to_unequal_ones() -> None:
     assert group.holds() == {"a/0": {"orders": [0]}, "c/0": {"orders": [1]}, "-": {"returns": [0, 1]}}
 
 
+def test_those_who_are_left_are_alike_but_not_what_the_group_was() -> None:
+    """R5: with its only reader a queue drops out of the count; that is no return to what was."""
+    group = Decided(2, 1_000)
+    group.queue_named("returns", 2)
+    group.join("a", flows=3, queues=("orders",))
+    group.join("c", flows=3, queues=("orders", "returns"))
+    group.over()
+    group.release()
+    had = group.holds()
+    group.leave("c", expired=True)
+    assert group.state.status is Status.HOLDDOWN and group.times(Kind.GRANTED) == 0
+    group.join("c", flows=3, queues=("orders", "returns"))
+    assert group.holds() == had and group.state.status is Status.READY
+
+
 # ---- queues that come and go
 def test_a_pattern_finds_queues() -> None:
     """K3: created, grown, deleted; each at once, also in a holddown."""

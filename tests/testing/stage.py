@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from spark_partq.core.assignors import Assignor
+from spark_partq.core.errors import AssignorError
 from spark_partq.core.group import GroupFact, Kind, PartitionId
 from spark_partq.testing.simulator import Checkpoint, Process, Setup, World, told
 
@@ -18,6 +20,12 @@ class Stage(World):
         calm = {"flows": (), "manual": (), "conflict": 0.0, "lost": 0.0, "landed": 0.0, "skew": False}
         super().__init__(0, Setup((partitions,), **calm, **setup), process)
         self.calm = True
+        self.fails = False
+
+    def assignor(self, name: str) -> Assignor:
+        if self.fails:
+            raise AssignorError(f"{name} fails", assignor=name)
+        return super().assignor(name)
 
     def consumer(
         self, name: str, flows: int = 1, manual: bool = False, checkpoint: Checkpoint | None = None

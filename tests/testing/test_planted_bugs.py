@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,14 +15,16 @@ from spark_partq.core import assignors, member, observer, rebalance
 from spark_partq.core import group as group_module
 from spark_partq.core.acks import AckRow, Acks, compacted
 from spark_partq.core.errors import PartqError
-from spark_partq.core.group import GroupState, Held, Kind, PartitionId, Status
+from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionId, Protocol, Status
 from spark_partq.core.member import Handed, Standing
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
-from spark_partq.core.rebalance import Drained, _Decision
+from spark_partq.core.rebalance import AssignmentDue, Drained, _Decision
 from spark_partq.storage.delta import Conflict
 from spark_partq.testing import memory, simulator
 from spark_partq.testing.simulator import Process, World
+from tests.core import test_protocols as protocols
+from tests.testing import test_rebalance_scenarios as stories
 from tests.testing import test_scenarios as scenarios
 
 Patch = pytest.MonkeyPatch
@@ -94,6 +98,11 @@ def a_target_that_is_gone_is_kept(patch: Patch) -> None:
 
 @bug()
 def a_rejoin_grants_nothing_anew(patch: Patch) -> None:
+    patch.setattr(_Decision, "_take_up", lambda self, flow, cause: None)
+
+
+@bug()
+def a_flow_that_is_gone_keeps_its_partitions(patch: Patch) -> None:
     patch.setattr(GroupState, "owned", lambda self, flow: [])
 
 
@@ -194,7 +203,7 @@ def a_release_carries_the_querys_position(patch: Patch) -> None:
             self._grant(event.where, receiver, "")
         finally:
             GroupState.position = position  # type: ignore[method-assign]
-        self._settle_rebalancing()
+        self.moved = True
 
     patch.setattr(Handed, "drained", drained)
     patch.setattr(_Decision, "drained", release)
@@ -496,10 +505,202 @@ def an_observer_expels_itself(patch: Patch) -> None:
     patch.setattr(Observer, "due", own)
 
 
+# ---- assignors and protocols
+@bug()
+def an_eager_rebalance_assigns_before_all_is_revoked(patch: Patch) -> None:
+    settle = _Decision._settle
+
+    def hasty(self: _Decision) -> None:
+        settle(self)
+        if self.state.assignment_due and self.state.revoking:
+            self._assign(*rebalance.choose(self.state.members.values()))
+
+    patch.setattr(_Decision, "_settle", hasty)
+
+
+@bug(stories.test_an_eager_revocation_ends_at_its_deadline)
+def an_eager_revocation_without_a_deadline(patch: Patch) -> None:
+    deadlines = Observer._deadlines
+
+    def patient(self: Observer, state: GroupState) -> Any:
+        return [e for e in deadlines(self, state) if state.partitions[e.where].to_flow is not None]  # type: ignore[attr-defined]
+
+    patch.setattr(Observer, "_deadlines", patient)
+
+
+@bug(protocols.test_an_eager_member_joins_while_partitions_move)
+def an_eager_revocation_spares_what_is_handed_off_already(patch: Patch) -> None:
+    def sparing(self: _Decision) -> None:
+        for where, own in sorted(self.state.partitions.items()):
+            if own.held is Held.OWNED:
+                self._emit_partition(Kind.HANDOFF_STARTED, where, self.state.trigger, flow=own.flow)
+
+    patch.setattr(_Decision, "_revoke_all", sparing)
+
+
+@bug()
+def the_line_goes_on_after_a_forced_revocation(patch: Patch) -> None:
+    end = _Decision._end
+
+    def gentle(self: _Decision, kind: Kind, where: Any, cause: str, forced: bool | None = None) -> None:
+        emit, base = self._emit_partition, self.state.partitions[where].base_epoch
+        self._emit_partition = lambda *a, **k: emit(*a, **{**k, "base_epoch": base})  # type: ignore[method-assign]
+        end(self, kind, where, cause, forced)
+        self._emit_partition = emit  # type: ignore[method-assign]
+
+    patch.setattr(_Decision, "_end", gentle)
+
+
+@bug()
+def the_protocol_is_that_of_one_member_alone(patch: Patch) -> None:
+    choose = rebalance.choose
+
+    def alone(members: Any) -> Any:
+        assignor, _ = choose(members)
+        oldest = min(members, key=lambda m: m.order)
+        return assignor, Protocol.COOPERATIVE if oldest.cooperative else Protocol.EAGER
+
+    patch.setattr(rebalance, "choose", alone)
+
+
+@bug()
+def an_assignor_that_not_all_support(patch: Patch) -> None:
+    choose = rebalance.choose
+
+    def popular(members: Any) -> Any:
+        votes = Counter(member.assignors[0] for member in members)
+        return votes.most_common(1)[0][0], choose(members)[1]
+
+    patch.setattr(rebalance, "choose", popular)
+
+
+@bug()
+def a_grant_to_a_member_that_does_not_read_the_queue(patch: Patch) -> None:
+    target = assignors.target
+
+    def to_anybody(rule: Any, members: Any, counts: Any, current: Any, loads: Any) -> Any:
+        wanted = [queue for queue in counts if any(queue in m.queues for m in members)]
+        return target(rule, [replace(m, queues=wanted) for m in members], counts, current, loads)
+
+    patch.setattr(assignors, "target", to_anybody)
+
+
+@bug()
+def standbys_of_flows_that_differ(patch: Patch) -> None:
+    """The number of flows is all that counts, whatever they read."""
+    patch.setattr(rebalance, "alike", lambda *views: True)
+
+
+@bug(protocols.test_those_who_are_left_are_alike_but_not_what_the_group_was)
+def a_holddown_ends_when_those_who_are_left_are_alike(patch: Patch) -> None:
+    alike = rebalance.alike
+    patch.setattr(rebalance, "alike", lambda *views: alike(views[-1]))
+
+
+@bug()
+def a_restart_keeps_what_it_no_longer_reads(patch: Patch) -> None:
+    def faithful(self: _Decision, flow: str, cause: str) -> None:
+        for where in self.state.owned(flow):
+            own = self.state.partitions[where]
+            self._grant(where, own.target or flow, cause, forced=own.target not in (flow, None))
+
+    patch.setattr(_Decision, "_take_up", faithful)
+
+
+@bug(stories.test_a_failing_assignor_holds_up_nobody)
+def a_due_assignment_is_forgotten(patch: Patch) -> None:
+    due = Observer.due
+
+    def forgetful(self: Observer, state: GroupState, acks: Acks, now_ms: int) -> Any:
+        return [e for e in due(self, state, acks, now_ms) if not isinstance(e, AssignmentDue)]
+
+    patch.setattr(Observer, "due", forgetful)
+
+
+@bug(stories.test_a_failing_assignor_holds_up_nobody)
+def a_failing_assignor_keeps_the_dead(patch: Patch) -> None:
+    """It is tried first, and nothing else is decided when it fails."""
+    due = Observer.due
+
+    def first(self: Observer, state: GroupState, acks: Acks, now_ms: int) -> Any:
+        found = due(self, state, acks, now_ms)
+        return [AssignmentDue()] if AssignmentDue() in found else found
+
+    patch.setattr(Observer, "due", first)
+
+
+@bug()
+def what_led_to_a_failing_assignment_is_lost_with_it(patch: Patch) -> None:
+    """Whoever leaves cannot, while the assignor fails, and what was released is not: the run goes on, but not on time."""
+    decide = rebalance.decide
+
+    def strict(state: GroupState, acks: Acks, events: Any, *rest: Any, **options: Any) -> Any:
+        facts = decide(state, acks, events, *rest, **options)
+        after = state.copy()
+        for fact in facts:
+            after.replay(fact)
+        if after.assignment_due and not after.revoking:
+            after.status = Status.READY  # as if it had been computed
+            facts.append(GroupFact(Kind.STATUS_CHANGED, status=Status.READY))
+        return facts
+
+    patch.setattr(rebalance, "decide", strict)
+
+
+# ---- queues that come and go
+@bug()
+def a_removed_queue_leaves_its_partitions(patch: Patch) -> None:
+    replay = GroupState._replay
+
+    def careless(self: GroupState, kind: Kind, fact: Any) -> None:
+        kept = dict(self.partitions)
+        replay(self, kind, fact)
+        if kind is Kind.QUEUE_REMOVED:
+            self.partitions = kept
+
+    patch.setattr(GroupState, "_replay", careless)
+
+
+@bug()
+def a_deleted_queue_is_never_noticed(patch: Patch) -> None:
+    patch.setattr(_Decision, "_remove_queue", lambda self, queue_id, cause: None)
+
+
+@bug(stories.test_queues_come_to_a_group_that_waits_for_them)
+def queues_that_come_to_a_group_without_any(patch: Patch) -> None:
+    changed = _Decision.queues_changed
+
+    def deaf(self: _Decision, event: Any) -> None:
+        if self.state.queues:
+            changed(self, event)
+        else:
+            self._add_queues(event.queues, event.starts, "")
+
+    patch.setattr(_Decision, "queues_changed", deaf)
+
+
+@bug(stories.test_a_queue_that_nobody_reads_any_more)
+def a_queue_that_nobody_reads_is_forgotten(patch: Patch) -> None:
+    join = _Decision.join
+
+    def tidy(self: _Decision, event: Any) -> None:
+        join(self, event)
+        for queue_id in set(self.state.queues) - {where[0] for where in self.state.wanted}:
+            self._remove_queue(queue_id, "")
+
+    patch.setattr(_Decision, "join", tidy)
+
+
+@bug()
+def new_partitions_wait_for_the_next_rebalance(patch: Patch) -> None:
+    patch.setattr(_Decision, "queues_changed", lambda self, e: self._add_queues(e.queues, e.starts, "") and None)
+
+
 @pytest.mark.parametrize(
     ("plant", "caught_by"), [(plant, by) for _, plant, by in BUGS], ids=[name for name, *_ in BUGS]
 )
 def test_it_is_caught(monkeypatch: Patch, plant: Callable[[Patch], Any], caught_by: Callable[[], None]) -> None:
     plant(monkeypatch)
-    with pytest.raises((AssertionError, PartqError, Conflict)):
+    with pytest.raises((AssertionError, PartqError, Conflict)) as caught:
         caught_by()
+    assert not re.search(r": (Attribute|Name|Type)Error", str(caught.value)), "the bug itself has a bug"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterator
+
 import pytest
 
-from spark_partq.core.group import GroupState
+from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.group import GroupFact, GroupState, Kind
 from spark_partq.testing import simulator
 from spark_partq.testing.simulator import Setup, World, describe, main, run
 
@@ -59,13 +64,48 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_much_happens() -> None:
     """Runs in which nothing happens prove nothing."""
-    seen: dict[str, int] = {}
-    for seed in range(40):
-        for _, fact in run(seed, 1_000).control.facts:
-            for name in (fact.kind, "forced" if fact.forced else fact.status):
-                seen[str(name)] = seen.get(str(name), 0) + 1
-    for name in ("HandoffStarted", "HandoffCancelled", "Released", "Unassigned", "Floor", "forced", "Holddown"):
-        assert seen[name] >= 5, seen
+    seen: Counter[str] = Counter()
+    for seed in range(100):
+        facts = [fact for _, fact in run(seed, 1_000).control.facts]
+        seen.update(happening(facts))
+        members: dict[str, dict[str, object]] = {}
+        for fact in facts:
+            if fact.kind == Kind.MEMBER_JOINED:
+                told, before = json.loads(fact.body or ""), members.get(fact.instance or "")
+                if before is not None:
+                    seen["upgrade"] += before["cooperative"] is False and told["cooperative"] is True
+                    seen["downgrade"] += before["cooperative"] is True and told["cooperative"] is False
+                    seen["resubscribed"] += before["queues"] != told["queues"]
+                members[fact.instance or ""] = told
+    for name in (
+        "HandoffStarted", "HandoffCancelled", "Released", "Unassigned", "Floor", "Holddown", "QueueAdded", "QueueRemoved",
+        "AssignmentComputed", "eager", "cooperative", "revoked", "given back", "moved", "taken away", "unassigned by force",
+        "the protocol changed", "the assignor changed", "upgrade", "downgrade", "resubscribed", *BUILTIN,
+    ):  # fmt: skip
+        assert seen[name] >= 5, (name, seen)
+
+
+def happening(facts: list[GroupFact]) -> Iterator[str]:
+    """Names for what the facts of one run tell."""
+    used: list[tuple[str, str]] = []
+    for fact in facts:
+        yield str(fact.kind)
+        if fact.status:
+            yield fact.status
+        if fact.forced:
+            yield "taken away" if fact.kind == Kind.GRANTED else "unassigned by force"
+        if fact.kind == Kind.HANDOFF_STARTED:
+            yield "moved" if fact.to_flow else "revoked"
+        if fact.kind == Kind.GRANTED and used and used[-1][1] == "eager" and (fact.base_epoch or 0) < (fact.epoch or 0):
+            yield "given back"
+        if fact.kind == Kind.ASSIGNMENT_COMPUTED:
+            told = json.loads(fact.body or "")
+            yield from (told["assignor"], told["protocol"])
+            if used and used[-1][1] != told["protocol"]:
+                yield "the protocol changed"
+            if used and used[-1][0] != told["assignor"]:
+                yield "the assignor changed"
+            used.append((told["assignor"], told["protocol"]))
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
