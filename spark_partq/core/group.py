@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from spark_partq.core.acks import Acks
@@ -198,7 +198,7 @@ class Member:
     host: str = ""
     order: int = 0
 
-    @property
+    @cached_property
     def flow_names(self) -> list[Flow]:
         return [f"{self.instance}/{k}" for k in range(self.flows)]
 
@@ -307,8 +307,10 @@ class GroupState:
     @property
     def flows(self) -> list[Flow]:
         """All live flows, in the order in which they joined."""
-        members = sorted(self.members.values(), key=lambda m: (m.order, m.instance))
-        return [flow for m in members for flow in m.flow_names]
+        return [flow for m in self._by_order() for flow in m.flow_names]
+
+    def _by_order(self) -> list[Member]:
+        return sorted(self.members.values(), key=lambda m: (m.order, m.instance))
 
     @property
     def draining(self) -> bool:
@@ -338,15 +340,16 @@ class GroupState:
         }
         return sorted((w for w in self.partitions if w[0] in read), key=lambda w: (read[w[0]], w[1]))
 
-    def read_by(self, member: Member) -> list[str]:
-        """Names of the group's queues that this member reads, sorted."""
-        return sorted(queue.name for queue in self.queues.values() if member.subscribes(queue.name))
-
     def view(self) -> View:
-        """What each flow is to an assignor."""
+        """What each flow is to an assignor, by the order of joining."""
+        names = sorted(queue.name for queue in self.queues.values())
+        read: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
         view: View = {}
-        for member in self.members.values():
-            seen = [self.read_by(member), member.weight, member.static]
+        for member in self._by_order():
+            subscription = (member.queues, member.pattern)
+            if subscription not in read:  # often they are all alike
+                read[subscription] = [name for name in names if member.subscribes(name)]
+            seen = [read[subscription], member.weight, member.static]
             view.update(dict.fromkeys(member.flow_names, seen))
         return view
 

@@ -501,13 +501,9 @@ class _Decision:
         """What the assignor says, of the partitions that somebody reads."""
         state = self.state
         ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
-        members = sorted(state.members.values(), key=lambda m: (m.order, m.instance))
         flows = [
-            assignors.Member(
-                flow, [q for q in sorted(ids) if m.subscribes(q)], flow if m.static else None, weight=m.weight
-            )
-            for m in members
-            for flow in m.flow_names
+            assignors.Member(flow, read, flow if static else None, weight=weight)
+            for flow, (read, weight, static) in state.view().items()
         ]
         # An eager rebalance has revoked everything: who had it is then what a sticky assignor goes by.
         current = {
