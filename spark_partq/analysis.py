@@ -138,6 +138,8 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
 
     Columns
     -------
+    to_flow
+        who got it; of an eager revocation, in which that is computed last, the flow of the grant that follows
     outcome
         ``released``: its owner had acknowledged everything. ``forced``: the time ran out. ``restarted``: the owner was started again,
         so nobody worked on it any more. ``owner gone``, ``cancelled``, ``queue gone``; ``open`` while it lasts
@@ -146,13 +148,17 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     now: dict[PartitionId, dict[str, Any]] = {}
+    unknown: dict[PartitionId, dict[str, Any]] = {}  # ended, and who gets it is not known yet
     joined: dict[str, int] = {}
 
     def end(where: PartitionId, fact: SimpleNamespace, outcome: str) -> None:
         twice = 0  # who releases has acknowledged all it was given
         if fact.kind in (Kind.GRANTED, Kind.UNASSIGNED):
             twice = fact.delivered - fact.offset
-        now.pop(where).update(ended=fact.at, outcome=outcome, redelivered=twice, end_cause=fact.cause)
+        ended = now.pop(where)
+        ended.update(ended=fact.at, outcome=outcome, redelivered=twice, end_cause=fact.cause)
+        if ended["to_flow"] is None and outcome in ("released", "forced", "restarted", "owner gone"):
+            unknown[where] = ended
 
     for fact in _rows(facts):
         where = (fact.queue_id, fact.partition)
@@ -168,13 +174,18 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
             for gone in [w for w in now if w[0] == fact.queue_id]:
                 end(gone, fact, "queue gone")
         elif where not in now:
-            continue
+            if fact.kind == Kind.GRANTED and where in unknown:
+                unknown.pop(where)["to_flow"] = fact.flow
         elif fact.kind == Kind.GRANTED:
             restarted = joined.get(instance_of(now[where]["from_flow"]), -1) > now[where]["seq"]
             end(where, fact, "restarted" if restarted else "forced")
         elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED):
             outcomes = {Kind.RELEASED: "released", Kind.UNASSIGNED: "owner gone", Kind.HANDOFF_CANCELLED: "cancelled"}
-            end(where, fact, outcomes[Kind(fact.kind)])
+            outcome = outcomes[Kind(fact.kind)]
+            if fact.kind == Kind.UNASSIGNED:
+                restarted = joined.get(instance_of(now[where]["from_flow"]), -1) > now[where]["seq"]
+                outcome = "forced" if fact.forced else "restarted" if restarted else "owner gone"
+            end(where, fact, outcome)
     for row in rows:
         row["length_ms"] = _ms(row["began"], row.get("ended"))
     return _frame([[row.get(name) for name in HANDOFFS] for row in rows], HANDOFFS)
@@ -190,7 +201,7 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
     flows : how many there are after it
     moved : partitions that had an owner before it, and another one (or none) after it
     granted : partitions that had none before it, and have one after it
-    handoffs, forced : how many were begun, and grants that took away what was not acknowledged
+    handoffs, forced : how many were begun, and how often a partition was taken away that was not acknowledged
     redelivered : messages that may have been delivered again because of it, at most
     """
     rows: list[dict[str, Any]] = []
@@ -198,6 +209,7 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
     change: dict[str, Any] | None = None
     before: dict[PartitionId, Flow] = {}
     held: Any = None  # when the status became what it is
+    released: set[PartitionId] = set()  # by an owner that had acknowledged all, and granted to nobody since
     for commit in _commits(facts):
         matters = [f for f in commit if f.kind in (Kind.STATUS_CHANGED, Kind.GRANTED, Kind.UNASSIGNED)]
         if change is None and matters:
@@ -205,7 +217,6 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
             first = next((f for f in commit if f.kind == Kind.STATUS_CHANGED), matters[0])
             change = {"began": commit[0].at, "trigger": first.cause, **dict.fromkeys(MOVES[3:4] + MOVES[5:], 0)}
             rows.append(change)
-        released = {(f.queue_id, f.partition) for f in commit if f.kind == Kind.RELEASED}
         for fact in commit:
             _count_fact(fact, owners, flows, released, change)
             if fact.kind == Kind.STATUS_CHANGED:
@@ -244,8 +255,11 @@ def _count_fact(
         owners[where] = fact.flow
         counts["forced"] += bool(fact.forced)
         counts["redelivered"] += 0 if where in released else fact.delivered - fact.offset
+        released.discard(where)
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
+        counts["forced"] += bool(fact.forced)
         owners.pop(where, None)
+        (released.add if fact.kind == Kind.RELEASED else released.discard)(where)
     elif fact.kind == Kind.QUEUE_REMOVED:
         for gone in [w for w in owners if w[0] == fact.queue_id]:
             del owners[gone]

@@ -65,7 +65,7 @@ def handoffs(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     found = found[found["ended"].notna()].reset_index(drop=True)
     ax.bar(found.index, found["length_ms"], color=[_OUTCOME_COLOURS[o] for o in found["outcome"]], width=0.8)
     labels = [
-        f"{h.queue}/{h.partition}\n{h.from_flow}\n→ {h.to_flow}" for h in found.itertuples()
+        f"{h.queue}/{h.partition}\n{h.from_flow}\n→ {h.to_flow or '?'}" for h in found.itertuples()
     ]  # a few dozen can be read, more cannot
     if len(found) <= 30:
         ax.set_xticks(found.index, labels, fontsize="x-small")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from spark_partq.core.acks import AckRow
-from spark_partq.core.group import GroupFact, Member, PartitionId, QueueInGroup
+from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup
 from spark_partq.core.rebalance import DeadlinePassed, Drained, HolddownOver, Join, Leave
 from spark_partq.storage.groups import Group
 from spark_partq.storage.queues import open_queue
@@ -28,6 +30,8 @@ class Consumer:
         queues: tuple[str, ...] = ("q",),
         session_timeout_ms: int = 10_000,
         starts: int = 0,
+        assignors: tuple[str, ...] = ("balanced",),
+        **options: Any,
     ) -> None:
         self.store, self.instance = store, instance
         self.group = Group(Store.at(store), group)
@@ -41,7 +45,11 @@ class Consumer:
         }
         first = {(s.queue_id, p): starts for s in states for p in range(s.operating_partitions)}
         self._join = known, first
-        self._member = Member(instance, "", flows, session_timeout_ms, ("balanced",), queues, f"host-{instance}")
+        options.setdefault("cooperative", all(BUILTIN[name].cooperative for name in assignors))
+        reads = () if "pattern" in options else queues
+        self._member = Member(
+            instance, "", flows, session_timeout_ms, assignors, reads, host=f"host-{instance}", **options
+        )
         self._beats = itertools.count(1)
         self.incarnation = ""
         self.start_again()
@@ -73,7 +81,7 @@ class Consumer:
         events = [
             Drained(where, self.incarnation, own.epoch, 0)
             for where, own in state.partitions.items()
-            if own.to_flow is not None
+            if own.held is Held.DRAINING
             and own.incarnation == self.incarnation
             and where[1] in (partitions or [where[1]])
         ]
@@ -94,5 +102,9 @@ class Consumer:
     def force(self) -> None:
         """The time of every handoff under way has run out."""
         self.group.refresh()
-        events = [DeadlinePassed(w, own.handoff) for w, own in self.group.state.partitions.items() if own.to_flow]
+        events = [
+            DeadlinePassed(w, own.handoff)
+            for w, own in self.group.state.partitions.items()
+            if own.held is Held.DRAINING
+        ]
         self.group.decide(lambda: events, self.instance)

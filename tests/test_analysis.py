@@ -190,6 +190,36 @@ def test_a_handoff_ends_in_other_ways(store: str, clock: Clock) -> None:
     assert found[found["outcome"] == "open"]["length_ms"].isna().all()
 
 
+def test_handoffs_of_an_eager_rebalance(store: str, clock: Clock) -> None:
+    """U3, K4: everything is handed off; who took it is who was granted it in the end."""
+    partq.create_queue(store, "q", "v long", partitions=3, rebalance_delay_ms=0)
+    a = Consumer(store, "a", assignors=("range",))
+    a.ack(0, 2, delivered=5)
+    a.ack(2, 1, delivered=4)
+    clock.seconds = 1
+    Consumer(store, "b", assignors=("range",))
+    clock.seconds = 2
+    a.ack(0, 5)
+    a.release(0, 1)
+    assert set(analysis.handoffs(analysis.history(store, "g"))["to_flow"]) == {None}
+    clock.seconds = 4
+    a.force()
+    facts = analysis.history(store, "g")
+    found = analysis.handoffs(facts)
+    assert rows(found, "partition", "from_flow", "to_flow", "outcome", "redelivered") == [
+        (0, "a/0", "a/0", "released", 0),
+        (1, "a/0", "a/0", "released", 0),
+        (2, "a/0", "b/0", "forced", 3),
+    ]
+    assert [round(ms / 1000) for ms in found["length_ms"]] == [1, 1, 3]
+    last = analysis.moves(facts).iloc[-1]
+    assert (last["handoffs"], last["forced"], last["moved"], last["redelivered"]) == (3, 1, 1, 3)
+    clock.seconds = 5
+    Consumer(store, "c", assignors=("range",))
+    Consumer(store, "a", assignors=("range",))
+    assert set(analysis.handoffs(analysis.history(store, "g"))["outcome"]) >= {"restarted", "open"}
+
+
 def test_what_was_delivered_before_is_no_cost_of_a_release(story: str, clock: Clock) -> None:
     """U3: a partition that is released costs nothing, though some of its messages were delivered to somebody long before."""
     clock.seconds = 40

@@ -327,20 +327,59 @@ def test_describe_group(command: Command, store: str, group: Consumer) -> None:
     told = command("describe-group", "g").out
     rows = [[c.strip() for c in line.split("│")[1:-1]] for line in told.splitlines() if line.startswith("│")]
     assert rows == [
-        ["a", "host-a", "a/0", "active", "q: 0, 2", "300 ms"],
-        ["", "", "a/1", "active", "q: 1, 3", ""],
+        ["a", "host-a", "q", "balanced", "session timeout 300 ms"],
+        ["a/0", "active", "2: 0, 2", "2"],
+        ["a/1", "active", "2: 1, 3", "2"],
         ["q", "0", "3", "10", "7", "a/0", "1"],
         ["q", "1", "0", "10", "10", "a/1", "1"],
         ["q", "2", "0", "10", "10", "a/0", "1"],
         ["q", "3", "0", "10", "10", "a/1", "1"],
     ]
-    for word in ("Ready since", "balanced", "37"):
+    for word in ("Ready since", "balanced", "cooperative", "37"):
         assert word in told
     assert "warning" not in told
     Consumer(store, "b", session_timeout_ms=300)
     group.end_holddown()
     told = command("describe-group", "g").out
     assert "Rebalancing since" in told and "b joined" in told and "│ a/0 → b/0 │" in told and "standby" in told
+
+
+def table_rows(told: str) -> list[list[str]]:
+    return [[c.strip() for c in line.split("│")[1:-1]] for line in told.splitlines() if line.startswith("│")]
+
+
+@pytest.mark.parametrize(("assignor", "shares"), [("range", ["6", "5", "4"]), ("roundrobin", ["5", "5", "5"])])
+def test_describe_group_of_two_queues(command: Command, store: str, assignor: str, shares: list[str]) -> None:
+    """K2, K8: the console of the seed: each client's partitions of each queue, their numbers and how many they are."""
+    for name, n in (("test1", 10), ("test2", 5)):
+        partq.create_queue(store, name, "v long", partitions=n, rebalance_delay_ms=0, max_handoff_time_ms=0)
+    for client in ("c1", "c2", "c3"):
+        Consumer(store, client, queues=("test1", "test2"), assignors=(assignor,), weight=2.0, static=True)
+    told = command("describe-group", "g").out
+    assert [row[-1] for row in table_rows(told) if row[0].endswith("/0")] == shares
+    if assignor == "range":
+        assert ["c1/0", "active", "4: 0-3", "2: 0-1", "6"] in table_rows(told)
+    for word in (assignor, "eager", "static", "weight 2", "test1, test2"):
+        assert word in told
+    found = json.loads(command("describe-group", "g", "--json").out)
+    assert (found["assignor"], found["protocol"]) == (assignor, "eager")
+    assert [str(sum(map(len, m["partitions"].values()))) for m in found["members"]] == shares
+
+
+def test_describe_group_of_many_queues(command: Command, store: str) -> None:
+    """K8: a pattern may match more queues than fit side by side."""
+    for i in range(6):
+        partq.create_queue(store, f"q{i}", "v long", partitions=2, rebalance_delay_ms=0)
+    a = Consumer(store, "a", queues=tuple(f"q{i}" for i in range(6)), pattern="q.*")
+    assert ["a/0", "active", "q0", "2", "0-1"] in table_rows(command("describe-group", "g").out)
+    assert "pattern q.*" in command("describe-group", "g").out
+    Consumer(store, "b", queues=tuple(f"q{i}" for i in range(6)), pattern="q.*", assignors=("balanced", "range"))
+    assert "a/0 → ?" in command("describe-group", "g").out
+    lines = command("history", "g").out.splitlines()
+    assert any("AssignmentComputed" in line and "balanced, cooperative" in line for line in lines)
+    assert any("HandoffStarted" in line and "a/0 → ?" in line for line in lines)
+    a.release()
+    assert any("balanced, eager" in line for line in command("history", "g").out.splitlines())
 
 
 def test_describe_group_warns(command: Command, store: str, group: Consumer) -> None:
@@ -440,7 +479,7 @@ def test_doctor(command: Command, store: str, group: Consumer) -> None:
     """A store in order is exit code 0, a damaged one 1 with what is wrong and what to do."""
     good = command("doctor")
     assert (good.code, good.err) == (0, "")
-    assert good.out == "checked 1 queue (4 partitions, 40 messages) and 1 group (12 facts): 0 faults, 0 warnings\n"
+    assert good.out == "checked 1 queue (4 partitions, 40 messages) and 1 group (13 facts): 0 faults, 0 warnings\n"
     assert json.loads(command("doctor", "--group", "g", "--json").out)["healthy"] is True
     (file,) = Path(store, "groups/g/control").glob("*.parquet")
     file.unlink()

@@ -6,7 +6,7 @@ The rules are written down once more here, in other words than in the code that 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spark_partq.core.acks import Acks
 from spark_partq.core.group import (
@@ -154,7 +154,7 @@ def _check_fact(
     if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
         _must(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
     if fact.kind == Kind.ASSIGNMENT_COMPUTED:
-        _check_assignment(state, json.loads(fact.body or "{}"))
+        check_assignment(state, json.loads(fact.body or "{}"))
     if fact.queue_id is None or fact.partition is None:
         return
     own, name = state.partitions.get(fact.where), _name(fact.where)
@@ -181,7 +181,14 @@ def _check_fact(
         _must((fact.offset or 0) <= position, f"Q8: the floor of {name} lies past its position {position}")
 
 
-def _check_assignment(state: GroupState, body: dict[str, str]) -> None:
+def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
+    """K4, K7: whether an assignment may be computed so, in the state just before it.
+
+    Raises
+    ------
+    InvariantError
+        If not.
+    """
     members = state.members.values()
     _must(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
     eager = any(not m.cooperative for m in members)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group import GroupState, Kind, PartitionId, Status, instance_of
+from spark_partq.core.group import GroupState, Held, Kind, PartitionId, Status, instance_of
 from spark_partq.storage.facts import recent
 from spark_partq.storage.groups import Group, open_group
 from spark_partq.storage.queues import Queue, open_queue
@@ -31,7 +31,23 @@ class FlowDescription:
 
 @dataclass(frozen=True)
 class MemberDescription:
-    """A query that takes part."""
+    """A query that takes part.
+
+    Attributes
+    ----------
+    assignors : tuple of str
+        Those that it lists, best first.
+    queues, pattern : tuple of str, str or None
+        What it subscribes to: names of queues, or a regular expression.
+    weight : float
+        Share of each of its flows.
+    static : bool
+        Its name is the user's and survives restarts.
+    application, executors : str, tuple of str
+        Its Spark application, and the executors (``id@host``) that it had when it joined.
+    partitions : dict
+        What all of its flows hold, per queue.
+    """
 
     instance: str
     incarnation: str
@@ -39,7 +55,13 @@ class MemberDescription:
     session_timeout_ms: int
     assignors: tuple[str, ...]
     queues: tuple[str, ...]
+    pattern: str | None
+    weight: float
+    static: bool
+    application: str
+    executors: tuple[str, ...]
     flows: tuple[FlowDescription, ...]
+    partitions: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -60,8 +82,10 @@ class GroupPartition:
         Offset that the next message will get; None if the queue is gone.
     lag : int or None
         Messages that are there and that the group has not acknowledged.
+    draining : bool
+        Its owner is giving it up.
     handoff_to : str or None
-        The flow that it is being handed to.
+        The flow that it is being handed to; None also while that is to be computed.
     """
 
     queue: str
@@ -72,6 +96,7 @@ class GroupPartition:
     delivered: int
     end: int | None
     lag: int | None
+    draining: bool
     handoff_to: str | None
 
 
@@ -85,10 +110,10 @@ class GroupDescription:
         What led to the last holddown or rebalance.
     since : str or None
         When the status became what it is, as its writer's clock said; None if that is long ago.
-    assignor : str or None
-        The one in use: the first that all members support. None without members.
+    assignor, protocol : str or None
+        Those in use: of the last assignment that was computed. None without members.
     unassigned : int
-        Partitions that nobody owns.
+        Partitions that a member reads and nobody owns; without members, all.
     """
 
     group: str
@@ -96,6 +121,7 @@ class GroupDescription:
     trigger: str
     since: str | None
     assignor: str | None
+    protocol: str | None
     rebalance_delay_ms: int
     lag: int
     unassigned: int
@@ -131,6 +157,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         else:
             queue.refresh()
             queues[queue_id] = queue
+    wanted = set(state.wanted if state.members else state.partitions)
     partitions = []
     for where in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
         partitions.append(_partition(group, where, queues.get(where[0]), warnings))
@@ -139,10 +166,11 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         state.status.value,
         state.trigger,
         next((row["at"].isoformat() for row in facts if row["seq"] == state.status_seq), None),
-        _assignor(state),
+        (state.assignor or None) if state.members else None,
+        state.protocol.value if state.members and state.assignor else None,
         state.rebalance_delay_ms,
         sum(p.lag or 0 for p in partitions),
-        sum(p.flow is None for p in partitions),
+        sum(own.flow is None for where, own in state.partitions.items() if where in wanted),
         _members(state),
         tuple(partitions),
         tuple(warnings),
@@ -157,13 +185,6 @@ def _open(store: Store, name: str, queue_id: str) -> Queue | None:
     return queue if queue.state.queue_id == queue_id else None
 
 
-def _assignor(state: GroupState) -> str | None:
-    members = sorted(state.members.values(), key=lambda m: m.order)
-    if not members:
-        return None
-    return next((name for name in members[0].assignors if all(name in m.assignors for m in members)), None)
-
-
 def _members(state: GroupState) -> tuple[MemberDescription, ...]:
     return tuple(
         MemberDescription(
@@ -173,17 +194,29 @@ def _members(state: GroupState) -> tuple[MemberDescription, ...]:
             m.session_timeout_ms,
             m.assignors,
             m.queues,
+            m.pattern,
+            m.weight,
+            m.static,
+            m.application,
+            m.executors,
             tuple(_flow(state, flow) for flow in m.flow_names),
+            _held(state, [where for flow in m.flow_names for where in state.owned(flow)]),
         )
         for m in sorted(state.members.values(), key=lambda m: (m.order, m.instance))
     )
 
 
 def _flow(state: GroupState, flow: str) -> FlowDescription:
+    held = _held(state, state.owned(flow))
+    return FlowDescription(flow, bool(held), held)
+
+
+def _held(state: GroupState, places: Sequence[PartitionId]) -> dict[str, tuple[int, ...]]:
+    """By queue name."""
     held: dict[str, list[int]] = {}
-    for queue_id, partition in state.owned(flow):
+    for queue_id, partition in places:
         held.setdefault(state.queues[queue_id].name, []).append(partition)
-    return FlowDescription(flow, bool(held), {queue: tuple(numbers) for queue, numbers in sorted(held.items())})
+    return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(held.items())}
 
 
 def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
@@ -206,8 +239,9 @@ def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: 
                 "back to an older state; restore it, or read on with another group"
             )
     return GroupPartition(
-        name, number, own.flow, own.epoch, position, state.delivered(where, group.acks), end, lag, own.to_flow
-    )
+        name, number, own.flow, own.epoch, position, state.delivered(where, group.acks), end, lag,
+        own.held is Held.DRAINING, own.to_flow,
+    )  # fmt: skip
 
 
 def _about_members(state: GroupState) -> list[str]:
@@ -233,9 +267,10 @@ def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
             began.setdefault(where, (row["seq"], instance_of(row["flow"])))
         elif row["kind"] in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED) and where in began:
             start, giver = began.pop(where)
-            ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (row["kind"] in (Kind.GRANTED, Kind.RELEASED))
+            taken = row["kind"] == Kind.GRANTED or (row["kind"] == Kind.UNASSIGNED and bool(row["forced"]))
+            ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (taken or row["kind"] == Kind.RELEASED)
             # A giver that is started again has nothing left to drain; that is no matter of time.
-            if row["kind"] == Kind.GRANTED and joined.get(giver, -1) < start:
+            if taken and joined.get(giver, -1) < start:
                 forced.setdefault(row["queue_id"], []).append(row)
     told = []
     for queue_id, rows in forced.items():

@@ -384,7 +384,9 @@ def _text(error: BaseException) -> str:
 
 
 def _check_fact(state: GroupState, fact: GroupFact) -> None:
-    """What a fact must keep to beyond the transitions that its replay checks (I4, I5)."""
+    """What a fact must keep to beyond the transitions that its replay checks (I4, I5, I7, I14)."""
+    if fact.kind == Kind.ASSIGNMENT_COMPUTED:
+        invariants.check_assignment(state, json.loads(fact.body or ""))
     if fact.kind not in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED):
         return
     own = state.partitions.get(fact.where)
@@ -401,3 +403,7 @@ def _check_fact(state: GroupState, fact: GroupFact) -> None:
         member = state.members.get(instance_of(fact.flow or ""))
         if member is None or fact.flow not in member.flow_names or fact.incarnation != member.incarnation:
             raise ValueError(f"partition {fact.partition} was granted to {fact.flow}, which is no flow of the group")
+        if not state.subscribed(fact.flow, fact.where):
+            raise ValueError(
+                f"partition {fact.partition} was granted to {fact.flow}, which does not read queue {fact.queue}"
+            )

@@ -52,6 +52,50 @@ def test_it_is_plain_json(queue: str) -> None:
     assert found["members"][0]["flows"][0]["partitions"] == {"q": [0, 1, 2, 3]}
 
 
+def test_members_as_they_described_themselves(queue: str) -> None:
+    """K7, K8: assignors, subscription, weight, application; the assignor and the protocol of the last assignment."""
+    partq.create_queue(queue, "r", "v long", partitions=1)
+    told = {"weight": 2.0, "static": True, "application": "app-1", "executors": ("1@h1", "2@h2")}
+    a = Consumer(queue, "a", queues=("q", "r"), assignors=("sticky", "range"), pattern=".*", **told)
+    Consumer(queue, "b", queues=("r",), assignors=("range", "sticky"))
+    found = partq.describe_group(queue, "g")
+    first, second = found.members
+    assert (first.assignors, first.queues, first.pattern) == (("sticky", "range"), (), ".*")
+    assert (first.weight, first.static, first.application, first.executors) == (2.0, True, "app-1", ("1@h1", "2@h2"))
+    assert (second.queues, second.pattern, second.static, second.application) == (("r",), None, False, "")
+    assert first.partitions == {"q": (0, 1, 2, 3), "r": (0,)} and second.partitions == {}
+    assert (found.assignor, found.protocol) == ("sticky", "eager")
+    a.end_holddown()
+    revoking = partq.describe_group(queue, "g")
+    assert all(p.draining and p.handoff_to is None for p in revoking.partitions)
+    a.release()
+    assert partq.describe_group(queue, "g").members[1].partitions == {"r": (0,)}
+
+
+def test_a_queue_that_nobody_reads_any_more(queue: str) -> None:
+    """K3: the group keeps its position, and nobody is missing there."""
+    partq.create_queue(queue, "r", "v long", partitions=1)
+    a = Consumer(queue, "a", queues=("q", "r"))
+    a.ack(0, 0, delivered=0, queue="r")
+    Consumer(queue, "a", queues=("q",)).end_holddown()
+    found = partq.describe_group(queue, "g")
+    assert found.unassigned == 0
+    assert [(p.queue, p.flow) for p in found.partitions if p.flow is None] == [("r", None)]
+
+
+def test_a_forced_revocation_is_warned_of(queue: str) -> None:
+    """H4, K4: as any handoff whose time ran out."""
+    a = Consumer(queue, "a", assignors=("range",))
+    a.ack(3, 2, delivered=6)
+    Consumer(queue, "b", assignors=("range",))
+    a.end_holddown()
+    a.release(0, 1, 2)
+    a.force()
+    found = partq.describe_group(queue, "g")
+    assert found.status == "Ready"
+    assert "1 of the last 4 handoffs" in found.warnings[0] and "4 messages" in found.warnings[0]
+
+
 def test_standby(queue: str) -> None:
     """R3, H6: a flow without a partition is a standby."""
     Consumer(queue, "a", 4)
@@ -119,7 +163,7 @@ def test_a_group_without_members_is_warned_of(queue: str) -> None:
     a.ack(0, 4)
     a.leave()
     found = partq.describe_group(queue, "g")
-    assert found.members == () and found.assignor is None and found.unassigned == 4
+    assert found.members == () and (found.assignor, found.protocol) == (None, None) and found.unassigned == 4
     assert found.partitions[0].position == 4
     assert "no query is in the group" in found.warnings[0]
 
