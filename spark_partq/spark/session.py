@@ -13,10 +13,23 @@ from pyspark.sql.utils import is_remote
 from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.driver import Driver
 
+# What Delta's POM asks for and Spark brings itself, in newer versions: 70 of 90 MB that every start would copy, and every
+# executor fetch.
+_IN_SPARK = (
+    "com.github.luben:zstd-jni",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.parquet:parquet-column",
+    "org.apache.parquet:parquet-hadoop",
+    "org.apache.parquet:parquet-jackson",
+    "org.xerial.snappy:snappy-java",
+)
 SESSION_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     PUSHDOWN_CONF: "true",
+    "spark.jars.excludes": ",".join(_IN_SPARK),
 }
 
 _PACKAGES = "spark.jars.packages"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -19,11 +21,15 @@ from pyspark.sql import SparkSession
 
 import spark_partq as partq
 from spark_partq.spark.jobs import key_values, refusal
-from tests.helpers import ROOT, eventually, finished, position, put, stream
+from tests.conftest import QUICK
+from tests.helpers import ROOT, eventually, finished, in_parallel, position, put, stream
 
-CLUSTER = ["--master", "local-cluster[2,1,1024]"]
+SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
+CLUSTER = ["--master", "local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
 # Nothing that a small machine spends its time on.
 SMALL = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]  # fmt: skip
+
+UNKNOWN = r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n"
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -53,9 +59,7 @@ def start() -> Iterator[Start]:
     def run(
         job: str, *arguments: str, by: str = "spark-submit", conf: list[str] | None = None
     ) -> subprocess.Popen[str]:
-        program = [sys.executable]
-        if by == "spark-submit":
-            program = [str(Path(sys.executable).parent / "spark-submit"), *SMALL, *(conf or [])]
+        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL, *(conf or [])]
         started.append(process([*program, str(ROOT / "jobs" / f"{job}.py"), *arguments], COLUMNS="200"))
         return started[-1]
 
@@ -64,6 +68,38 @@ def start() -> Iterator[Start]:
         if one.poll() is None:
             os.killpg(one.pid, signal.SIGKILL)
             one.communicate()
+
+
+@dataclass
+class Outcome:
+    code: object
+    out: str
+    err: str
+
+
+Here = Callable[..., Outcome]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """here(job, *arguments) -> Outcome: run in this process what ends before a Spark session is started."""
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(partq, "session", lambda *_: pytest.fail("a session was started"))
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def run(job: str, *arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", [f"{job}.py", *arguments])
+        try:
+            with pytest.raises(SystemExit) as ended:
+                runpy.run_path(str(ROOT / "jobs" / f"{job}.py"), run_name="__main__")
+        finally:
+            for number, handler in handlers:
+                signal.signal(number, handler)
+        return Outcome(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 def files(folder: Path, count: int = 4, rows: int = 50) -> None:
@@ -77,28 +113,41 @@ def files(folder: Path, count: int = 4, rows: int = 50) -> None:
         os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
 
 
-@pytest.mark.parametrize("master", [[], CLUSTER], ids=["local", "cluster"])
-def test_produce_and_consume(start: Start, store: str, tmp_path: Path, master: list[str]) -> None:
+def test_produce_and_consume(start: Start, tmp_path: Path) -> None:
+    """U1: on one machine, where the producer is started again and adds only what is new, and on a cluster; at the same time."""
+    local, cluster = (tmp_path / name for name in ("local", "cluster"))
+    works = [
+        lambda: produce_and_consume(start, local, [], restart=True),
+        lambda: produce_and_consume(start, cluster, CLUSTER),
+    ]
+    for folder in (local, cluster):
+        folder.mkdir()
+    for result in in_parallel(works):
+        if result is not None:
+            raise result
+
+
+def produce_and_consume(start: Start, folder: Path, master: list[str], restart: bool = False) -> None:
+    store = str(folder / "store")
     partq.create_queue(store, "orders", "k string, n long", "k", partitions=4)
-    files(tmp_path / "in")
+    files(folder / "in")
     about = ["--store", store, "--queue", "orders"]
-    produce = [*about, "--path", str(tmp_path / "in"), "--max-files-per-trigger", "3", "--order-by", "n"]
-    produce += ["--sink-id", "files", "--checkpoint", str(tmp_path / "produce")]
+    produce = [*about, "--path", str(folder / "in"), "--max-files-per-trigger", "3", "--order-by", "n"]
+    produce += ["--sink-id", "files", "--checkpoint", str(folder / "produce")]
     finished(start("produce", *produce, conf=master))
     assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == 200
+    count = 200
+    if restart:
+        pd.DataFrame({"k": ["k0"], "n": [count]}).to_parquet(folder / "in" / "new.parquet")
+        count += 1
+        finished(start("produce", *produce, conf=master))
+        assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == count
 
-    consume = [*about, "--group", "g", "--flows", "2", "--format", "delta", "--path", str(tmp_path / "out")]
-    consume += [
-        "--max-rows-per-trigger",
-        "150",
-        "--trigger",
-        "available-now",
-        "--checkpoint",
-        str(tmp_path / "consume"),
-    ]
+    consume = [*about, "--group", "g", "--flows", "2", "--format", "delta", "--path", str(folder / "out")]
+    consume += ["--max-rows-per-trigger", "150", "--trigger", "available-now", "--checkpoint", str(folder / "consume")]
     finished(start("consume", *consume, conf=master))
-    found = DeltaTable(tmp_path / "out").to_pandas().sort_values(["_partition", "_offset"])
-    assert sorted(found["n"]) == list(range(200))
+    found = DeltaTable(folder / "out").to_pandas().sort_values(["_partition", "_offset"])
+    assert sorted(found["n"]) == list(range(count))
     by_key = found[found["k"].notna()].groupby("k")["n"]
     assert by_key.ngroups == 11
     assert all(numbers.is_monotonic_increasing for _, numbers in by_key)
@@ -106,17 +155,6 @@ def test_produce_and_consume(start: Start, store: str, tmp_path: Path, master: l
     described = partq.describe_queue(store, "orders")
     assert described.depth == 0
     assert described.groups == ("g",)
-
-
-def test_a_restarted_producer_adds_only_what_is_new(start: Start, store: str, tmp_path: Path) -> None:
-    partq.create_queue(store, "orders", "k string, n long", "k", partitions=2)
-    files(tmp_path / "in", count=1)
-    arguments = ["--store", store, "--queue", "orders", "--path", str(tmp_path / "in"), "--format", "parquet"]
-    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
-    finished(start("produce", *arguments))
-    pd.DataFrame({"k": ["a"], "n": [-1]}).to_parquet(tmp_path / "in" / "new.parquet")
-    finished(start("produce", *arguments))
-    assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == 51
 
 
 def test_produce_selects_columns_of_any_source(start: Start, store: str, tmp_path: Path) -> None:
@@ -157,53 +195,62 @@ def slow(folder):
 """
 
 
-@pytest.mark.parametrize(
-    ("by", "number"),
-    [
-        ("spark-submit", signal.SIGTERM),
-        ("spark-submit", signal.SIGINT),
-        ("python", signal.SIGINT),
-    ],
-)
-def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
-    store: str, tmp_path: Path, by: str, number: signal.Signals
-) -> None:
-    partq.create_queue(store, "q", "v long", partitions=1)
-    put(store, 0, range(30))
-    (tmp_path / "my_handlers.py").write_text(HANDLER)
-    arguments = ["--store", store, "--queue", "q", "--group", "g", "--max-rows-per-trigger", "10"]
-    arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={tmp_path}"]
-    arguments += ["--checkpoint", str(tmp_path / "checkpoint")]
-    program = [sys.executable] if by == "python" else [str(Path(sys.executable).parent / "spark-submit"), *SMALL]
-    job = process([*program, str(ROOT / "jobs" / "consume.py"), *arguments], PYTHONPATH=str(tmp_path))
-    try:
-        eventually(lambda: (tmp_path / "begun-0").exists() or job.poll() is not None, "the first micro-batch")
-        if number == signal.SIGINT:
-            os.killpg(job.pid, number)  # as a terminal does on Ctrl-C
-        else:
-            job.send_signal(number)
-        (tmp_path / "go").touch()
-        out, err = job.communicate(timeout=90)
-    finally:
+SIGNALS = [("spark-submit", signal.SIGTERM), ("spark-submit", signal.SIGINT), ("python", signal.SIGINT)]
+
+
+@pytest.fixture(scope="module")
+def signalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Path, subprocess.Popen[str]]]]:
+    """One job for each of SIGNALS, with a folder of its own; they start at the same time."""
+    jobs = []
+    for by, _ in SIGNALS:
+        folder = tmp_path_factory.mktemp("signalled")
+        store = str(folder / "store")
+        partq.create_queue(store, "q", "v long", partitions=1)
+        put(store, 0, range(30))
+        (folder / "my_handlers.py").write_text(HANDLER)
+        arguments = ["--store", store, "--queue", "q", "--group", "g", "--max-rows-per-trigger", "10"]
+        arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={folder}"]
+        arguments += ["--checkpoint", str(folder / "checkpoint")]
+        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL]
+        job = process([*program, str(ROOT / "jobs" / "consume.py"), *arguments], PYTHONPATH=str(folder))
+        jobs.append((folder, job))
+    yield jobs
+    for _, job in jobs:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
+
+
+@pytest.mark.parametrize("which", range(len(SIGNALS)), ids=[f"{by}-{number.name}" for by, number in SIGNALS])
+def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
+    signalled: list[tuple[Path, subprocess.Popen[str]]], which: int
+) -> None:
+    folder, job = signalled[which]
+    eventually(lambda: (folder / "begun-0").exists() or job.poll() is not None, "the first micro-batch")
+    if SIGNALS[which][1] == signal.SIGINT:
+        os.killpg(job.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
+    else:
+        job.send_signal(signal.SIGTERM)
+    (folder / "go").touch()
+    out, err = job.communicate(timeout=90)
     assert job.returncode == 0, out + err
     assert "Traceback" not in out + err
     assert "error:" not in out + err
-    assert (tmp_path / "done-0").read_text() == "10"
+    assert (folder / "done-0").read_text() == "10"
     # Spark may have asked for one more, which is left to the next start
-    begun = len(list(tmp_path.glob("begun-*")))
-    assert len(list(tmp_path.glob("done-*"))) == begun <= 2
-    assert position(store, "g", 0) in (10 * begun, 10 * begun - 10)
+    begun = len(list(folder.glob("begun-*")))
+    assert len(list(folder.glob("done-*"))) == begun <= 2
+    assert position(str(folder / "store"), "g", 0) in (10 * begun, 10 * begun - 10)
 
 
 def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) -> None:
     partq.create_queue(store, "q", "v long", partitions=1)
     expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "waiting_for": []}
-    once = finished(start("maintain", "--store", store, by="python"))
-    assert [json.loads(line) for line in once.splitlines()] == [expected]
-    for by in ("python", "spark-submit"):
-        job = start("maintain", "--store", store, "--queue", "q", "--every", "0.1", by=by)
+    once = start("maintain", "--store", store, by="python")
+    every = ["--store", store, "--queue", "q", "--every", "0.1"]
+    jobs = [start("maintain", *every, by=by) for by in ("python", "spark-submit")]
+    assert [json.loads(line) for line in finished(once).splitlines()] == [expected]
+    for job in jobs:
         assert job.stdout is not None
         assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
         job.send_signal(signal.SIGTERM)
@@ -231,27 +278,38 @@ def only_error(job: subprocess.Popen[str]) -> str:
         ("maintain", []),
     ],
 )
-def test_an_unknown_queue_is_one_line(start: Start, store: str, job: str, arguments: list[str]) -> None:
+def test_an_unknown_queue_is_one_line(here: Here, store: str, job: str, arguments: list[str]) -> None:
     partq.create_queue(store, "there", "v long")
-    refused = start(job, "--store", store, "--queue", "nope", *arguments, by="python")
+    refused = here(job, "--store", store, "--queue", "nope", *arguments)
+    assert refused.code == 1
+    assert re.fullmatch(UNKNOWN, refused.err)
+
+
+def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
+    partq.create_queue(store, "there", "v long")
+    about = ["--store", store, "--queue", "nope"]
+    refused = start("consume", *about, "--group", "g", "--checkpoint", "c", "--format", "console", by="python")
+    misused = start("produce", *about, by="python")
+    told = start("maintain", "--help", by="python")
     _, err = refused.communicate(timeout=60)
-    assert refused.returncode == 1
-    assert re.fullmatch(r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n", err)
+    assert refused.returncode == 1 and re.fullmatch(UNKNOWN, err)
+    _, err = misused.communicate(timeout=60)
+    assert misused.returncode == 2 and "--checkpoint" in err and "Traceback" not in err
+    assert "--every" in finished(told)
 
 
-def test_a_refusal_of_a_micro_batch_is_one_line(start: Start, store: str, tmp_path: Path) -> None:
+def test_refusals_of_spark_are_one_line(start: Start, store: str, tmp_path: Path) -> None:
+    """A micro-batch that does not fit the queue, and a source that is not there."""
     partq.create_queue(store, "q", "k string, n long, missing double", "k")
     files(tmp_path / "in", count=1)
-    arguments = ["--store", store, "--queue", "q", "--path", str(tmp_path / "in"), "--schema", "k string, n long"]
-    line = only_error(start("produce", *arguments, "--checkpoint", str(tmp_path / "checkpoint")))
+    about = ["--store", store, "--queue", "q"]
+    fits = ["--path", str(tmp_path / "in"), "--schema", "k string, n long", "--checkpoint", str(tmp_path / "one")]
+    there = ["--path", str(tmp_path / "nowhere"), "--checkpoint", str(tmp_path / "other")]
+    misfit, nowhere = (start("produce", *about, *arguments) for arguments in (fits, there))
+    line = only_error(misfit)
     assert line.startswith("error: [SCHEMA_MISMATCH] ")
     assert "missing" in line
-
-
-def test_a_source_that_is_not_there_is_one_line(start: Start, store: str, tmp_path: Path) -> None:
-    partq.create_queue(store, "q", "v long")
-    arguments = ["--store", store, "--queue", "q", "--path", str(tmp_path / "nowhere")]
-    line = only_error(start("produce", *arguments, "--checkpoint", str(tmp_path / "checkpoint")))
+    line = only_error(nowhere)
     assert line.startswith("error: [PATH_NOT_FOUND] ")
     assert str(tmp_path / "nowhere") in line
 
@@ -274,18 +332,16 @@ def test_a_source_that_is_not_there_is_one_line(start: Start, store: str, tmp_pa
         ("maintain", ["--every", "soon"], "--every"),
     ],
 )
-def test_wrong_usage(start: Start, store: str, job: str, arguments: list[str], word: str) -> None:
-    refused = start(job, "--store", store, "--queue", "q", *arguments, by="python")
-    _, err = refused.communicate(timeout=60)
-    assert refused.returncode == 2
-    assert word in err
-    assert "Traceback" not in err
+def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], word: str) -> None:
+    refused = here(job, "--store", store, "--queue", "q", *arguments)
+    assert refused.code == 2
+    assert word in refused.err
     assert not Path(store).exists()
 
 
 @pytest.mark.parametrize("job", ["produce", "consume", "maintain"])
-def test_help_tells_of_every_option(start: Start, job: str) -> None:
-    told = finished(start(job, "--help", by="python"))
+def test_help_tells_of_every_option(here: Here, job: str) -> None:
+    told = here(job, "--help").out
     source = (ROOT / "jobs" / f"{job}.py").read_text()
     parameters = re.findall(r"^    (\w+): Annotated\[", source, re.MULTILINE)
     assert len(parameters) >= 3
