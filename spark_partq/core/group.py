@@ -521,7 +521,12 @@ class GroupState:
 def _member(body: Mapping[str, Any], **columns: Any) -> Member:
     """From JSON, where tuples are lists."""
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()}
-    return Member(**values)
+    member = Member(**values)
+    try:
+        re.compile(member.pattern or "")
+    except re.error as error:
+        raise ValueError(f"pattern {member.pattern!r}: {error}") from error
+    return member
 
 
 def _plain(own: Ownership) -> list[Any]:

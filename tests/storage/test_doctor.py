@@ -14,6 +14,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.acks import AckRow
+from spark_partq.core.group import GroupFact, Kind
 from spark_partq.storage.control import MERGE_AFTER
 from spark_partq.storage.doctor import Diagnosis, diagnose
 from spark_partq.storage.groups import Group
@@ -182,6 +183,12 @@ def test_a_replaced_file(at: Path) -> None:
         (lambda rows: _of(rows, "StatusChanged").update(status="Asleep"), "Asleep"),
         (lambda rows: _of(rows, "MemberJoined").update(body="{"), "MemberJoined"),
         (lambda rows: _of(rows, "MemberJoined").update(instance="x"), "granted to a/0"),
+        (lambda rows: _said(rows, "MemberJoined", pattern="("), "MemberJoined"),
+        (lambda rows: _said(rows, "MemberJoined", queues=[]), "granted to a/0, which does not read queue q"),
+        (lambda rows: _said(rows, "AssignmentComputed", assignor="range"), "not everybody supports range"),
+        (lambda rows: _said(rows, "AssignmentComputed", protocol="eager"), "the protocol is eager"),
+        (lambda rows: _said(rows, "AssignmentComputed", protocol="lazy"), "lazy"),
+        (lambda rows: _of(rows, "Granted").update(kind="AssignmentComputed", body="{}"), "assignor"),
         (lambda rows: rows.pop(2), "facts 2 to 2 are missing"),
         (lambda rows: rows.append(rows[2]), "fact 2 is there twice"),
         (lambda rows: rows[2].update(seq=None), "without a number"),
@@ -194,6 +201,11 @@ def test_an_edited_row(at: Path, change: Callable[[list[dict[str, Any]]], object
     told = the_fault(at, "g")
     assert words in told
     assert "edited" in told or "missing" in told or "twice" in told
+
+
+def _said(rows: list[dict[str, Any]], kind: str, **values: Any) -> None:
+    row = _of(rows, kind)
+    row["body"] = json.dumps({**json.loads(row["body"]), **values})
 
 
 def _of(rows: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -308,3 +320,27 @@ def test_what_was_interrupted_is_worth_a_warning(at: Path) -> None:
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(partq.NotAStoreError):
         checked(tmp_path)
+
+
+def test_an_eager_group_in_order(store: str) -> None:
+    """K4: also in the middle of a revocation, and after one that was forced."""
+    partq.create_queue(store, "q", "v long", partitions=3, rebalance_delay_ms=0)
+    a = Consumer(store, "a", assignors=("range",))
+    a.ack(0, 0)
+    Consumer(store, "b", assignors=("range",))
+    assert diagnose(Store.at(store)).findings == []
+    a.release(0)
+    a.force()
+    assert diagnose(Store.at(store)).findings == []
+
+
+def test_an_eager_assignment_before_all_was_given_up(store: str) -> None:
+    """K4: the history of a program that does not keep to the protocol."""
+    partq.create_queue(store, "q", "v long", partitions=2, rebalance_delay_ms=0)
+    a = Consumer(store, "a", assignors=("range",))
+    a.ack(0, 0)
+    Consumer(store, "b", assignors=("range",))
+    a.release(0)
+    body = json.dumps({"assignor": "range", "protocol": "eager"})
+    a.group._control.commit([GroupFact(Kind.ASSIGNMENT_COMPUTED, body=body)])
+    assert "1 partitions are still owned when an eager rebalance assigns" in the_fault(Path(store), "g")
