@@ -239,20 +239,20 @@ COOPERATIVE, EAGER, BOTH = (
 OPTIONS = [
     # An eager group.
     ({"q": 3}, {"a": [EAGER], "b": [EAGER], "c": [EAGER]}, 1, 1, 6),
-    ({"q": 3}, {"a": [EAGER], "b": [EAGER], "c": [EAGER]}, 0, 1, 6),
+    ({"q": 3}, {"a": [EAGER], "b": [EAGER], "c": [EAGER]}, 0, 1, 5),
     # All states there are of two members.
     ({"q": 2}, {"a": [EAGER], "b": [EAGER]}, 1, 1, 25),
     # Upgrades and downgrades, at any moment.
-    ({"q": 2}, {"a": [EAGER, BOTH, COOPERATIVE], "b": [EAGER, BOTH, COOPERATIVE]}, 1, 1, 6),
+    ({"q": 2}, {"a": [EAGER, BOTH, COOPERATIVE], "b": [EAGER, BOTH, COOPERATIVE]}, 1, 1, 5),
     ({"q": 2}, {"a": [EAGER, BOTH, COOPERATIVE], "b": [EAGER, BOTH, COOPERATIVE]}, 0, 0, 8),
     # Two queues that come and go, with subscriptions that differ and change.
-    ({"q": 1, "r": 1}, {"a": [{"queues": ("q", "r")}, {"queues": ("q",)}], "b": [{"queues": ("r",)}]}, 1, 1, 7),
+    ({"q": 1, "r": 1}, {"a": [{"queues": ("q", "r")}, {"queues": ("q",)}], "b": [{"queues": ("r",)}]}, 1, 1, 6),
     (
         {"q": 2, "r": 1},
         {name: [{"assignors": ("balanced",), "queues": read} for read in (("q", "r"), ("q",))] for name in "ab"},
         1,
         1,
-        5,
+        4,
     ),
 ]
 
