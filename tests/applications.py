@@ -45,6 +45,13 @@ SMALL = {
 # A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
 _HOLD_S = 120.0
 _GRACE_S = 20.0
+# Where a package with an assignor of a user's is installed.
+PLUGINS = ROOT / "tests" / "plugins"
+
+
+def twice(folder: Path) -> Path:
+    """While this file is there, that assignor gives a partition twice."""
+    return folder / "twice"
 
 
 # ---- in the driver
@@ -218,7 +225,12 @@ class Application:
                 stderr=log,
                 text=True,
                 cwd=ROOT,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": str(PLUGINS),
+                    "CONTRARY_TWICE": str(twice(folder)),
+                },
                 start_new_session=True,
             )
         self._numbers = itertools.count()
@@ -289,7 +301,7 @@ class Pool:
     """Applications that scenarios share, for each takes many seconds to start. Killed ones are replaced when they are wanted."""
 
     def __init__(self, folder: Path, size: int) -> None:
-        self._folder = folder
+        self._folder, self.twice = folder, twice(folder)
         self._applications = [Application(folder) for _ in range(size)]
 
     def take(self, count: int) -> list[Application]:
@@ -396,7 +408,10 @@ class Scenario:
 
         def joined() -> None:
             self._is_started(name)
-            facts = eventually(lambda: self.history("MemberJoined", since=since), f"the join of {name}")
+            try:
+                facts = eventually(lambda: self.history("MemberJoined", since=since), f"the join of {name}")
+            except AssertionError:
+                raise AssertionError(f"{name} did not join:\n{self.explain()}") from None
             if not static:
                 name_of = next(f["instance"] for f in facts if self.names.get(f["instance"], name) == name)
                 self.names[name_of] = name

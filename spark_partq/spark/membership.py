@@ -175,7 +175,7 @@ class Membership:
             )
         if not found.member:  # the session expired though this process lives: an ordinary event
             _log.warning("session of %s in group %s expired; it joins again", self._me.instance, self._name)
-            self._subscription.check()
+            self._subscription.renew()
             self._join()
         self._tell_lost()
         self._tell_owned()

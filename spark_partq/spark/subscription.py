@@ -9,7 +9,12 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 
-from spark_partq.core.errors import CheckpointMismatchError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import (
+    CheckpointMismatchError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    SchemaMismatchError,
+)
 from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
 from spark_partq.core.rebalance import QueuesChanged
@@ -102,13 +107,12 @@ class Subscription:
         """
         self._checked_s = time.monotonic()
         self.check()
-        pattern = self._options.queuePattern
-        if pattern is None:
+        if self._options.queuePattern is None:
             return None
-        found = {queue.state.queue_id: queue for queue in map(self._open, self._options.matching()) if queue}
+        found = {queue.state.queue_id: queue for queue in self._readable()}
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
-        known = {queue_id for queue_id, queue in state.queues.items() if self._options.matches(queue.name)}
-        gone = tuple(sorted(known - set(found)))
+        known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._options.matches(queue.name)}
+        gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_gone(name, i)))
         if not new and not gone:
             return None
         # As in Kafka: what comes while a group reads is read from its beginning.
@@ -116,37 +120,73 @@ class Subscription:
         return QueuesChanged({queue_id: _in_group(queue) for queue_id, queue in new.items()}, starts, gone)
 
     def follow(self, state: GroupState) -> None:
-        """Open what the group has found, and let go what it has given up."""
+        """Open what the group has found, and let go what it has given up.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The group reads a queue that matches and has other columns: its partitions may be given to this query.
+        """
         if self._options.queuePattern is None:
             return
         wanted = {q.name: queue_id for queue_id, q in state.queues.items() if self._options.matches(q.name)}
         self._queues = {name: queue for name, queue in self._queues.items() if wanted.get(name) == queue.state.queue_id}
         for name in sorted(wanted.keys() - self._queues.keys()):
             queue = self._open(name)
-            if queue is not None and queue.state.queue_id == wanted[name]:
-                queue.refresh()
-                self._queues[name] = queue
+            if queue is None or queue.state.queue_id != wanted[name]:
+                continue  # the group will hear that it is gone
+            if queue.state.schema != self._payload:
+                raise SchemaMismatchError(
+                    f"the group reads queue {name!r}, which matches queuePattern={self._options.queuePattern!r} and has other "
+                    "columns than the queues that this query reads; use a narrower pattern, or another group",
+                    queue=name,
+                )
+            self._queues[name] = queue
+
+    def renew(self) -> None:
+        """Begin again with the queues there are, before the query joins its group again.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+            As `check`.
+        """
+        self.check()
+        if self._options.queuePattern is not None:
+            self._queues = {queue.name: queue for queue in self._readable()}
+
+    def _readable(self) -> list[Queue]:
+        """The queues that match now and have the columns of those that were there first."""
+        queues = [queue for queue in map(self._open, self._options.matching()) if queue is not None]
+        for queue in queues:
+            if queue.state.schema != self._payload and queue.state.queue_id not in self._refused:
+                self._refused.add(queue.state.queue_id)
+                _log.warning(
+                    "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
+                    queue.name, self._options.queuePattern,
+                )  # fmt: skip
+        return [queue for queue in queues if queue.state.schema == self._payload]
 
     def _open(self, name: str) -> Queue | None:
-        """A queue that matches; None while it cannot be read."""
+        """A queue as it is now; None while it is not there or not ready."""
         known = self._queues.get(name)
         try:
             state = queue_state(self._options.store, name)
-            if known is not None and known.state.queue_id == state.queue_id:
+            if known is not None and known.state.queue_id == state.queue_id and state.status == "Ready":
                 return known
             queue = open_queue(self._options.store, name)
         except (QueueNotFoundError, QueueNotReadyError):
             return None
-        if queue.state.schema == self._payload:
-            queue.refresh()
-            return queue
-        if queue.state.queue_id not in self._refused:
-            self._refused.add(queue.state.queue_id)
-            _log.warning(
-                "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
-                name, self._options.queuePattern,
-            )  # fmt: skip
-        return None
+        queue.refresh()
+        return queue
+
+    def _is_gone(self, name: str, queue_id: str) -> bool:
+        """Whether a queue was deleted or is about to be, and not merely cannot be read."""
+        try:
+            state = queue_state(self._options.store, name)
+        except (QueueNotFoundError, QueueNotReadyError):  # what is half there and has an id is half deleted
+            return True
+        return state.queue_id != queue_id or state.status == "Deleting"
 
     # ---- where the group starts
     def first_starts(self, state: GroupState) -> dict[PartitionId, int]:

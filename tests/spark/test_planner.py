@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 import spark_partq as partq
 from spark_partq.core.admission import Limits
 from spark_partq.core.offsets import StreamOffset
 from spark_partq.core.rebalance import Leave
+from spark_partq.spark import membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
-from tests.helpers import position, put
+from tests.helpers import eventually, position, put
 
 
 def test_session_expires_between_planning_and_delivering(store: str) -> None:
@@ -30,5 +35,39 @@ def test_session_expires_between_planning_and_delivering(store: str) -> None:
         assert len(given) == 1
         planner.next(end, Limits())
         assert position(store, "g", 0) == 5
+    finally:
+        planner.membership.leave()
+
+
+def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`weighted` moves partitions from the flow that has much to do while nobody comes or goes, and the history says why."""
+    monkeypatch.setattr(membership, "_LOADS_EVERY_S", 0.2)
+    partq.create_queue(store, "q", "v bigint", partitions=4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    options = {"path": store, "queue": "q", "group": "g", "flows": "2", "assignor": "weighted"}
+    planner = Planner(Options.parse(options), "g", "a")
+    group = Group(Store.at(store), "g")
+
+    def owners() -> dict[int, str | None]:
+        group.refresh()
+        return {number: own.flow for (_, number), own in sorted(group.state.partitions.items())}
+
+    try:
+        done = StreamOffset("g", "a", {}, {})
+        planner.next(done, Limits())
+        before = owners()
+        busy = [number for number, flow in before.items() if flow == "a/0"]
+        for number in busy:
+            put(store, number, range(1_000))
+
+        def moved() -> bool:
+            nonlocal done
+            done = planner.next(done, Limits(max_rows=10)) or done
+            return len({owners()[number] for number in busy}) == 2
+
+        eventually(moved, "the move")
+        rows = [row for row in group.history() if row["kind"] == "AssignmentComputed"]
+        assert "load" in rows[-1]["cause"]
+        loads = {number: load for _, number, load in json.loads(rows[-1]["body"])["loads"]}
+        assert all(loads[number] > 500 for number in busy) and len(loads) == 4
     finally:
         planner.membership.leave()
