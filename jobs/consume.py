@@ -21,17 +21,29 @@ import typer
 
 import spark_partq as partq
 from spark_partq.spark.jobs import BatchFunction, Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.options import Options
 
 FORMATS_WITH_PATH = {"delta", "parquet", "json", "csv", "orc", "text"}
 
 
 def consume(
     store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
-    queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
     group: Annotated[
         str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
     ],
     checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    queue: Annotated[str | None, typer.Option(help="Queue to read, or several by commas.")] = None,
+    queue_pattern: Annotated[
+        str | None,
+        typer.Option(help="Instead: a regular expression; all queues whose names match, also those created later."),
+    ] = None,
+    assignor: Annotated[
+        str | None,
+        typer.Option(help="Who gets which partitions: one or more by commas, best first. Default: balanced."),
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Share of each of this job's flows, relative to the others'. Default: 1.")
+    ] = None,
     format: Annotated[
         str | None, typer.Option(help="Append to a target of this format: delta, parquet, json, console, …")
     ] = None,
@@ -90,6 +102,8 @@ def consume(
     SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
     and exit code 1; wrong usage is exit code 2.
     """
+    if (queue is None) == (queue_pattern is None):
+        raise typer.BadParameter("give --queue or --queue-pattern, and not both")
     if (format is None) == (handler is None):
         raise typer.BadParameter("give a target, --format, or a --handler, and not both")
     if format in FORMATS_WITH_PATH and path is None:
@@ -100,6 +114,9 @@ def consume(
     given = {
         "path": store,
         "queue": queue,
+        "queuePattern": queue_pattern,
+        "assignor": assignor,
+        "weight": weight,
         "group": group,
         "flows": flows,
         "instanceId": instance_id,
@@ -117,9 +134,9 @@ def consume(
     how_often = trigger(trigger_)
     function = None if handler is None else load_handler(handler, key_values(handler_arg))
     stop = Stop()
-    for name in queue.split(","):  # refused before Spark takes its time to start
-        partq.describe_queue(store, name.strip(), storage_options=storage)
-    spark = partq.session(f"partq consume {queue} as {group}")
+    for name in Options.parse(options).subscribed():  # refused before Spark takes its time to start
+        partq.describe_queue(store, name, storage_options=storage)
+    spark = partq.session(f"partq consume {queue or queue_pattern} as {group}")
     messages = spark.readStream.format("partq").options(**options).load()
     writer = (
         messages.writeStream.queryName(f"consume-{group}").trigger(**how_often).option("checkpointLocation", checkpoint)

@@ -153,11 +153,11 @@ class Membership:
         CheckpointMismatchError, QueueNotFoundError
             If a queue was deleted.
         AssignorError, UnknownAssignorError
-            If the group's assignor fails, so that its partitions cannot be assigned.
+            If the group's assignor fails while this query has nothing. One that has partitions goes on with them.
         """
-        if self._failure is not None:
-            raise self._failure
         self.group.refresh()
+        if self._failure is not None and not owned(self.group.state, self.incarnation):
+            raise self._failure
         self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
         if not set(self._subscription.ids.values()) <= self.group.state.queues.keys():
             self._subscription.check()
@@ -293,7 +293,9 @@ class Membership:
             self.decide(lambda: [*observer.due(view.state, view.acks, _now_ms()), *loads], view)
             self._failure = None
         except (AssignorError, UnknownAssignorError) as error:
-            self._failure = error  # for the next planner call: the application must hear of it
+            if str(error) != str(self._failure):
+                _log.warning("group %s cannot be assigned: %s", self._name, error)
+            self._failure = error  # for the next planner call
         if loads:
             self._loads_s = time.monotonic()
 
