@@ -19,8 +19,9 @@ ZONE = "America/New_York"
 os.environ["TZ"] = ZONE
 time.tzset()
 
-# Of every JVM that the tests start, also in other processes: none lives long enough to repay optimisation.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+# Of every JVM that the tests start, also in other processes: none lives long enough to repay optimisation. Code that is not
+# optimised takes more stack.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xss4m"
 os.environ |= {"SPARK_SUBMIT_OPTS": QUICK, "SPARK_LAUNCHER_OPTS": QUICK}
 
 settings.register_profile(

@@ -4,8 +4,8 @@ A Python source's planner is a process of its own, a child of the JVM, without a
 driver's Python. Both know the JVM's process id, so the driver listens at a path that carries it. A planner that finds nobody there
 does without: nothing that the protocol needs depends on it.
 
-Planner to driver: what happened to the group's partitions, answered when the callbacks have run. Driver to planner: that a
-micro-batch is finished, and that the query has ended.
+Planner to driver: that it is about to join, answered with the application and its executors; what happened to the group's
+partitions, answered when the callbacks have run. Driver to planner: that a micro-batch is finished, and that the query has ended.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class PlannerEnd:
         self._line.send(hello)
         threading.Thread(target=self._read, args=(self._line,), daemon=True, name="partq-channel").start()
 
-    def ask(self, message: Message, timeout_s: float | None = None) -> None:
-        """Send a message and wait until the driver has dealt with it.
+    def ask(self, message: Message, timeout_s: float | None = None) -> Message:
+        """Send a message and wait until the driver has dealt with it; its answer, empty if there is none.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class PlannerEnd:
             If a callback of the user raised.
         """
         if self._line is None or self.ended.is_set():
-            return
+            return {}
         self._line.send(message)
         with contextlib.suppress(queue.Empty):
             answer = self._answers.get(timeout=timeout_s)
@@ -105,6 +105,8 @@ class PlannerEnd:
                     "what it owns. Repair the listener and start the query again",
                     group=message["group"],
                 )
+            return answer or {}
+        return {}
 
     def _read(self, line: Line) -> None:
         while (message := line.receive()) is not None:

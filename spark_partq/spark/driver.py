@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -147,10 +148,18 @@ class Driver:
         with self._lock:
             self._sessions.append(session)
         while (message := line.receive()) is not None:
-            line.send({"answer": {"error": self._told(session, message)}})
+            answer = self._about() if "joins" in message else {"error": self._told(session, message)}
+            line.send({"answer": answer})
         with self._lock:
             self._sessions.remove(session)
         line.close()
+
+    def _about(self) -> Message:
+        """Where the flows of a query that joins now may run."""
+        with contextlib.suppress(Exception):  # it is for people; a session that ends must not keep a query from joining
+            context = self._listened[-1].sparkContext
+            return {"application": context.applicationId, "executors": _executors(context)}
+        return {}
 
     def _told(self, session: Session, message: Message) -> str | None:
         """Take in what a planner says; the error of a callback, if one raised."""
@@ -219,6 +228,15 @@ def _listen(spark: SparkSession, listener: _QueryListener) -> None:
             streams._jsqm.removeListener(wrapped)
 
     atexit.register(end)
+
+
+def _executors(context: SparkContext) -> list[str]:
+    """``id@host`` of each executor that is up, sorted by id; in local mode that is the driver."""
+    scala: Any = context._jsc.sc()
+    known = scala.statusStore().executorList(True)
+    found = [(e.id(), e.hostPort().rpartition(":")[0]) for e in (known.apply(i) for i in range(known.size()))]
+    executors = [(name, host) for name, host in found if name != "driver" or scala.isLocal()]
+    return [f"{name}@{host}" for name, host in sorted(executors, key=lambda e: (len(e[0]), e[0]))]
 
 
 def _partitions(values: Sequence[Sequence[Any]]) -> list[Partition]:

@@ -104,9 +104,10 @@ class Membership:
         """A planner call begins: the driver makes progress. Joins at the first."""
         self._called_s = time.monotonic()
         if not self.incarnation:
+            if self._channel is None:
+                hello = {"group": self._name, "instance": self._me.instance, "store": self._store.uri}
+                self._channel = PlannerEnd(hello, self._on_message)
             self._join()
-            hello = {"group": self._name, "instance": self._me.instance, "store": self._store.uri}
-            self._channel = PlannerEnd(hello, self._on_message)
             threading.Thread(target=self._run, daemon=True, name="partq-member").start()
 
     def settle(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
@@ -182,7 +183,9 @@ class Membership:
 
     def _join(self) -> None:
         incarnation = uuid.uuid4().hex
-        me = replace(self._me, incarnation=incarnation)
+        about = {} if self._channel is None else self._channel.ask({"joins": True})
+        application, executors = about.get("application", ""), tuple(about.get("executors", ()))
+        me = replace(self._me, incarnation=incarnation, application=application, executors=executors)
         found = self._subscription
         self.decide(lambda: [Join(me, found.in_group, found.first_starts(self.group.state))])
         self.incarnation, self._handed = incarnation, Handed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
 from spark_partq.core.group import Status
+from spark_partq.core.rebalance import Leave
 from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
 from tests.helpers import consume, eventually, flat, places, position, put, running, stream
@@ -114,6 +116,27 @@ def test_two_queries_share(spark: SparkSession, queue: str, tmp_path: Path) -> N
     between = [what for kind, what in told.events[revoked:again] if kind == "batch"]
     assert not {p for what in between for p in what} & {number for _, number in moved}
     assert told.of("lost") == []
+
+
+def test_where_a_member_runs(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """K8, R7: history and description say in which application a member joined, and which executors that had; a member whose
+    session has expired says it again when it is back."""
+    seen: list[Row] = []
+    running(spark, queue, tmp_path / "a", seen, group="g", instanceId="a")
+    eventually(lambda: len(seen) == 20, "the messages")
+    group = Group(Store.at(queue), "g")
+    group.refresh()
+    expired = Leave("a", group.state.members["a"].incarnation, expired=True)
+    group.decide(lambda: [expired])
+
+    def joined() -> list[dict[str, Any]]:
+        return [json.loads(row["body"]) for row in group.history() if row["kind"] == "MemberJoined"]
+
+    eventually(lambda: len(joined()) == 2, "the member's return")
+    application, executors = spark.sparkContext.applicationId, ("driver@127.0.0.1",)
+    assert [(said["application"], tuple(said["executors"])) for said in joined()] == [(application, executors)] * 2
+    (member,) = partq.describe_group(queue, "g").members
+    assert (member.application, member.executors) == (application, executors)
 
 
 def test_flow_changes(spark: SparkSession, queue: str, tmp_path: Path) -> None:

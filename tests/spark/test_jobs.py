@@ -20,12 +20,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from spark_partq import analysis
 from spark_partq.spark.jobs import key_values, refusal
 from tests.conftest import QUICK
 from tests.helpers import ROOT, eventually, finished, in_parallel, position, put, stream
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
+# Both executors are up before the job goes on.
 CLUSTER = ["--master", "local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
+CLUSTER += ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
 # Nothing that a small machine spends its time on.
 SMALL = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]  # fmt: skip
 
@@ -155,6 +158,12 @@ def produce_and_consume(start: Start, folder: Path, master: list[str], restart: 
     described = partq.describe_queue(store, "orders")
     assert described.depth == 0
     assert described.groups == ("g",)
+    facts = analysis.history(store, "g")
+    (body,) = facts.loc[facts["kind"] == "MemberJoined", "body"]
+    said = json.loads(body)
+    assert said["application"].startswith("app-" if master else "local-")
+    assert [executor.partition("@")[0] for executor in said["executors"]] == (["0", "1"] if master else ["driver"])
+    assert all(executor.partition("@")[2] for executor in said["executors"])
 
 
 def test_produce_selects_columns_of_any_source(start: Start, store: str, tmp_path: Path) -> None:
