@@ -18,9 +18,9 @@ from benchmarks.data import rows
 from benchmarks.report import Figure, at_most, in_turn, known, median, spread
 from spark_partq.core.acks import AckRow
 from spark_partq.core.admission import Limits
+from spark_partq.core.events import Join, Leave
 from spark_partq.core.group import GroupState, Member, QueueInGroup, Status
 from spark_partq.core.offsets import StreamOffset
-from spark_partq.core.rebalance import Join, Leave
 from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.membership import Membership
 from spark_partq.spark.options import Options

@@ -8,8 +8,8 @@ from typing import Any
 
 from spark_partq.core.acks import AckRow
 from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
 from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup
-from spark_partq.core.rebalance import DeadlinePassed, Drained, HolddownOver, Join, Leave
 from spark_partq.storage.groups import Group
 from spark_partq.storage.queues import open_queue
 from spark_partq.storage.store import Store

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import FencedError
+from spark_partq.core.events import Drained
 from spark_partq.core.group import Flow, GroupState, Held, Ownership, PartitionId
 from spark_partq.core.offsets import Range
-from spark_partq.core.rebalance import Drained
 
 Ranges = Mapping[PartitionId, Range]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from spark_partq.core.acks import Acks
+from spark_partq.core.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
 from spark_partq.core.group import GroupState, Held, PartitionId, Status
-from spark_partq.core.rebalance import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
 
 # Between two looks at most so much counts as watched, so that neither a clock that jumps nor an observer that was
 # stopped makes a session seem silent.

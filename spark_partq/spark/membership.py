@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from spark_partq.core.choice import choose
 from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
+from spark_partq.core.events import Event, Join, Leave, LoadsMeasured
 from spark_partq.core.group import GroupState, Held, Member, PartitionId, Status
 from spark_partq.core.member import (
     Handed,
@@ -30,7 +31,6 @@ from spark_partq.core.member import (
 )
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range, StreamOffset
-from spark_partq.core.rebalance import Event, Join, Leave, LoadsMeasured
 from spark_partq.spark.channel import Message, PlannerEnd
 from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.subscription import Subscription, by_id

@@ -15,9 +15,9 @@ from spark_partq.core.errors import (
     QueueNotReadyError,
     SchemaMismatchError,
 )
+from spark_partq.core.events import QueuesChanged
 from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
-from spark_partq.core.rebalance import QueuesChanged
 from spark_partq.spark.options import Options
 from spark_partq.spark.starting import offset_at_time
 from spark_partq.storage.partition import PartitionTable

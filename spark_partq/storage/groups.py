@@ -8,8 +8,9 @@ from pyarrow import fs
 
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import GroupNotFoundError
+from spark_partq.core.events import Event, RaiseFloors
 from spark_partq.core.group import GroupFact, GroupState, PartitionId
-from spark_partq.core.rebalance import Event, Loads, RaiseFloors, decide
+from spark_partq.core.rebalance import Loads, decide
 from spark_partq.storage import assignors
 from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import ControlTable

@@ -12,7 +12,8 @@ from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionI
 from spark_partq.core.offsets import Range
 
 if TYPE_CHECKING:
-    from spark_partq.testing.simulator import Process, World
+    from spark_partq.testing.process import Process
+    from spark_partq.testing.simulator import World
 
 
 class SimulationError(AssertionError):

@@ -10,20 +10,19 @@ from typing import Any
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.assignors import BUILTIN, Assignor
 from spark_partq.core.errors import AssignorError
-from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup
-from spark_partq.core.invariants import check
-from spark_partq.core.rebalance import (
+from spark_partq.core.events import (
     DeadlinePassed,
     Drained,
     Event,
     HolddownOver,
     Join,
     Leave,
-    Loads,
     QueuesChanged,
     RaiseFloors,
-    decide,
 )
+from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup
+from spark_partq.core.invariants import check
+from spark_partq.core.rebalance import Loads, decide
 
 
 def at(partition: int) -> PartitionId:

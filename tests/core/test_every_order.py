@@ -10,18 +10,10 @@ import pytest
 
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.events import DeadlinePassed, Drained, Event, HolddownOver, Join, Leave, QueuesChanged
 from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup, Status
 from spark_partq.core.invariants import check, check_balance
-from spark_partq.core.rebalance import (
-    DeadlinePassed,
-    Drained,
-    Event,
-    HolddownOver,
-    Join,
-    Leave,
-    QueuesChanged,
-    decide,
-)
+from spark_partq.core.rebalance import decide
 
 Node = tuple[GroupState, Acks]
 

@@ -6,6 +6,7 @@ import pytest
 
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import FencedError
+from spark_partq.core.events import Drained
 from spark_partq.core.member import (
     Handed,
     Standing,
@@ -19,7 +20,6 @@ from spark_partq.core.member import (
     start,
 )
 from spark_partq.core.offsets import Range
-from spark_partq.core.rebalance import Drained
 from tests.core.groups import Decided, at
 
 

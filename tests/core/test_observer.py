@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from spark_partq.core.acks import AckRow
+from spark_partq.core.events import DeadlinePassed, Event, HolddownOver, Leave
 from spark_partq.core.observer import MAX_STEP_MS, Observer
-from spark_partq.core.rebalance import DeadlinePassed, Event, HolddownOver, Leave
 from tests.core.groups import Decided, at
 
 

@@ -8,17 +8,10 @@ import pytest
 
 from spark_partq.core.choice import choose, common_assignors
 from spark_partq.core.errors import AssignorError, CorruptTableError, GroupMismatchError, UnknownAssignorError
+from spark_partq.core.events import AssignmentDue, DeadlinePassed, Leave, LoadsMeasured, QueuesChanged, RaiseFloors
 from spark_partq.core.group import GroupFact, GroupState, Held, Kind, Member, Protocol, Status
 from spark_partq.core.observer import Observer
-from spark_partq.core.rebalance import (
-    AssignmentDue,
-    DeadlinePassed,
-    Leave,
-    LoadsMeasured,
-    QueuesChanged,
-    RaiseFloors,
-    decide,
-)
+from spark_partq.core.rebalance import decide
 from tests.core.groups import Decided, at
 
 RANGE, STICKY = ("range",), ("sticky",)

@@ -6,8 +6,8 @@ import pytest
 
 from spark_partq.core.acks import AckRow
 from spark_partq.core.errors import GroupMismatchError
+from spark_partq.core.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
 from spark_partq.core.group import Kind, QueueInGroup, Status
-from spark_partq.core.rebalance import DeadlinePassed, Drained, HolddownOver, Join, Leave
 from tests.core.groups import Decided, at
 
 HANDOFF = Kind.HANDOFF_STARTED

@@ -343,7 +343,7 @@ def test_upgrade_by_two_rolling_restarts(scenario: NewScenario, pool: Pool) -> N
     for name in applications:
         running.append(name)
         start(name, "range")
-    with s.sending():
+    with s.sending(every_s=1.0):  # an application that starts needs the processors too
         for listed in ("cooperative-sticky,range", "cooperative-sticky"):
             for name in applications:
                 s.leave(name)()

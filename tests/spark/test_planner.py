@@ -8,8 +8,8 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.admission import Limits
+from spark_partq.core.events import Leave
 from spark_partq.core.offsets import StreamOffset
-from spark_partq.core.rebalance import Leave
 from spark_partq.spark import membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.core.acks import AckRow
+from spark_partq.core.events import Join, Leave
 from spark_partq.core.group import GroupFact, GroupState, Kind, Member, QueueInGroup, Status
-from spark_partq.core.rebalance import Join, Leave, decide
+from spark_partq.core.rebalance import decide
 from spark_partq.storage.ackrows import COMPACT_AFTER, AckTable
 from spark_partq.storage.control import MERGE_AFTER, ControlTable
 from spark_partq.storage.delta import Conflict

@@ -52,7 +52,7 @@ def test_holddown_and_handoff_go_on_without_anybody(queue: str) -> None:
 
     watch = Watch(queue)
     assert watch.until(2_000, beat) == []
-    assert watch.until(3_000, beat) == ["StatusChanged", "HandoffStarted", "HandoffStarted"]
+    assert watch.until(3_000, beat) == ["StatusChanged", "AssignmentComputed", "HandoffStarted", "HandoffStarted"]
     assert watch.until(5_000, beat) == ["Granted", "Granted", "StatusChanged"]
     assert watch.rebalancer.settled
     assert {fact.by for _, fact in watch.facts} == {watch.facts[0][1].by} and "rebalancer" in watch.facts[0][1].by

@@ -8,7 +8,8 @@ from typing import Any
 from spark_partq.core.assignors import Assignor
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group import GroupFact, Kind, PartitionId
-from spark_partq.testing.simulator import Checkpoint, Process, Setup, World, told
+from spark_partq.testing.process import Checkpoint, Process
+from spark_partq.testing.simulator import Setup, World, told
 
 P0, P1 = ("q0", 0), ("q0", 1)
 

@@ -15,14 +15,16 @@ from spark_partq.core import assignors, member, observer, rebalance
 from spark_partq.core import group as group_module
 from spark_partq.core.acks import AckRow, Acks, compacted
 from spark_partq.core.errors import PartqError
+from spark_partq.core.events import AssignmentDue, Drained, HolddownOver
 from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionId, Protocol, Status
 from spark_partq.core.member import Handed, Standing
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
-from spark_partq.core.rebalance import AssignmentDue, Drained, _Decision
+from spark_partq.core.rebalance import _Decision
 from spark_partq.storage.delta import Conflict
-from spark_partq.testing import memory, simulator
-from spark_partq.testing.simulator import Process, World
+from spark_partq.testing import memory, process, simulator
+from spark_partq.testing.process import Process
+from spark_partq.testing.simulator import World
 from tests.core import test_protocols as protocols
 from tests.testing import test_rebalance_scenarios as stories
 from tests.testing import test_scenarios as scenarios
@@ -146,7 +148,7 @@ def a_holddown_that_later_changes_restart(patch: Patch) -> None:
         if self._holddown[0] != state.seq:
             self._holddown = (state.seq, self._watched_ms)
         waited = self._watched_ms - self._holddown[1] >= state.rebalance_delay_ms
-        return [rebalance.HolddownOver(state.status_seq)] if waited else []
+        return [HolddownOver(state.status_seq)] if waited else []
 
     patch.setattr(Observer, "_holddown_over", over)
 
@@ -228,7 +230,7 @@ class Hasty(Process):
             events = [*self.drained(), *self.observer.due(self.control.state, self.acks.acks, self.clock())]
             for _ in self.commit(events):
                 pass
-            if self.flows and self.clock() - self.beaten_at >= simulator.HEARTBEAT_MS:
+            if self.flows and self.clock() - self.beaten_at >= process.HEARTBEAT_MS:
                 self.append([], {})
             self.control, self.acks = mine
 

@@ -6,7 +6,7 @@ from spark_partq.core import acks as acks_module
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.group import Held, Kind, Status
 from spark_partq.core.observer import Observer
-from spark_partq.testing.simulator import Checkpoint, Process
+from spark_partq.testing.process import Checkpoint, Process
 from tests.testing.stage import P0, P1, Stage
 
 
