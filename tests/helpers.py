@@ -91,7 +91,7 @@ def in_parallel(functions: Sequence[Callable[[], T]]) -> list[T | BaseException]
     return results
 
 
-def eventually(condition: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
+def eventually(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
     """The first true value of the condition."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -186,7 +186,7 @@ def driver(program: str, *args: str, env: dict[str, str] | None = None) -> subpr
     )
 
 
-def finished(process: subprocess.Popen[str], code: int = 0, timeout_s: float = 180.0) -> str:
+def finished(process: subprocess.Popen[str], code: int = 0, timeout_s: float = 300.0) -> str:
     """What the program printed; it must end with this exit code."""
     try:
         out, err = process.communicate(timeout=timeout_s)

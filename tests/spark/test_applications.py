@@ -328,6 +328,7 @@ def test_killed(scenario: NewScenario, pool: Pool) -> None:
 
 
 # ---- protocols
+@pytest.mark.long
 def test_upgrade_by_two_rolling_restarts(scenario: NewScenario, pool: Pool) -> None:
     """K4, K5, K7: three applications go from eager to cooperative while messages flow, and one goes back. Nothing is lost or comes
     twice, and the history says under which protocol each assignment was computed."""

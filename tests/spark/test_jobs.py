@@ -23,7 +23,7 @@ import spark_partq as partq
 from spark_partq import analysis
 from spark_partq.spark.jobs import key_values, refusal
 from tests.conftest import QUICK
-from tests.helpers import ROOT, eventually, finished, in_parallel, position, put, stream
+from tests.helpers import ROOT, eventually, finished, position, put, stream
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 # Both executors are up before the job goes on.
@@ -116,18 +116,13 @@ def files(folder: Path, count: int = 4, rows: int = 50) -> None:
         os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
 
 
-def test_produce_and_consume(start: Start, tmp_path: Path) -> None:
-    """U1: on one machine, where the producer is started again and adds only what is new, and on a cluster; at the same time."""
-    local, cluster = (tmp_path / name for name in ("local", "cluster"))
-    works = [
-        lambda: produce_and_consume(start, local, [], restart=True),
-        lambda: produce_and_consume(start, cluster, CLUSTER),
-    ]
-    for folder in (local, cluster):
-        folder.mkdir()
-    for result in in_parallel(works):
-        if result is not None:
-            raise result
+@pytest.mark.parametrize("where", ["local", "cluster"])
+def test_produce_and_consume(start: Start, tmp_path: Path, where: str) -> None:
+    """U1: on one machine, where the producer is started again and adds only what is new, and on a cluster."""
+    if where == "local":
+        produce_and_consume(start, tmp_path, [], restart=True)
+    else:
+        produce_and_consume(start, tmp_path, CLUSTER)
 
 
 def produce_and_consume(start: Start, folder: Path, master: list[str], restart: bool = False) -> None:
@@ -235,13 +230,13 @@ def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
     signalled: list[tuple[Path, subprocess.Popen[str]]], which: int
 ) -> None:
     folder, job = signalled[which]
-    eventually(lambda: (folder / "begun-0").exists() or job.poll() is not None, "the first micro-batch")
+    eventually(lambda: (folder / "begun-0").exists() or job.poll() is not None, "the first micro-batch", 180)
     if SIGNALS[which][1] == signal.SIGINT:
         os.killpg(job.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     else:
         job.send_signal(signal.SIGTERM)
     (folder / "go").touch()
-    out, err = job.communicate(timeout=90)
+    out, err = job.communicate(timeout=180)
     assert job.returncode == 0, out + err
     assert "Traceback" not in out + err
     assert "error:" not in out + err
@@ -263,7 +258,7 @@ def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) ->
         assert job.stdout is not None
         assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
         job.send_signal(signal.SIGTERM)
-        out, err = job.communicate(timeout=60)
+        out, err = job.communicate(timeout=180)
         assert job.returncode == 0, out + err
         assert "Traceback" not in out + err
 
@@ -300,9 +295,9 @@ def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
     refused = start("consume", *about, "--group", "g", "--checkpoint", "c", "--format", "console", by="python")
     misused = start("produce", *about, by="python")
     told = start("maintain", "--help", by="python")
-    _, err = refused.communicate(timeout=60)
+    _, err = refused.communicate(timeout=180)
     assert refused.returncode == 1 and re.fullmatch(UNKNOWN, err)
-    _, err = misused.communicate(timeout=60)
+    _, err = misused.communicate(timeout=180)
     assert misused.returncode == 2 and "--checkpoint" in err and "Traceback" not in err
     assert "--every" in finished(told)
 

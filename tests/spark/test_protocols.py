@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -227,6 +228,44 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
 
 def _assigned(events: list[tuple[str, list[int]]], partitions: list[int]) -> bool:
     return set(partitions) <= {n for what, numbers in events for n in numbers if what == "assigned"}
+
+
+def test_upgrade_by_two_rolling_restarts(store: str, consumer: Callable[..., Consumer]) -> None:
+    """K6, K7: eager to cooperative while messages come, and the history says under which protocol each assignment was computed.
+    With names of their own nothing moves but what the new assignor wants. (`make long` does it with three applications.)"""
+    create(store, "q", 4)
+    running = [consumer(name, queue="q", assignor="range") for name in ("a", "b")]
+    settled(store, "a", "b")
+    group = Group(Store.at(store), "g")
+    sent = 1
+
+    def finished() -> bool:
+        group.refresh()
+        return all(group.position(where) == sent for where in group.state.partitions)
+
+    def restarted(c: Consumer, listed: str) -> bool:
+        state = state_of(store)
+        known = c.name in state.members and state.members[c.name].assignors == tuple(listed.split(","))
+        return known and state.status is Status.READY
+
+    for listed in ("cooperative-sticky,range", "cooperative-sticky"):
+        for c in running:
+            eventually(finished, "all acknowledgements")  # so that a stop breaks nothing off
+            c.query.stop()
+            for partition in range(4):
+                put(store, partition, [sent])
+            sent += 1
+            c.options["assignor"] = listed
+            c.query = c.start()
+            eventually(lambda c=c, listed=listed: restarted(c, listed), "the restart")
+    eventually(finished, "all acknowledgements")
+    group.refresh()
+    computed = [json.loads(row["body"]) for row in group.history() if row["kind"] == "AssignmentComputed"]
+    used = [(body["assignor"], body["protocol"]) for body in computed]
+    assert used[-3:] == [("range", "eager"), ("cooperative-sticky", "eager"), ("cooperative-sticky", "cooperative")]
+    assert not [row for row in group.history() if row["kind"] == "MemberLeft"]
+    rows = [*running[0].rows, *running[1].rows]
+    assert sorted((r._partition, r._offset) for r in rows) == [(p, o) for p in range(4) for o in range(sent)]
 
 
 # ---- queues that come and go
