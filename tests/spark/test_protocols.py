@@ -16,7 +16,7 @@ import spark_partq as partq
 from spark_partq.core.group import GroupState, Held, Status
 from spark_partq.storage.groups import Group
 from spark_partq.storage.store import Store
-from tests.helpers import consume, eventually, flat, put
+from tests.helpers import consume, eventually, flat, position, put
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -294,6 +294,9 @@ def test_a_pattern(spark: SparkSession, store: str, tmp_path: Path, consumer: Ca
     assert loads(settled(store, "a", "b")) == [2, 2]
     put(store, 0, [1], queue="orders-2")
     eventually(lambda: ("orders-2", 0, 1) in a.seen() | b.seen(), "the next message")
+    eventually(
+        lambda: position(store, "g", 0, "orders-2") == 2, "its acknowledgement"
+    )  # so that the stop breaks nothing off
     a.query.stop()
     partq.delete_queue(store, "orders-4")
     create(store, "orders-4", 1)
