@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 import spark_partq as partq
 
+collect_ignore = ["plugins"]  # a package that only applications of tests see
+
 # The zone of the session, of the driver's Python and of the workers all differ from UTC, where faults would hide.
 ZONE = "America/New_York"
 os.environ["TZ"] = ZONE

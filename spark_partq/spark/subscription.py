@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from spark_partq.core.errors import (
     CheckpointMismatchError,
+    PartqError,
     QueueNotFoundError,
     QueueNotReadyError,
     SchemaMismatchError,
@@ -168,16 +169,16 @@ class Subscription:
         return [queue for queue in queues if queue.state.schema == self._payload]
 
     def _open(self, name: str) -> Queue | None:
-        """A queue as it is now; None while it is not there or not ready."""
+        """A queue as it is now; None while it cannot be read, as when it is being made or deleted."""
         known = self._queues.get(name)
         try:
             state = queue_state(self._options.store, name)
             if known is not None and known.state.queue_id == state.queue_id and state.status == "Ready":
                 return known
             queue = open_queue(self._options.store, name)
-        except (QueueNotFoundError, QueueNotReadyError):
+            queue.refresh()
+        except PartqError:
             return None
-        queue.refresh()
         return queue
 
     def _is_gone(self, name: str, queue_id: str) -> bool:
@@ -186,6 +187,8 @@ class Subscription:
             state = queue_state(self._options.store, name)
         except (QueueNotFoundError, QueueNotReadyError):  # what is half there and has an id is half deleted
             return True
+        except PartqError:  # it cannot be told now
+            return False
         return state.queue_id != queue_id or state.status == "Deleting"
 
     # ---- where the group starts

@@ -291,6 +291,7 @@ def test_a_pattern(spark: SparkSession, store: str, tmp_path: Path, consumer: Ca
     assert loads(settled(store, "a", "b")) == [3, 3]
     partq.delete_queue(store, "orders-1")
     eventually(lambda: queues() == {"orders-2", "orders-3"}, "the end of the queue")
+    assert [c.query.exception() for c in (a, b)] == [None, None]
     assert loads(settled(store, "a", "b")) == [2, 2]
     put(store, 0, [1], queue="orders-2")
     eventually(lambda: ("orders-2", 0, 1) in a.seen() | b.seen(), "the next message")
