@@ -197,6 +197,7 @@ class Membership:
         group = view or self.group
         heeded = any(assignors.find(name).loads for name in self._me.assignors)
         group.decide(events, self._me.instance, self._loads.loads(group.state, group.acks) if heeded else None)
+        self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
 
     def _unacknowledged(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
         if self._manual:

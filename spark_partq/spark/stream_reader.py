@@ -208,24 +208,22 @@ class Planner:
 
     def _refresh(self) -> None:
         """Look at the queues and their partitions."""
-        subscription, state = self._subscription, self._group.state
+        subscription = self._subscription
         if subscription.due():
             self._tell_changes()
-        subscription.follow(state)
+        subscription.follow(self._group.state)
         try:
             subscription.refresh()
-        except PartqError:  # of a queue that was deleted a moment ago
-            if not self._tell_changes():
-                raise
+        except PartqError:  # perhaps of a queue that was deleted a moment ago
+            self._tell_changes()
             subscription.follow(self._group.state)
             subscription.refresh()
         self._loads.measure({subscription.id(w): t.next_offset for w, t in subscription.tables()})
 
-    def _tell_changes(self) -> bool:
+    def _tell_changes(self) -> None:
         changes = self._subscription.changes(self._group.state)
         if changes is not None:
             self.membership.decide(lambda: [changes])
-        return changes is not None
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[FlowPartition]:
         """One task per flow, with the rows of ``(start, end]`` of its partitions."""
