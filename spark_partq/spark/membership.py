@@ -80,6 +80,7 @@ class Membership:
         self._store, self._name, self._subscription, self._loads = store, group, subscription, loads
         self._me = replace(me, host=socket.gethostname())
         self._manual = manual
+        self._heeds_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's cannot
         self._max_poll_s = max_poll_interval_ms / 1000
         self.group = Group(store, group)
         self.lock = threading.RLock()
@@ -190,13 +191,12 @@ class Membership:
         self.decide(lambda: [Join(me, found.in_group, found.first_starts(self.group.state))])
         self.incarnation, self._handed = incarnation, Handed()
         self.group.refresh()
-        self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
 
     def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
         """Commit what follows from the events, which are asked for again after every look."""
         group = view or self.group
-        heeded = any(assignors.find(name).loads for name in self._me.assignors)
-        group.decide(events, self._me.instance, self._loads.loads(group.state, group.acks) if heeded else None)
+        loads = self._loads.loads(group.state, group.acks) if self._heeds_loads else None
+        group.decide(events, self._me.instance, loads)
         self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
 
     def _unacknowledged(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:

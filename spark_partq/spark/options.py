@@ -119,10 +119,9 @@ class Options(BaseModel):
                 "option 'queue' is missing: .option('queue', …), or queuePattern for all whose names match",
                 option="queue",
             )
-        names = [name.strip() for name in self.queue.split(",") if name.strip()]
-        if not names or len(set(names)) != len(names):
+        if not self.queues or len(set(self.queues)) != len(self.queues):
             raise InvalidArgumentError(f"option queue={self.queue!r} names a queue twice or none", option="queue")
-        for name in names:
+        for name in self.queues:
             check_name("queue", name)
 
     def _check_assignors(self) -> None:
@@ -146,7 +145,7 @@ class Options(BaseModel):
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues that it names."""
-        return tuple(sorted(name.strip() for name in self.queue.split(",") if name.strip()))
+        return tuple(name.strip() for name in self.queue.split(",") if name.strip())
 
     def matches(self, queue: str) -> bool:
         return self.queuePattern is not None and re.fullmatch(self.queuePattern, queue) is not None
@@ -165,7 +164,7 @@ class Options(BaseModel):
             None matches the pattern.
         """
         if self.queuePattern is None:
-            return [name.strip() for name in self.queue.split(",") if name.strip()]
+            return list(self.queues)
         found = self.matching()
         if not found:
             every = list_queues(self.store)

@@ -132,7 +132,7 @@ class Planner:
         self._served: dict[Where, int] = {}  # the last batch that took something of a partition
         self._loads = LoadMeter()
         me = Member(
-            self._instance, "", options.flows, options.sessionTimeoutMs, options.assignors, options.queues, options.queuePattern,
+            self._instance, "", options.flows, options.sessionTimeoutMs, options.assignors, tuple(sorted(options.queues)), options.queuePattern,
             cooperative=options.cooperative, static=options.instanceId is not None, weight=options.weight,
         )  # fmt: skip
         self.membership = Membership(

@@ -87,7 +87,9 @@ class Subscription:
         ------
         CheckpointMismatchError, QueueNotFoundError
         """
-        for name, queue_id in self.ids.items() if self._options.queuePattern is None else ():
+        if self._options.queuePattern is not None:
+            return
+        for name, queue_id in self.ids.items():
             if queue_state(self._options.store, name).queue_id != queue_id:
                 raise CheckpointMismatchError(
                     f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
@@ -228,7 +230,9 @@ class Subscription:
                 "use that group or another checkpointLocation",
                 group=planned.group,
             )
-        for name, queue_id in planned.queue_ids.items() if self._options.queuePattern is None else ():
+        if self._options.queuePattern is not None:
+            return
+        for name, queue_id in planned.queue_ids.items():
             if name not in self._queues:
                 raise CheckpointMismatchError(
                     f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._queues)}; "
