@@ -22,6 +22,6 @@ def partition_diagram() -> str:
 def _diagram(arrows: list[tuple[str, str, str]]) -> str:
     lines = ["stateDiagram-v2"]
     for before, after, label in arrows:
-        start = "[*]" if before == Held.UNKNOWN else before
-        lines.append(f"  {start} --> {after}" + (f": {label}" if label else ""))
+        start, end = ("[*]" if held == Held.UNKNOWN else held for held in (before, after))
+        lines.append(f"  {start} --> {end}" + (f": {label}" if label else ""))
     return "\n".join(lines) + "\n"

@@ -7,6 +7,10 @@
     ├── QueueNotFoundError        QUEUE_NOT_FOUND
     ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
     ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
+    ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed to another one
+    ├── IngressDisabledError      INGRESS_DISABLED       it takes no messages now
+    ├── ReplicaError              REPLICA                a replica that is written, scaled or promoted again; or cannot be reached
+    ├── QueueFencedError          QUEUE_FENCED           its replica was promoted and took over
     ├── GroupNotFoundError        GROUP_NOT_FOUND
     ├── SchemaMismatchError       SCHEMA_MISMATCH        rows or queues whose columns differ
     ├── OffsetOutOfRangeError     OFFSET_OUT_OF_RANGE    a requested offset that the queue does not have
@@ -70,6 +74,22 @@ class QueueAlreadyExistsError(PartqError):
 
 class QueueNotReadyError(PartqError):
     error_class = "QUEUE_NOT_READY"
+
+
+class ScalingInProgressError(PartqError):
+    error_class = "SCALING_IN_PROGRESS"
+
+
+class IngressDisabledError(PartqError):
+    error_class = "INGRESS_DISABLED"
+
+
+class ReplicaError(PartqError):
+    error_class = "REPLICA"
+
+
+class QueueFencedError(PartqError):
+    error_class = "QUEUE_FENCED"
 
 
 class GroupNotFoundError(PartqError):

@@ -62,6 +62,7 @@ class Kind(StrEnum):
     STATUS_CHANGED = "StatusChanged"
     ASSIGNMENT_COMPUTED = "AssignmentComputed"
     PARTITION_ADDED = "PartitionAdded"
+    PARTITION_REMOVED = "PartitionRemoved"
     HANDOFF_STARTED = "HandoffStarted"
     HANDOFF_CANCELLED = "HandoffCancelled"
     RELEASED = "Released"
@@ -73,6 +74,7 @@ class Kind(StrEnum):
 # How each fact about a partition changes how it is held. Whatever is not here is refused on replay.
 TRANSITIONS: dict[Kind, tuple[tuple[Held, Held], ...]] = {
     Kind.PARTITION_ADDED: ((Held.UNKNOWN, Held.UNASSIGNED),),
+    Kind.PARTITION_REMOVED: ((Held.UNASSIGNED, Held.UNKNOWN),),
     Kind.GRANTED: (
         (Held.UNASSIGNED, Held.OWNED),
         (Held.OWNED, Held.OWNED),  # the instance restarted
@@ -221,12 +223,30 @@ def _matches(pattern: str, queue: str) -> bool:
 
 @dataclass(frozen=True)
 class QueueInGroup:
-    """What a group knows of a queue. Times in milliseconds."""
+    """What a group knows of a queue. Times in milliseconds.
+
+    Attributes
+    ----------
+    first, partitions : int
+        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: its parent alone.
+    revision : int
+        Grows with the queue; what is known of a later one is not replaced by an older look.
+    """
 
     name: str
     partitions: int
     rebalance_delay_ms: int
     max_handoff_time_ms: int
+    first: int = 0
+    revision: int = 0
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.partitions)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.partitions == 0
 
 
 @dataclass(frozen=True)
@@ -287,6 +307,8 @@ class GroupState:
         Number of the fact that says so.
     basis : dict
         What each flow was to the assignor then, as `view` says it.
+    removed : dict
+        The last epoch of each partition that its queue has no longer. Should the partition come back, its epochs go on.
     """
 
     seq: int = 0
@@ -302,6 +324,7 @@ class GroupState:
     members: dict[str, Member] = field(default_factory=dict)
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
     floors: dict[PartitionId, int] = field(default_factory=dict)
+    removed: dict[PartitionId, int] = field(default_factory=dict)
 
     # ---- asking
     @property
@@ -362,10 +385,17 @@ class GroupState:
         own = self.partitions.get(where)
         if own is None:
             return None
-        start = max(own.start, self.floors.get(where, 0))
         if own.flow is None:
-            return start
-        return max(start, acks.offset(where, own.epoch, own.incarnation))
+            return self.settled(where)
+        return max(self.settled(where), acks.offset(where, own.epoch, own.incarnation))
+
+    def settled(self, where: PartitionId) -> int:
+        """Below this offset the group will never again want anything; its control table says so (0 if it never had the partition).
+
+        Acknowledgements do not count: a decision on a look without the last of them takes it back.
+        """
+        own = self.partitions.get(where)
+        return 0 if own is None else max(own.start, self.floors.get(where, 0))
 
     def delivered(self, where: PartitionId, acks: Acks) -> int:
         """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
@@ -386,6 +416,7 @@ class GroupState:
             members=dict(self.members),
             partitions=dict(self.partitions),
             floors=dict(self.floors),
+            removed=dict(self.removed),
         )
 
     # ---- changing
@@ -444,19 +475,26 @@ class GroupState:
             for where in [w for w in self.partitions if w[0] == fact.queue_id]:
                 del self.partitions[where]
                 self.floors.pop(where, None)
+            self.removed = {where: epoch for where, epoch in self.removed.items() if where[0] != fact.queue_id}
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         where, before = fact.where, self.held(fact.where)
         after = dict(TRANSITIONS[kind]).get(before)
         _must(after is not None, f"the partition is {before}")
         if kind is Kind.PARTITION_ADDED:
-            assert fact.offset is not None
-            self.partitions[where] = Ownership(None, None, "", 0, 0, fact.offset, fact.offset)
+            assert fact.offset is not None and fact.epoch is not None
+            least = self.removed.pop(where, -1) + 1
+            _must(fact.epoch >= least, f"its epoch is {fact.epoch}, and it had epoch {least - 1} before it was removed")
+            self.partitions[where] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
             return
         own = self.partitions[where]
         _must(fact.epoch_before == own.epoch, f"the epoch is {own.epoch}, not {fact.epoch_before}")
         assert fact.epoch is not None
-        if kind is Kind.FLOOR:
+        if kind is Kind.PARTITION_REMOVED:
+            del self.partitions[where]
+            self.floors.pop(where, None)
+            self.removed[where] = fact.epoch
+        elif kind is Kind.FLOOR:
             assert fact.offset is not None
             self.floors[where] = max(fact.offset, self.floors.get(where, 0))
         elif kind is Kind.HANDOFF_STARTED:
@@ -496,6 +534,7 @@ class GroupState:
             "members": {name: asdict(m) for name, m in self.members.items()},
             "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
             "floors": [[*where, floor] for where, floor in self.floors.items()],
+            "removed": [[*where, epoch] for where, epoch in self.removed.items()],
         }
 
     @classmethod
@@ -515,6 +554,7 @@ class GroupState:
             {name: _member(m) for name, m in value["members"].items()},
             {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
             {(q, p): floor for q, p, floor in value["floors"]},
+            {(q, p): epoch for q, p, epoch in value["removed"]},
         )
 
 

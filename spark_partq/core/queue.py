@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from spark_partq.core.scaling import PARENT, Generation, numbers
 from spark_partq.core.schema import Struct
 from spark_partq.core.settings import QueueSettings
 
-Status = Literal["ScalingUp", "Ready", "Deleting"]
+Status = Literal["ScalingUp", "ScalingDown", "Ready", "Deleting"]
+Mode = Literal["live", "drain", "delete"]
+MODES: tuple[Mode, ...] = ("live", "drain", "delete")
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,43 @@ class QueueFact:
     `kind` is one of
 
     - ``QueueCreated``  body: queue_id, schema, key, partitions, settings
-    - ``PartitionsCreated``  body: partitions, the operating count from now on
+    - ``PartitionsCreated``  body: partitions; all tables of the first map exist
+    - ``ScalingStarted``  body: partitions, mode; with mode ``drain`` also whether ingress was enabled, which it ends
+    - ``QueueDrained``  body: nothing; of mode ``drain``: everything was acknowledged, and the count may change
+    - ``ScalingCancelled``  body: nothing; of mode ``drain``, before it has drained
+    - ``GenerationOpened``  body: partitions, cuts; the next map is in force
+    - ``PartitionsRemoved``  body: ends, lost; what the map no longer names is drained, or lost
+    - ``ScalingEnded``  body: nothing; of mode ``drain``: ingress is what it was before
+    - ``IngressDisabled``, ``IngressEnabled``  body: nothing
+    - ``StuckCopied``  body: end; of the parent's messages those below are in the partitions
+    - ``ReplicaAdded``, ``ReplicaRemoved``  body: location
+    - ``QueueFenced``  body: location of the replica that took over
     - ``QueueDeleted``  body: nothing; what remains of the queue is being removed
     """
 
     kind: str
     body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A change of the partition count that is under way.
+
+    Attributes
+    ----------
+    drained : bool
+        The partitions may be sealed: at once, but for mode ``drain``.
+    opened : bool
+        The new map is in force, and what is left is to enable ingress again (mode ``drain``).
+    ingress : bool
+        Whether ingress was enabled before.
+    """
+
+    partitions: int
+    mode: Mode
+    drained: bool
+    opened: bool = False
+    ingress: bool = True
 
 
 @dataclass(frozen=True)
@@ -40,21 +74,82 @@ class QueueState:
         Payload columns in Spark's JSON form.
     key : tuple of str
         Columns of the partition key, empty if the queue has none.
-    configured_partitions, operating_partitions : int
-        Wanted and existing partition counts (S8).
-    generation : int
-        Number of the partition map in force; part of a sink's transaction ids.
+    configured_partitions : int
+        The wanted partition count (S8); 0 is an exclusive queue.
+    first, operating_partitions : int
+        The partitions that consumers share have the numbers ``[first, operating_partitions)``; `first` is -1 while the parent is one.
+    generations : tuple of Generation
+        Every map so far; the last is in force.
+    gone : dict
+        Of each partition that was removed, the offset at which it ended then. Should it come back, it goes on there.
     """
 
     name: str
     queue_id: str
     schema: Struct
     key: tuple[str, ...]
-    configured_partitions: int
-    operating_partitions: int
-    generation: int
     settings: QueueSettings
-    status: Status
+    configured_partitions: int
+    first: int = 0
+    operating_partitions: int = 0
+    generations: tuple[Generation, ...] = ()
+    gone: dict[int, int] = field(default_factory=dict)
+    scaling: Scaling | None = None
+    ingress: bool = True
+    replicas: tuple[str, ...] = ()
+    fenced_by: str | None = None
+    deleted: bool = False
+    revision: int = 1  # number of facts replayed
+
+    @property
+    def generation(self) -> int:
+        """Number of the partition map in force; part of a sink's transaction ids."""
+        return len(self.generations) - 1
+
+    @property
+    def partitions(self) -> int:
+        """Partition count of the map in force: what keys are hashed over. 0 is exclusive."""
+        return self.generations[-1].partitions
+
+    @property
+    def numbers(self) -> range:
+        """Numbers of the partitions that consumers share."""
+        return range(self.first, self.operating_partitions)
+
+    @property
+    def going(self) -> list[int]:
+        """Partitions that the map no longer names and that are to be drained and removed (S2)."""
+        return [n for n in self.numbers if n not in numbers(self.partitions)] if self.generations else []
+
+    @property
+    def every(self) -> range:
+        """Numbers of all tables that the queue ever had: a table is never deleted, for its log remembers who wrote what."""
+        counts = [g.partitions for g in self.generations]
+        return range(PARENT if 0 in counts else 0, max(counts, default=0))
+
+    @property
+    def stuck(self) -> bool:
+        """Whether messages may be left in the parent of a queue that became partitioned (S6)."""
+        return PARENT in self.every and self.first != PARENT and self.gone.get(PARENT, 0) < self._parents_cut
+
+    @property
+    def _parents_cut(self) -> int:
+        return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be written and read: it has partitions and is not being deleted."""
+        return bool(self.generations) and not self.deleted
+
+    @property
+    def status(self) -> Status:
+        if self.deleted:
+            return "Deleting"
+        if not self.generations:
+            return "ScalingUp"
+        if self.scaling is not None and not self.scaling.opened:
+            return "ScalingUp" if self.scaling.partitions > self.partitions else "ScalingDown"
+        return "ScalingDown" if self.going else "Ready"
 
     @property
     def key_types(self) -> list[Any]:
@@ -66,26 +161,87 @@ def replay(name: str, facts: Iterable[QueueFact]) -> QueueState | None:
     """The state after these facts, or None if there are none."""
     state: QueueState | None = None
     for fact in facts:
-        match fact.kind:
-            case "QueueCreated":
-                state = QueueState(
-                    name=name,
-                    queue_id=fact.body["queue_id"],
-                    schema=fact.body["schema"],
-                    key=tuple(fact.body["key"]),
-                    configured_partitions=fact.body["partitions"],
-                    operating_partitions=0,
-                    generation=0,
-                    settings=QueueSettings.parse(fact.body["settings"]),
-                    status="ScalingUp",
-                )
-            case "PartitionsCreated" if state:
-                state = _with(state, operating_partitions=fact.body["partitions"], status="Ready")
-            case "QueueDeleted" if state:
-                state = _with(state, status="Deleting")
-            case _:
-                raise ValueError(f"fact {fact.kind} cannot follow {state.status if state else 'nothing'}")
+        if state is None:
+            if fact.kind != "QueueCreated":
+                raise ValueError(f"fact {fact.kind} cannot follow nothing")
+            state = _created(name, fact.body)
+        else:
+            state = replace(after(state, fact), revision=state.revision + 1)
     return state
+
+
+def after(state: QueueState, fact: QueueFact) -> QueueState:
+    """The state after one more fact.
+
+    Raises
+    ------
+    ValueError
+        If it cannot follow.
+    """
+    body, scaling = fact.body, state.scaling
+    match fact.kind:
+        case "PartitionsCreated" if not state.generations:
+            return _opened(state, body["partitions"])
+        case "QueueDeleted":
+            return replace(state, deleted=True)
+        case _ if not state.usable:
+            pass
+        case "ScalingStarted" if scaling is None:
+            drain = body["mode"] == "drain"
+            started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress)
+            ingress = state.ingress and not drain
+            return replace(state, scaling=started, ingress=ingress, configured_partitions=body["partitions"])
+        case "QueueDrained" if scaling is not None and not scaling.drained:
+            return replace(state, scaling=replace(scaling, drained=True))
+        case "ScalingCancelled" if scaling is not None and not scaling.drained:
+            return replace(state, scaling=None, ingress=scaling.ingress, configured_partitions=state.partitions)
+        case "GenerationOpened" if scaling is not None and scaling.drained and not scaling.opened:
+            cuts = {int(p): cut for p, cut in body["cuts"].items()}
+            ended = Generation(state.partitions, cuts)
+            state = replace(state, generations=(*state.generations[:-1], ended))
+            left = replace(scaling, opened=True) if scaling.mode == "drain" else None
+            return replace(_opened(state, body["partitions"]), scaling=left)
+        case "PartitionsRemoved":
+            ends = {int(p): end for p, end in body["ends"].items()}
+            last = numbers(state.partitions)
+            return replace(state, first=last.start, operating_partitions=last.stop, gone={**state.gone, **ends})
+        case "ScalingEnded" if scaling is not None and scaling.opened:
+            return replace(state, scaling=None, ingress=scaling.ingress)
+        case "IngressDisabled" | "IngressEnabled" if scaling is None or scaling.mode != "drain":
+            return replace(state, ingress=fact.kind == "IngressEnabled")
+        case "StuckCopied":
+            return replace(state, gone={**state.gone, PARENT: body["end"]})
+        case "ReplicaAdded":
+            return replace(state, replicas=(*state.replicas, body["location"]))
+        case "ReplicaRemoved":
+            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
+        case "QueueFenced":
+            return replace(state, fenced_by=body["location"])
+    raise ValueError(f"fact {fact.kind} cannot follow {state.status}")
+
+
+def _opened(state: QueueState, count: int) -> QueueState:
+    """A new map is in force, and its partitions are shared. Those that go are shared until they are drained, but not the parent."""
+    now = numbers(count)
+    kept = state.numbers if state.generations else now
+    parent = PARENT in now  # what is left in the parent of a queue that becomes partitioned is stuck
+    return replace(
+        state,
+        first=PARENT if parent else 0,
+        operating_partitions=max(now.stop, kept.stop),
+        generations=(*state.generations, Generation(count)),
+    )
+
+
+def _created(name: str, body: dict[str, Any]) -> QueueState:
+    return QueueState(
+        name=name,
+        queue_id=body["queue_id"],
+        schema=body["schema"],
+        key=tuple(body["key"]),
+        settings=QueueSettings.parse(body["settings"]),
+        configured_partitions=body["partitions"],
+    )
 
 
 def created(queue_id: str, schema: Struct, key: Iterable[str], partitions: int, settings: QueueSettings) -> QueueFact:
@@ -97,7 +253,3 @@ def created(queue_id: str, schema: Struct, key: Iterable[str], partitions: int, 
         "settings": settings.model_dump(),
     }
     return QueueFact("QueueCreated", json.loads(json.dumps(body)))
-
-
-def _with(state: QueueState, **changes: Any) -> QueueState:
-    return QueueState(**{**state.__dict__, **changes})

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 
 from spark_partq.core import assignors
 from spark_partq.core.acks import Acks
@@ -215,12 +216,22 @@ class _Decision:
         wanted = set(self.state.wanted)
         for queue_id in event.gone:
             self._remove_queue(queue_id, "the queue was deleted")
+        for queue_id, queue in sorted(event.queues.items()):
+            known = self.state.queues.get(queue_id)
+            if known is not None and known.revision <= queue.revision and known.exclusive != queue.exclusive:
+                self._unbind_all(queue, "became exclusive" if queue.exclusive else "became partitioned")
         self._add_queues(event.queues, event.starts, "found by its members")
         changed = wanted.symmetric_difference(self.state.wanted)
         if changed:
             after = {queue_id: queue.name for queue_id, queue in self.state.queues.items()}
             names = {after.get(queue_id) or before[queue_id] for queue_id, _ in changed}
             self._rebalance(f"the partitions of {', '.join(sorted(names))} changed")
+
+    def _unbind_all(self, queue: QueueInGroup, what: str) -> None:
+        """All who read it bind again, so that nobody goes on by the rules that held before (S6)."""
+        for member in sorted(self.state.members.values(), key=lambda m: m.instance):
+            if member.subscribes(queue.name):
+                self._unbind(member, f"queue {queue.name} {what}: all clients bind again")
 
     def _add_queues(self, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str) -> bool:
         """Make known what is new of the queues; True if there are other partitions than before."""
@@ -229,17 +240,28 @@ class _Decision:
             for old_id, old in list(self.state.queues.items()):
                 if old.name == queue.name and old_id != queue_id:
                     self._remove_queue(old_id, "the queue was deleted and made anew")
-            if self.state.queues.get(queue_id) != queue:
-                body = _json(
-                    partitions=queue.partitions,
-                    rebalance_delay_ms=queue.rebalance_delay_ms,
-                    max_handoff_time_ms=queue.max_handoff_time_ms,
-                )
+            now = self.state.queues.get(queue_id)
+            if now is None or (now.revision <= queue.revision and replace(now, revision=queue.revision) != queue):
+                body = _json(**{name: value for name, value in asdict(queue).items() if name != "name"})
                 self.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=self.by))
+                self._remove_partitions(queue_id, queue)
         for where, start in sorted(starts.items()):
-            if where not in self.state.partitions:
-                self._emit_partition(Kind.PARTITION_ADDED, where, "new to the group", offset=start)
+            queue = self.state.queues[where[0]]
+            if where not in self.state.partitions and where[1] in queue.numbers:
+                epoch = self.state.removed.get(where, -1) + 1
+                self._emit_partition(
+                    Kind.PARTITION_ADDED, where, "new to the group", offset=start, epoch=epoch, base_epoch=epoch
+                )
         return set(self.state.partitions) != known
+
+    def _remove_partitions(self, queue_id: str, queue: QueueInGroup) -> None:
+        """Forget the partitions that the queue has no longer; their owners lose them at once (S2)."""
+        for where in sorted(self.state.partitions):
+            if where[0] == queue_id and where[1] not in queue.numbers:
+                cause = f"queue {queue.name} has no partition {where[1]} any more"
+                if self.state.partitions[where].flow is not None:
+                    self._end(Kind.UNASSIGNED, where, cause)
+                self._emit_partition(Kind.PARTITION_REMOVED, where, cause, offset=self.state.position(where, self.acks))
 
     def _remove_queue(self, queue_id: str, cause: str) -> None:
         queue = self.state.queues.get(queue_id)
@@ -257,13 +279,7 @@ class _Decision:
             choose(self.state.members.values()),
             self._count_decides(),
         )
-        self.emit(
-            GroupFact(
-                Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
-                flows=member.flows, cause=cause, by=self.by,
-            )
-        )  # fmt: skip
-        left = [self._strip(flow, cause) for flow in member.flow_names]
+        left = self._unbind(member, cause)
         rest = self.state.members.values()
         if count_decides and (not rest or choose(rest)[0] == chosen[0]):
             for i, partitions in enumerate(left):
@@ -272,6 +288,16 @@ class _Decision:
             self._trigger(before, cause)
         self._settle_holddown()
         self._settle()
+
+    def _unbind(self, member: Member, cause: str) -> list[list[PartitionId]]:
+        """A process is a member no longer; what each of its flows leaves."""
+        self.emit(
+            GroupFact(
+                Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
+                flows=member.flows, cause=cause, by=self.by,
+            )
+        )  # fmt: skip
+        return [self._strip(flow, cause) for flow in member.flow_names]
 
     def _strip(self, flow: Flow, cause: str) -> list[PartitionId]:
         """Take everything from a flow that is gone, and nothing goes to it any more."""
@@ -436,10 +462,14 @@ class _Decision:
         if self.loads is not None:
             loads = {self._named(w): load for w, load in self.loads.items() if w in state.partitions}
         found = assignors.target(self.assignor(name), flows, counts, current, loads)
-        return {(ids[queue], partition): flow for (queue, partition), flow in sorted(found.items())}
+        return {
+            (ids[queue], index + state.queues[ids[queue]].first): flow for (queue, index), flow in sorted(found.items())
+        }
 
     def _named(self, where: PartitionId) -> tuple[str, int]:
-        return self.state.queues[where[0]].name, where[1]
+        """The partition as assignors know it, by the queue's name and from 0 on."""
+        queue = self.state.queues[where[0]]
+        return queue.name, where[1] - queue.first
 
     def _fits(self) -> bool:
         """Whether every partition that is read has an owner, or will have, and nothing more needs to move."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,7 +14,7 @@ Millis = Annotated[int, Field(ge=0, le=10 * 365 * 86_400_000)]
 
 
 class QueueSettings(BaseModel):
-    """Settings of one queue. Every duration is in milliseconds.
+    """Settings of one queue. Every duration (``…_ms``) is in milliseconds.
 
     Raises
     ------
@@ -36,6 +36,11 @@ class QueueSettings(BaseModel):
         description="age after which a file that no log names may be deleted; also bounds how long a write may take",
     )
 
+    reject_to_sender: Literal["off", "on", "including_when_shutdown"] = Field(
+        "including_when_shutdown",
+        description="what a producer gets while ingress is disabled: an error, or (off, on) a counted discard (S3)",
+    )
+
     @classmethod
     def parse(cls, values: dict[str, Any]) -> QueueSettings:
         try:
@@ -47,15 +52,16 @@ class QueueSettings(BaseModel):
 
 
 def check_partition_count(partitions: object) -> int:
-    """Return the partition count if a queue can have it (1 to 4096).
+    """Return the partition count if a queue can have it (1 to 4096, or 0: exclusive).
 
     Raises
     ------
     InvalidArgumentError
         Otherwise.
     """
-    if isinstance(partitions, int) and not isinstance(partitions, bool) and 1 <= partitions <= MAX_PARTITIONS:
+    if isinstance(partitions, int) and not isinstance(partitions, bool) and 0 <= partitions <= MAX_PARTITIONS:
         return partitions
     raise InvalidArgumentError(
-        f"partitions={partitions!r}: a queue has 1 to {MAX_PARTITIONS} partitions", partitions=partitions
+        f"partitions={partitions!r}: a queue has 1 to {MAX_PARTITIONS} partitions, or 0 for an exclusive queue",
+        partitions=partitions,
     )

@@ -59,7 +59,7 @@ def test_diagrams_have_every_transition_once() -> None:
     arrows = re.findall(r"^  (\S+) --> (\S+)$", status_diagram(), re.MULTILINE)
     assert arrows == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
     arrows = [
-        (kind, Held.UNKNOWN if before == "[*]" else before, after)
+        (kind, *(Held.UNKNOWN if held == "[*]" else held for held in (before, after)))
         for before, after, kinds in re.findall(r"^  (\S+) --> (\S+): (.+)$", partition_diagram(), re.MULTILINE)
         for kind in kinds.split(", ")
     ]

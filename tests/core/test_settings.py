@@ -16,6 +16,7 @@ def test_defaults() -> None:
         "max_handoff_time_ms": 3_000,
         "retention_ms": None,
         "vacuum_grace_ms": 86_400_000,
+        "reject_to_sender": "including_when_shutdown",
     }
 
 
@@ -29,6 +30,8 @@ def test_defaults() -> None:
         ({"retention_ms": True}, ["retention_ms"]),
         ({"retention_ms": 10**18}, ["retention_ms"]),
         ({"rebalance_delay_ms": None}, ["rebalance_delay_ms"]),
+        ({"reject_to_sender": True}, ["reject_to_sender"]),
+        ({"reject_to_sender": "never"}, ["reject_to_sender", "including_when_shutdown"]),
         ({"vacuum_grace_ms": float("nan")}, ["vacuum_grace_ms"]),
         ({"retention_ms": -1, "max_handoff_time_ms": "x"}, ["retention_ms", "max_handoff_time_ms"]),
     ],
@@ -41,13 +44,13 @@ def test_wrong_settings(wrong: dict[str, Any], named: list[str]) -> None:
     assert all(name in str(caught.value) for name in named)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4096])
+@pytest.mark.parametrize("count", [0, 1, 2, 4096])
 def test_partition_counts(count: int) -> None:
-    """Q1: 1 to 4096."""
+    """Q1, S6: 1 to 4096, or 0 for an exclusive queue."""
     assert check_partition_count(count) == count
 
 
-@pytest.mark.parametrize("count", [0, -1, 4097, 2**40, 1.0, "8", True, None, float("nan")], ids=repr)
+@pytest.mark.parametrize("count", [-1, 4097, 2**40, 1.0, "8", True, None, float("nan")], ids=repr)
 def test_wrong_partition_counts(store: str, count: Any) -> None:
     """Q1: anything else is refused before anything is written."""
     with pytest.raises(partq.InvalidArgumentError, match="1 to 4096"):

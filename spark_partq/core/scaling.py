@@ -1,0 +1,155 @@
+"""Partition maps and their generations: what keeps a key's order while the partition count changes (S5).
+
+A queue's map has a *generation*, 0, 1, 2…, and each generation a partition count. To change the count, every partition is
+*sealed* under the old generation: its log says up to which offset, the *cut*, messages were placed by it. When all are
+sealed the next generation opens. So the generation of a message follows from its offset and the cuts of its partition.
+
+A message of generation j in partition b may be delivered once everything that any earlier generation g placed where its key
+could have been, with ``a ≡ b (mod gcd(N_g, N_j))``, is acknowledged up to the cut. That is the *barrier*. It asks for
+*settled* offsets: what the group's control table says, which no decision sets back, and never for acknowledgements.
+
+A count of 0 is an exclusive queue: one partition, the *parent*, which has the number -1. No partition waits for the
+parent: what is left in it when the queue becomes partitioned is stuck until it is copied (S6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+PARENT = -1
+
+
+def numbers(count: int) -> range:
+    """Numbers of the partitions over which a map of this count spreads keys.
+
+    Examples
+    --------
+    >>> list(numbers(3)), list(numbers(0))
+    ([0, 1, 2], [-1])
+    """
+    return range(count) if count else range(PARENT, 0)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One map of a queue.
+
+    Attributes
+    ----------
+    partitions : int
+        Its count; 0 is exclusive.
+    cuts : dict
+        Of each partition that was sealed when it ended, the offset from which on later generations placed messages. Empty while
+        the map is in force.
+    """
+
+    partitions: int
+    cuts: Mapping[int, int] = field(default_factory=dict)
+
+
+def generation_at(generations: Sequence[Generation], partition: int, offset: int) -> int:
+    """The generation that placed the message at this offset."""
+    ended = [g for g, past in enumerate(generations) if past.cuts.get(partition, offset + 1) <= offset]
+    return max(ended, default=-1) + 1
+
+
+class Barrier:
+    """How far a group may be given each partition of a queue, as of one look.
+
+    Parameters
+    ----------
+    generations : sequence of Generation
+        Of the queue, in order; the look at them is not older than that at the partitions' logs.
+    settled : function
+        Partition number to the offset below which the group will never again want anything, as its control table says.
+    gone : dict
+        Of each partition that was removed, the offset below which nothing is left to wait for.
+    first : int
+        Generations before this one are known to be settled.
+    """
+
+    def __init__(
+        self,
+        generations: Sequence[Generation],
+        settled: Callable[[int], int],
+        gone: Mapping[int, int],
+        first: int = 0,
+    ) -> None:
+        self._generations = generations
+        self._open: dict[
+            int, dict[int, int]
+        ] = {}  # generation -> partition -> its cut, where not everything below is settled
+        for g in range(first, len(generations) - 1):
+            cuts = generations[g].cuts
+            left = {a: cuts[a] for a in numbers(generations[g].partitions) if max(settled(a), gone.get(a, 0)) < cuts[a]}
+            if left:
+                self._open[g] = left
+
+    @property
+    def first_open(self) -> int:
+        """The first generation that is not settled; the one in force if all before it are."""
+        return min(self._open, default=len(self._generations) - 1)
+
+    @property
+    def missing(self) -> dict[int, int]:
+        """The partitions that are waited for, each with the offset up to which."""
+        return {a: cut for _, left in sorted(self._open.items()) for a, cut in left.items()}
+
+    def passed(self, partition: int, generation: int) -> bool:
+        """Whether messages that `generation` placed in `partition` may be delivered."""
+        return not any(
+            g < generation and self._blocks(g, left, partition, generation) for g, left in self._open.items()
+        )
+
+    def _blocks(self, g: int, left: Mapping[int, int], b: int, j: int) -> bool:
+        before, after = self._generations[g].partitions, self._generations[j].partitions
+        if before == 0:
+            return False  # the parent keeps its own order, and nobody else waits for it
+        common = gcd(before, after) if after else 1
+        return any((a - b) % common == 0 for a in left)
+
+    def limit(self, partition: int, start: int, end: int) -> int:
+        """How far messages ``[start, end)`` of a partition may be delivered now: at least `start`, at most `end`."""
+        if not self._open:
+            return end
+        for j in range(1, len(self._generations)):
+            cut = self._generations[j - 1].cuts.get(partition)
+            if cut is None or cut == self._generations[j].cuts.get(partition):
+                continue  # generation j placed nothing there
+            if cut < end and not self.passed(partition, j):
+                # What a still later generation placed begins at a cut of its own, and waits for even more.
+                return max(start, cut)
+        return end
+
+
+def target(hash_: int, count: int) -> int:
+    """The partition of a row with this hash, under a map of this count."""
+    return hash_ % count if count else PARENT
+
+
+def is_in(hash_: int, generations: Sequence[Generation], written: Mapping[int, Collection[int]]) -> bool:
+    """Whether a row of a batch was written before: `written` has, by generation, the partitions that record the batch under it."""
+    return any(target(hash_, generations[g].partitions) in partitions for g, partitions in written.items())
+
+
+def may_append(sealed: int, generation: int) -> bool:
+    """Whether a table that was last sealed under generation `sealed` (-1: none) takes rows that `generation` placed.
+
+    Exactly that of the map in force: not one that has ended, and not one for which the table was not made ready.
+    """
+    return sealed == generation - 1
+
+
+def drained(ends: Mapping[int, int], groups: Iterable[Callable[[int], int]]) -> bool:
+    """Whether every group has settled each of these partitions up to its end, so that it may be removed.
+
+    Parameters
+    ----------
+    ends : dict
+        Of each partition its next offset.
+    groups : iterable of functions
+        Partition number to the group's settled offset.
+    """
+    return all(settled(partition) >= end for settled in groups for partition, end in ends.items())
