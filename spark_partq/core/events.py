@@ -90,9 +90,16 @@ class LoadsMeasured:
 
 @dataclass(frozen=True)
 class RaiseFloors:
-    """Maintenance is about to remove what the group has acknowledged of a queue (Q8)."""
+    """What the group has acknowledged of a queue is to count for good: maintenance is about to remove it (Q8), or others wait (S5).
+
+    Attributes
+    ----------
+    partitions : tuple of int or None
+        Only of these; None is all.
+    """
 
     queue_id: str
+    partitions: tuple[int, ...] | None = None
 
 
 Event = (

@@ -308,7 +308,7 @@ class GroupState:
     basis : dict
         What each flow was to the assignor then, as `view` says it.
     removed : dict
-        The last epoch of each partition that its queue has no longer. Should the partition come back, its epochs go on.
+        The last epoch and position of each partition that its queue has no longer. Should it come back, both go on.
     """
 
     seq: int = 0
@@ -324,7 +324,7 @@ class GroupState:
     members: dict[str, Member] = field(default_factory=dict)
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
     floors: dict[PartitionId, int] = field(default_factory=dict)
-    removed: dict[PartitionId, int] = field(default_factory=dict)
+    removed: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
 
     # ---- asking
     @property
@@ -475,7 +475,7 @@ class GroupState:
             for where in [w for w in self.partitions if w[0] == fact.queue_id]:
                 del self.partitions[where]
                 self.floors.pop(where, None)
-            self.removed = {where: epoch for where, epoch in self.removed.items() if where[0] != fact.queue_id}
+            self.removed = {where: last for where, last in self.removed.items() if where[0] != fact.queue_id}
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         where, before = fact.where, self.held(fact.where)
@@ -483,8 +483,11 @@ class GroupState:
         _must(after is not None, f"the partition is {before}")
         if kind is Kind.PARTITION_ADDED:
             assert fact.offset is not None and fact.epoch is not None
-            least = self.removed.pop(where, -1) + 1
-            _must(fact.epoch >= least, f"its epoch is {fact.epoch}, and it had epoch {least - 1} before it was removed")
+            epoch, position = self.removed.pop(where, (-1, 0))
+            _must(
+                fact.epoch > epoch and fact.offset >= position,
+                f"before it was removed it had epoch {epoch} and position {position}",
+            )
             self.partitions[where] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
             return
         own = self.partitions[where]
@@ -493,7 +496,8 @@ class GroupState:
         if kind is Kind.PARTITION_REMOVED:
             del self.partitions[where]
             self.floors.pop(where, None)
-            self.removed[where] = fact.epoch
+            assert fact.offset is not None
+            self.removed[where] = (fact.epoch, fact.offset)
         elif kind is Kind.FLOOR:
             assert fact.offset is not None
             self.floors[where] = max(fact.offset, self.floors.get(where, 0))
@@ -534,7 +538,7 @@ class GroupState:
             "members": {name: asdict(m) for name, m in self.members.items()},
             "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
             "floors": [[*where, floor] for where, floor in self.floors.items()],
-            "removed": [[*where, epoch] for where, epoch in self.removed.items()],
+            "removed": [[*where, *last] for where, last in self.removed.items()],
         }
 
     @classmethod
@@ -554,7 +558,7 @@ class GroupState:
             {name: _member(m) for name, m in value["members"].items()},
             {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
             {(q, p): floor for q, p, floor in value["floors"]},
-            {(q, p): epoch for q, p, epoch in value["removed"]},
+            {(q, p): (epoch, offset) for q, p, epoch, offset in value["removed"]},
         )
 
 

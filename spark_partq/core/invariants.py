@@ -234,6 +234,9 @@ def _check_progress(
             _must(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
         if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
             _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
+    for queue_id, queue in before.queues.items():
+        known = after.queues.get(queue_id, queue)
+        _must(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
     for where, floor in before.floors.items():
         _must(where not in after.partitions or after.floors.get(where, 0) >= floor, f"{_name(where)}: the floor sank")
 

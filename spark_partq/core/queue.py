@@ -180,13 +180,15 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
     """
     body, scaling = fact.body, state.scaling
     match fact.kind:
-        case "PartitionsCreated" if not state.generations:
+        case "PartitionsCreated" if not (state.generations or state.deleted):
+            _must(body["partitions"] == state.configured_partitions, "the queue was created with another count")
             return _opened(state, body["partitions"])
         case "QueueDeleted":
             return replace(state, deleted=True)
         case _ if not state.usable:
             pass
         case "ScalingStarted" if scaling is None:
+            _must(body["mode"] in MODES, f"there is no mode {body['mode']!r}")
             drain = body["mode"] == "drain"
             started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress)
             ingress = state.ingress and not drain
@@ -197,6 +199,9 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
             return replace(state, scaling=None, ingress=scaling.ingress, configured_partitions=state.partitions)
         case "GenerationOpened" if scaling is not None and scaling.drained and not scaling.opened:
             cuts = {int(p): cut for p, cut in body["cuts"].items()}
+            _must(body["partitions"] == scaling.partitions, "the count that was decided is another")
+            sealed = {*numbers(state.partitions), *numbers(scaling.partitions)}
+            _must(cuts.keys() == sealed, "not exactly the partitions of both maps are sealed")
             ended = Generation(state.partitions, cuts)
             state = replace(state, generations=(*state.generations[:-1], ended))
             left = replace(scaling, opened=True) if scaling.mode == "drain" else None
@@ -204,12 +209,15 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
         case "PartitionsRemoved":
             ends = {int(p): end for p, end in body["ends"].items()}
             last = numbers(state.partitions)
+            may = set(state.every).difference(last)
+            _must(set(state.going) <= ends.keys() <= may, "not exactly what the map no longer names is removed")
             return replace(state, first=last.start, operating_partitions=last.stop, gone={**state.gone, **ends})
         case "ScalingEnded" if scaling is not None and scaling.opened:
             return replace(state, scaling=None, ingress=scaling.ingress)
         case "IngressDisabled" | "IngressEnabled" if scaling is None or scaling.mode != "drain":
             return replace(state, ingress=fact.kind == "IngressEnabled")
-        case "StuckCopied":
+        case "StuckCopied" if state.stuck:
+            _must(body["end"] <= state._parents_cut, "the parent does not hold so many messages")
             return replace(state, gone={**state.gone, PARENT: body["end"]})
         case "ReplicaAdded":
             return replace(state, replicas=(*state.replicas, body["location"]))
@@ -218,6 +226,11 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
         case "QueueFenced":
             return replace(state, fenced_by=body["location"])
     raise ValueError(f"fact {fact.kind} cannot follow {state.status}")
+
+
+def _must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
 
 
 def _opened(state: QueueState, count: int) -> QueueState:

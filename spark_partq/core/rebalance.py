@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from spark_partq.core import assignors
 from spark_partq.core.acks import Acks
@@ -155,6 +155,7 @@ class _Decision:
         _check_agreement(member, [m for m in self.state.members.values() if m.instance != member.instance])
         before, (chosen, view), count_decides = self.state.flows, self._shape(), self._count_decides()
         changed = self._add_queues(event.queues, event.starts, f"{member.instance} reads it")
+        old = self.state.members.get(member.instance)  # a queue that became exclusive has unbound it
         cause = f"{member.instance} joined with {_count(member.flows, 'flow')}"
         if old is not None:
             cause = f"{member.instance} started again while its session was alive"
@@ -216,10 +217,6 @@ class _Decision:
         wanted = set(self.state.wanted)
         for queue_id in event.gone:
             self._remove_queue(queue_id, "the queue was deleted")
-        for queue_id, queue in sorted(event.queues.items()):
-            known = self.state.queues.get(queue_id)
-            if known is not None and known.revision <= queue.revision and known.exclusive != queue.exclusive:
-                self._unbind_all(queue, "became exclusive" if queue.exclusive else "became partitioned")
         self._add_queues(event.queues, event.starts, "found by its members")
         changed = wanted.symmetric_difference(self.state.wanted)
         if changed:
@@ -241,17 +238,21 @@ class _Decision:
                 if old.name == queue.name and old_id != queue_id:
                     self._remove_queue(old_id, "the queue was deleted and made anew")
             now = self.state.queues.get(queue_id)
-            if now is None or (now.revision <= queue.revision and replace(now, revision=queue.revision) != queue):
+            if now is None or (now.revision <= queue.revision and now != queue):
+                # Also if nothing but its revision is new, lest a look from in between counts later.
+                if now is not None and now.exclusive != queue.exclusive:
+                    self._unbind_all(queue, "became exclusive" if queue.exclusive else "became partitioned")
                 body = _json(**{name: value for name, value in asdict(queue).items() if name != "name"})
                 self.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=self.by))
                 self._remove_partitions(queue_id, queue)
         for where, start in sorted(starts.items()):
             queue = self.state.queues[where[0]]
             if where not in self.state.partitions and where[1] in queue.numbers:
-                epoch = self.state.removed.get(where, -1) + 1
+                last, position = self.state.removed.get(where, (-1, 0))
                 self._emit_partition(
-                    Kind.PARTITION_ADDED, where, "new to the group", offset=start, epoch=epoch, base_epoch=epoch
-                )
+                    Kind.PARTITION_ADDED, where, "new to the group",
+                    offset=max(start, position), epoch=last + 1, base_epoch=last + 1,
+                )  # fmt: skip
         return set(self.state.partitions) != known
 
     def _remove_partitions(self, queue_id: str, queue: QueueInGroup) -> None:
@@ -559,8 +560,9 @@ class _Decision:
     def raise_floors(self, event: RaiseFloors) -> None:
         for where in sorted(self.state.partitions):
             position = self.state.position(where, self.acks) or 0
-            if where[0] == event.queue_id and position > self.state.floors.get(where, 0):
-                self._emit_partition(Kind.FLOOR, where, "maintenance may remove what lies below", offset=position)
+            named = where[0] == event.queue_id and (event.partitions is None or where[1] in event.partitions)
+            if named and position > self.state.floors.get(where, 0):
+                self._emit_partition(Kind.FLOOR, where, "what lies below is finished for good", offset=position)
 
     def _emit_partition(self, kind: Kind, where: PartitionId, cause: str, **columns: object) -> None:
         own = self.state.partitions.get(where) or Ownership(None, None, "", 0, 0, 0, 0)

@@ -78,10 +78,11 @@ class Barrier:
         first: int = 0,
     ) -> None:
         self._generations = generations
-        self._open: dict[
-            int, dict[int, int]
-        ] = {}  # generation -> partition -> its cut, where not everything below is settled
+        # generation -> partition -> its cut, where not everything below is settled
+        self._open: dict[int, dict[int, int]] = {}
         for g in range(first, len(generations) - 1):
+            if not generations[g].partitions:
+                continue  # the parent keeps its own order, and nobody else waits for it
             cuts = generations[g].cuts
             left = {a: cuts[a] for a in numbers(generations[g].partitions) if max(settled(a), gone.get(a, 0)) < cuts[a]}
             if left:
@@ -105,8 +106,6 @@ class Barrier:
 
     def _blocks(self, g: int, left: Mapping[int, int], b: int, j: int) -> bool:
         before, after = self._generations[g].partitions, self._generations[j].partitions
-        if before == 0:
-            return False  # the parent keeps its own order, and nobody else waits for it
         common = gcd(before, after) if after else 1
         return any((a - b) % common == 0 for a in left)
 
@@ -114,12 +113,10 @@ class Barrier:
         """How far messages ``[start, end)`` of a partition may be delivered now: at least `start`, at most `end`."""
         if not self._open:
             return end
-        for j in range(1, len(self._generations)):
-            cut = self._generations[j - 1].cuts.get(partition)
-            if cut is None or cut == self._generations[j].cuts.get(partition):
-                continue  # generation j placed nothing there
-            if cut < end and not self.passed(partition, j):
-                # What a still later generation placed begins at a cut of its own, and waits for even more.
+        ended = [(past.cuts[partition], g) for g, past in enumerate(self._generations) if partition in past.cuts]
+        for i, (cut, g) in enumerate(ended):
+            until = ended[i + 1][0] if i + 1 < len(ended) else end
+            if max(start, cut) < min(end, until) and not self.passed(partition, g + 1):
                 return max(start, cut)
         return end
 
