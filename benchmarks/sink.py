@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 import spark_partq as partq
 from benchmarks.data import rows
 from benchmarks.report import Figure, at_least, at_most, in_turn, median, spread
-from spark_partq.spark.sink import QueueSink
+from spark_partq.storage.producer import Producer
 
 
 def timed(action: Callable[[], Any]) -> float:
@@ -52,22 +52,22 @@ class CommitClock:
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        self._commit_all = QueueSink._commit_all
+        self._commit = Producer._commit
 
     def __enter__(self) -> CommitClock:
         clock = self
 
-        def measured(sink: QueueSink, *args: Any) -> Any:
+        def measured(producer: Producer, *args: Any) -> Any:
             start = time.perf_counter()
-            result = clock._commit_all(sink, *args)
+            result = clock._commit(producer, *args)
             clock.seconds.append(time.perf_counter() - start)
             return result
 
-        QueueSink._commit_all = measured  # type: ignore[assignment, method-assign]
+        Producer._commit = measured  # type: ignore[assignment, method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
-        QueueSink._commit_all = self._commit_all  # type: ignore[method-assign]
+        Producer._commit = self._commit  # type: ignore[method-assign]
 
 
 def _small(df: DataFrame, folder: Path, runs: int) -> Iterator[Figure]:

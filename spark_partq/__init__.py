@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,20 +20,25 @@ from spark_partq.core.errors import (
     FencedError,
     GroupMismatchError,
     GroupNotFoundError,
+    IngressDisabledError,
     InvalidArgumentError,
     ListenerError,
     NotAStoreError,
     OffsetOutOfRangeError,
     PartqError,
     QueueAlreadyExistsError,
+    QueueFencedError,
     QueueNotFoundError,
     QueueNotReadyError,
+    ReplicaError,
+    ScalingInProgressError,
     SchemaMismatchError,
     SinkAheadError,
     StoreUnavailableError,
     UnknownAssignorError,
 )
 from spark_partq.core.keys import partition_of
+from spark_partq.core.queue import Mode
 from spark_partq.core.schema import Struct
 from spark_partq.spark import driver as _driver
 from spark_partq.spark import history as _history
@@ -43,16 +48,21 @@ from spark_partq.spark.session import register, session
 from spark_partq.spark.sink import QueueSink
 from spark_partq.storage import describe_group as _describe_group
 from spark_partq.storage import groups as _groups
+from spark_partq.storage import ingress as _ingress
+from spark_partq.storage import queuecontrol as _queuecontrol
 from spark_partq.storage import queues as _queues
 from spark_partq.storage import retention as _retention
+from spark_partq.storage import scaling as _scaling
 from spark_partq.storage.describe_group import (
     FlowDescription,
     GroupDescription,
     GroupPartition,
     MemberDescription,
 )
-from spark_partq.storage.queues import PartitionDescription, QueueDescription
+from spark_partq.storage.describe_queue import PartitionDescription, QueueDescription
+from spark_partq.storage.describe_queue import describe as _describe_queue
 from spark_partq.storage.retention import MaintenanceReport
+from spark_partq.storage.scaling import Waiting
 from spark_partq.storage.store import Store as _Store
 
 __version__ = "0.1.0"
@@ -70,6 +80,7 @@ __all__ = [
     "GroupMismatchError",
     "GroupNotFoundError",
     "GroupPartition",
+    "IngressDisabledError",
     "InvalidArgumentError",
     "ListenerError",
     "MaintenanceReport",
@@ -81,14 +92,18 @@ __all__ = [
     "PartqError",
     "QueueAlreadyExistsError",
     "QueueDescription",
+    "QueueFencedError",
     "QueueNotFoundError",
     "QueueNotReadyError",
     "QueueSink",
     "RebalanceListener",
+    "ReplicaError",
+    "ScalingInProgressError",
     "SchemaMismatchError",
     "SinkAheadError",
     "StoreUnavailableError",
     "UnknownAssignorError",
+    "Waiting",
     "acknowledge",
     "add_listener",
     "append",
@@ -106,7 +121,9 @@ __all__ = [
     "partition_of",
     "queue_sink",
     "register",
+    "scale",
     "session",
+    "set_ingress",
 ]
 
 Path = str | os.PathLike[str]
@@ -158,7 +175,7 @@ def describe_queue(store: Path, queue: str, *, storage_options: StorageOptions =
     def positions(partition: int) -> list[int]:
         return [g.position((opened.state.queue_id, partition)) or 0 for g in groups]
 
-    return _queues.describe(opened, [g.name for g in groups], positions)
+    return _describe_queue(opened, [g.name for g in groups], positions)
 
 
 def describe_group(store: Path, group: str, *, storage_options: StorageOptions = None) -> GroupDescription:
@@ -173,7 +190,7 @@ def describe_group(store: Path, group: str, *, storage_options: StorageOptions =
 
 def list_queues(store: Path, *, storage_options: StorageOptions = None) -> list[str]:
     """Names of the store's queues."""
-    return _queues.list_queues(_Store.at(store, storage_options))
+    return _queuecontrol.list_queues(_Store.at(store, storage_options))
 
 
 def delete_queue(store: Path, queue: str, *, storage_options: StorageOptions = None) -> None:
@@ -210,10 +227,67 @@ def maintain(
     if queue is not None:
         return [_retention.maintain(_queues.open_queue(opened, queue))]
     reports = []
-    for name in _queues.list_queues(opened):
+    for name in _queuecontrol.list_queues(opened):
         with contextlib.suppress(QueueNotFoundError, QueueNotReadyError):  # it is being made or deleted just now
             reports.append(_retention.maintain(_queues.open_queue(opened, name)))
     return reports
+
+
+def scale(
+    store: Path,
+    queue: str,
+    partitions: int,
+    mode: Mode = "live",
+    *,
+    confirm_lost: int | None = None,
+    timeout_s: float | None = None,
+    report: Callable[[Waiting], None] | None = None,
+    storage_options: StorageOptions = None,
+) -> QueueDescription:
+    """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until that has ended.
+
+    It may be interrupted at any moment: calling it again goes on, and so do producers and consumers meanwhile.
+
+    Parameters
+    ----------
+    partitions : int
+        1 to 4096, or 0 for an exclusive queue (S6).
+    mode : str
+        ``live`` keeps every message and every key's order while producers and consumers run. ``drain`` disables ingress, waits until
+        everything is acknowledged, changes the count, waits for the rebalance, and enables ingress again. ``delete`` loses what
+        is left in partitions that go.
+    confirm_lost : int, optional
+        With ``delete``: how many messages may be lost at most.
+    timeout_s : float, optional
+        Seconds to wait at most. Without it ``live`` waits as long as somebody reads what goes, ``drain`` until it is drained.
+    report : function, optional
+        Called again and again with what is waited for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The count is wrong or the same, or a loss was not confirmed.
+    ScalingInProgressError
+        Another change is under way, or `timeout_s` is over.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        Before anything is changed.
+    """
+    opened = _queues.open_queue(_Store.at(store, storage_options), queue)
+    _scaling.scale(opened, partitions, mode, confirm_lost, timeout_s, report or (lambda _: None))
+    return describe_queue(store, queue, storage_options=storage_options)
+
+
+def set_ingress(store: Path, queue: str, enabled: bool, *, storage_options: StorageOptions = None) -> QueueDescription:
+    """Let a queue take messages or not (S3); consumers go on. What producers get meanwhile is its setting `reject_to_sender`.
+
+    Raises
+    ------
+    ScalingInProgressError
+        While it is drained by `scale`, which does this itself.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError
+    """
+    _ingress.set_ingress(_queues.open_queue(_Store.at(store, storage_options), queue), enabled)
+    return describe_queue(store, queue, storage_options=storage_options)
 
 
 def queue_sink(

@@ -55,13 +55,14 @@ def put(
     column: str = "v",
     type_: pa.DataType | None = None,
     record: BatchRecord | None = None,
+    generation: int = 0,
     now: Callable[[], dt.datetime] = wall_clock,
     table: PartitionTable | None = None,
 ) -> int | None:
     """Commit one file of messages with a single payload column, and return the first offset."""
     file = new_file(store, queue, partition, {column: pa.array(values, type_ or pa.int64())})
-    table = table or opened(store, queue).partitions[partition]
-    return table.append([file], record, now)
+    table = table or opened(store, queue).table(partition)
+    return table.append([file], record, now, generation)
 
 
 def position(store: str, group: str, partition: int, queue: str = "q") -> int | None:

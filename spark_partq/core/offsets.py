@@ -18,8 +18,13 @@ LATEST = -1
 JsonOffsets = dict[str, dict[int, int]]  # queue -> partition -> offset, EARLIEST or LATEST
 
 
-def parse_offsets(option: str, text: str, partition_counts: Mapping[str, int]) -> int | JsonOffsets:
+def parse_offsets(option: str, text: str, partitions: Mapping[str, range]) -> int | JsonOffsets:
     """Read ``earliest``, ``latest`` or ``{"orders": {"0": 10, "1": -2}}``, as Spark's Kafka source does.
+
+    Parameters
+    ----------
+    partitions : dict
+        Of each queue that is read the numbers of its partitions.
 
     Raises
     ------
@@ -39,17 +44,17 @@ def parse_offsets(option: str, text: str, partition_counts: Mapping[str, int]) -
             option=option,
         ) from None
     for queue, parts in offsets.items():
-        if queue not in partition_counts:
+        if queue not in partitions:
             raise InvalidArgumentError(
-                f"{option} names queue {queue!r}, which is not read here ({', '.join(partition_counts)} are)",
+                f"{option} names queue {queue!r}, which is not read here ({', '.join(partitions)} are)",
                 option=option,
                 queue=queue,
             )
         for partition, offset in parts.items():
-            if not 0 <= partition < partition_counts[queue]:
+            if partition not in partitions[queue]:
                 raise InvalidArgumentError(
-                    f"{option} names partition {partition} of queue {queue!r}, which has partitions 0 to "
-                    f"{partition_counts[queue] - 1}",
+                    f"{option} names partition {partition} of queue {queue!r}, which has partitions {partitions[queue].start} to "
+                    f"{partitions[queue].stop - 1}",
                     option=option,
                     queue=queue,
                     partition=partition,

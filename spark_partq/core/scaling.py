@@ -95,8 +95,8 @@ class Barrier:
 
     @property
     def missing(self) -> dict[int, int]:
-        """The partitions that are waited for, each with the offset up to which."""
-        return {a: cut for _, left in sorted(self._open.items()) for a, cut in left.items()}
+        """The partitions that are waited for, each with the offset up to which first: it gets no further before."""
+        return {a: cut for _, left in sorted(self._open.items(), reverse=True) for a, cut in left.items()}
 
     def passed(self, partition: int, generation: int) -> bool:
         """Whether messages that `generation` placed in `partition` may be delivered."""

@@ -66,9 +66,9 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self, queues: list[Queue]) -> Iterator[tuple[Queue, PartitionTable, int, int]]:
         o = self._options
-        counts = {q.name: len(q.partitions) for q in queues}
-        starting = parse_offsets("startingOffsets", o.startingOffsets, counts)
-        ending = parse_offsets("endingOffsets", o.endingOffsets, counts)
+        numbers = {q.name: q.state.numbers for q in queues}
+        starting = parse_offsets("startingOffsets", o.startingOffsets, numbers)
+        ending = parse_offsets("endingOffsets", o.endingOffsets, numbers)
         for queue in queues:
             queue.refresh()
             for table in queue.partitions:

@@ -8,24 +8,29 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from spark_partq.core.queue import QueueState
+from spark_partq.core.scaling import PARENT
 from spark_partq.core.schema import is_hashable
 
 
-def partition_column(state: QueueState, salt: str) -> Column:
-    """The partition number of each row, an int.
+def hash_column(state: QueueState, salt: str) -> Column:
+    """The hash of each row, a long, that says where it goes under any map of the queue.
 
-    A row with a key goes where its key's hash says (Q2). A row without one (no key columns, or all null) goes where the
-    hash of its whole content and `salt` says (Q3): it never depends on a position, so a replayed batch that
-    arrives in another order puts each row where it was. `salt` is the batch, which spreads rows that are all alike.
+    That of its key (Q2). Of a row without one (no key columns, or all null) that of its whole content and `salt` (Q3): it
+    never depends on a position, so a replayed batch that arrives in another order puts each row where it was. `salt` is the
+    batch, which spreads rows that are all alike.
     """
-    n = sf.lit(state.operating_partitions)
     content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"]]
-    spread = sf.pmod(sf.xxhash64(*content, sf.lit(salt)), n)
+    spread = sf.xxhash64(*content, sf.lit(salt))
     if not state.key:
-        return spread.cast("int")
+        return spread
     key = [quoted(name) for name in state.key]
     all_null = reduce(Column.__and__, [column.isNull() for column in key])
-    return sf.when(all_null, spread).otherwise(sf.pmod(sf.xxhash64(*key), n)).cast("int")
+    return sf.when(all_null, spread).otherwise(sf.xxhash64(*key))
+
+
+def partition_column(hash_: Column, partitions: int) -> Column:
+    """The partition number of each row, an int, under a map of this count."""
+    return sf.pmod(hash_, sf.lit(partitions)).cast("int") if partitions else sf.lit(PARENT)
 
 
 def _hashable(name: str, type_: object) -> Column:

@@ -36,9 +36,12 @@ from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.subscription import Subscription, by_id
 from spark_partq.storage import assignors
 from spark_partq.storage.groups import Group
+from spark_partq.storage.queues import open_queue
+from spark_partq.storage.scaling import remove_drained
 from spark_partq.storage.store import Store
 
 Ranges = Mapping[PartitionId, Range]
+Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
 
 # How often the daemon looks at the control table. On a local disk a look that finds nothing is a `stat`.
 _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
@@ -46,6 +49,8 @@ _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
 _PLANNER_FIRST_S = 0.2
 # How often the loads are looked at, for an assignor that heeds them.
 _LOADS_EVERY_S = 10.0
+# How often partitions that this group has drained are looked at, whether they can be removed.
+_REMOVE_EVERY_S = 1.0
 # How long a query that is stopped waits to hear whether its last micro-batch has finished.
 _LAST_WORD_S = 2.0
 
@@ -95,6 +100,10 @@ class Membership:
         self._names: dict[str, str] = {}  # of all queues that the group ever had
         self._failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
         self._loads_s = time.monotonic()
+        self.drained: list[
+            str
+        ] = []  # queues with partitions that go and that this group has settled; the planner says so
+        self._removed_s = 0.0
         self._told: dict[PartitionId, int] = {}
         self._told_active: dict[str, bool] = {}
         self._told_flows: Message = {}
@@ -111,7 +120,7 @@ class Membership:
             self._join()
             threading.Thread(target=self._run, daemon=True, name="partq-member").start()
 
-    def settle(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
+    def settle(self, done: Ranges) -> list[Ack]:
         """Look at the group, and do what must be done before planning: `done` is finished.
 
         Returns
@@ -133,13 +142,17 @@ class Membership:
             self._tell_owned()
         return acks
 
-    def hand_out(self, acks: list[tuple[PartitionId, int, int]], ranges: Ranges) -> None:
+    def hand_out(self, acks: list[Ack], ranges: Ranges) -> None:
         """One commit before a micro-batch: what is finished, and what is about to be delivered."""
         if acks or any(r.end > r.start for r in ranges.values()):
             self._acknowledge(acks, ranges)
         self._handed.plan(ranges)
         if ranges:
             self._tell_flows()
+
+    def settle_up_to(self, queue_id: str, offsets: Mapping[int, int]) -> None:
+        """Let the group's control table say that everything below these offsets is finished, of those for which that is so (S5)."""
+        self.group.settle(queue_id, offsets)
 
     def handed_out(self, where: PartitionId) -> Range | None:
         """The end of what this process has handed out of a partition; None if it has not yet."""
@@ -175,8 +188,8 @@ class Membership:
                 group=self._name,
                 instance=self._me.instance,
             )
-        if not found.member:  # the session expired though this process lives: an ordinary event
-            _log.warning("session of %s in group %s expired; it joins again", self._me.instance, self._name)
+        if not found.member:  # the session expired though this process lives, or all were unbound: an ordinary event
+            _log.warning("%s is no member of group %s any more; it joins again", self._me.instance, self._name)
             self._subscription.renew()
             self._join()
         self._tell_lost()
@@ -199,7 +212,7 @@ class Membership:
         group.decide(events, self._me.instance, loads)
         self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
 
-    def _unacknowledged(self, done: Ranges) -> list[tuple[PartitionId, int, int]]:
+    def _unacknowledged(self, done: Ranges) -> list[Ack]:
         if self._manual:
             return []
         state, acks = self.group.state, self.group.acks
@@ -209,7 +222,7 @@ class Membership:
             if offset > (state.position(where, acks) or 0)
         ]
 
-    def _acknowledge(self, acks: list[tuple[PartitionId, int, int]], ranges: Ranges) -> None:
+    def _acknowledge(self, acks: list[Ack], ranges: Ranges) -> None:
         if acks or ranges:
             self._beaten_s = time.monotonic()
             self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges))
@@ -288,6 +301,7 @@ class Membership:
                     self._decide_between_calls(view, observer)
                 self._acknowledge_between_calls()
                 self._release_between_calls(view)
+                self._remove_drained()
             except Exception as error:  # without this thread the session would expire; the planner meets the error too
                 _log.warning("group %s: %s: %s", self._name, type(error).__name__, error)
 
@@ -317,6 +331,14 @@ class Membership:
         if alive and due and standing(view.state, self._me.instance, self.incarnation).member:
             self._beaten_s = now_s
             view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
+
+    def _remove_drained(self) -> None:
+        """Remove partitions that a scaling left to be drained, once every group is through (S2); now and then, as all groups are asked."""
+        if not self.drained or time.monotonic() - self._removed_s < _REMOVE_EVERY_S:
+            return
+        self._removed_s = time.monotonic()
+        for name in self.drained:
+            remove_drained(open_queue(self._store, name))
 
     def _release_between_calls(self, view: Group) -> None:
         if not any(own.held is Held.DRAINING for own in owned(view.state, self.incarnation).values()):

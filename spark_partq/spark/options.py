@@ -14,7 +14,7 @@ from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError
 from spark_partq.core.names import check_name
 from spark_partq.storage import assignors
-from spark_partq.storage.queues import list_queues
+from spark_partq.storage.queuecontrol import list_queues
 from spark_partq.storage.store import Store
 
 _STORAGE_PREFIX = "storageoptions."

@@ -34,8 +34,9 @@ from spark_partq.core.errors import DataLossError, PartqError
 from spark_partq.core.group import Member, Ownership, Status
 from spark_partq.core.member import plannable, replayed, start
 from spark_partq.core.offsets import Range, StreamOffset
+from spark_partq.core.scaling import Barrier
 from spark_partq.spark.loads import LoadMeter
-from spark_partq.spark.membership import Membership
+from spark_partq.spark.membership import Ack, Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.subscription import Subscription, Where, by_id
@@ -129,6 +130,8 @@ class Planner:
         self._wait = threading.Event()
         self._until: dict[Where, int] | None = None
         self._batches = itertools.count(1)
+        self._barriers: dict[str, Barrier] = {}
+        self._waits = False  # something is held back by a barrier
         self._served: dict[Where, int] = {}  # the last batch that took something of a partition
         self._loads = LoadMeter()
         me = Member(
@@ -183,7 +186,7 @@ class Planner:
                 self.membership.begin()
                 end = self._plan(done, limits)
                 settled = self._group.state.status is Status.READY
-            if end is not None or self._until is None or settled:
+            if end is not None or self._until is None or (settled and not self._waits):
                 return end
             # A query that is to end when it has read all there is must not end before it knows what it is given.
 
@@ -191,10 +194,11 @@ class Planner:
         finished = by_id(done)
         acks = self.membership.settle(finished)
         self._refresh()
+        acks = self._settle(acks)
         mine = plannable(self._group.state, self.membership.incarnation)
         ids = {w: self._subscription.id(w) for w, _ in self._subscription.tables()}
         starts = {w: self._start(w, finished.get(where)) for w, where in ids.items() if where in mine}
-        ends = self._admitted(starts, limits)
+        ends = self._admitted(starts, self._held_back(starts), limits)
         ranges = {w: Range(mine[ids[w]].epoch, starts[w], ends[w]) for w in starts}
         if all(ends[w] == starts[w] for w in starts):
             self.membership.hand_out(acks, {})
@@ -218,7 +222,22 @@ class Planner:
             self._tell_changes()
             subscription.follow(self._group.state)
             subscription.refresh()
+        scaled = subscription.scaled(self._group.state)
+        if scaled is not None:
+            self.membership.decide(lambda: [scaled])
         self._loads.measure({subscription.id(w): t.next_offset for w, t in subscription.tables()})
+
+    def _settle(self, acks: list[Ack]) -> list[Ack]:
+        """Let those who wait for older messages know that they are finished (S5); acknowledgements that are still to be made."""
+        self._barriers = self._subscription.barriers(self._group.state)
+        if any(barrier.missing for barrier in self._barriers.values()):
+            self.membership.hand_out(acks, {})
+            acks = []
+            for name, barrier in self._barriers.items():
+                self.membership.settle_up_to(self._subscription.ids[name], barrier.missing)
+            self._barriers = self._subscription.barriers(self._group.state)
+        self.membership.drained = [queue.name for queue in self._subscription.drained(self._group.state)]
+        return acks
 
     def _tell_changes(self) -> None:
         changes = self._subscription.changes(self._group.state)
@@ -304,10 +323,18 @@ class Planner:
             )
         return max(start, min(first, end))
 
-    def _admitted(self, starts: dict[Where, int], limits: Limits) -> dict[Where, int]:
+    def _held_back(self, starts: dict[Where, int]) -> dict[Where, int]:
+        """How far each partition may be delivered: to its end, or to where it waits for older messages of other partitions (S5)."""
         ends = {w: self._subscription.table(w).next_offset for w in starts}
         if self._until is not None:
             ends = {w: max(starts[w], min(end, self._until.get(w, 0))) for w, end in ends.items()}
+        limits = {
+            w: self._barriers[w[0]].limit(w[1], starts[w], end) for w, end in ends.items() if w[0] in self._barriers
+        }
+        self._waits = any(limits[w] < ends[w] for w in limits)
+        return {**ends, **limits}
+
+    def _admitted(self, starts: dict[Where, int], ends: dict[Where, int], limits: Limits) -> dict[Where, int]:
         if self._options.maxUnackedPerFlow is not None:
             ends = self._within_unacked(starts, ends, self._options.maxUnackedPerFlow)
         waiting = sorted((w for w in starts if ends[w] > starts[w]), key=lambda w: (self._served.get(w, 0), w))

@@ -19,10 +19,19 @@ from spark_partq.core.errors import (
 from spark_partq.core.events import QueuesChanged
 from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.core.scaling import Barrier
 from spark_partq.spark.options import Options
 from spark_partq.spark.starting import offset_at_time
 from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.queues import Queue, in_threads, open_queue, queue_state, same_payload
+from spark_partq.storage.queues import (
+    Queue,
+    check_writable,
+    in_group,
+    in_threads,
+    open_queue,
+    queue_state,
+    same_payload,
+)
 
 Where = tuple[str, int]  # queue name, partition
 
@@ -46,8 +55,9 @@ class Subscription:
         self._payload = same_payload(list(self._queues.values()))
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = time.monotonic()
-        counts = {name: len(queue.partitions) for name, queue in self._queues.items()}
-        self._wanted = parse_offsets("startingOffsets", options.startingOffsets, counts)
+        numbers = {name: queue.state.numbers for name, queue in self._queues.items()}
+        self._wanted = parse_offsets("startingOffsets", options.startingOffsets, numbers)
+        self._settled: dict[str, int] = {}  # by queue id: generations before this one are settled for the group
 
     @property
     def ids(self) -> dict[str, str]:
@@ -56,7 +66,7 @@ class Subscription:
     @property
     def in_group(self) -> dict[str, QueueInGroup]:
         """What the group shall know of each queue, by id."""
-        return {queue.state.queue_id: _in_group(queue) for queue in self._queues.values()}
+        return {queue.state.queue_id: in_group(queue) for queue in self._queues.values()}
 
     def tables(self) -> Iterator[tuple[Where, PartitionTable]]:
         for name, queue in self._queues.items():
@@ -64,7 +74,7 @@ class Subscription:
                 yield (name, table.partition), table
 
     def table(self, where: Where) -> PartitionTable:
-        return self._queues[where[0]].partitions[where[1]]
+        return self._queues[where[0]].table(where[1])
 
     # ---- names and ids
     def id(self, where: Where) -> PartitionId:
@@ -76,9 +86,12 @@ class Subscription:
 
     # ---- as they change
     def refresh(self) -> None:
-        """Look at the partitions."""
+        """Look at the partitions, and after that at the queues: what lies above a cut is then known to be of a later map."""
         changed = [table for _, table in self.tables() if table.may_have_changed()]
         in_threads(self._options.store, lambda table: table.refresh(), changed)
+        for queue in self._queues.values():
+            if queue.control.refresh():
+                queue.refresh()
 
     def check(self) -> None:
         """Refuse to go on with a queue that the query names and that was deleted or made anew.
@@ -90,6 +103,7 @@ class Subscription:
         if self._options.queuePattern is not None:
             return
         for name, queue_id in self.ids.items():
+            check_writable(self._queues[name])
             if queue_state(self._options.store, name).queue_id != queue_id:
                 raise CheckpointMismatchError(
                     f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
@@ -116,11 +130,44 @@ class Subscription:
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._options.matches(queue.name)}
         gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_gone(name, i)))
-        if not new and not gone:
-            return None
-        # As in Kafka: what comes while a group reads is read from its beginning.
-        starts = {(queue_id, t.partition): t.first_offset for queue_id, q in new.items() for t in q.partitions}
-        return QueuesChanged({queue_id: _in_group(queue) for queue_id, queue in new.items()}, starts, gone)
+        return _changes(new, gone) if new or gone else None
+
+    def scaled(self, state: GroupState) -> QueuesChanged | None:
+        """What the group does not know of the partitions of the queues that it reads, as of the last look (R2)."""
+        new = {
+            queue.state.queue_id: queue
+            for queue in self._queues.values()
+            if (known := state.queues.get(queue.state.queue_id)) is not None
+            and known.revision < queue.state.revision
+            and known.numbers != queue.state.numbers
+        }
+        return _changes(new, ()) if new else None
+
+    # ---- the barrier (S5)
+    def barriers(self, state: GroupState) -> dict[str, Barrier]:
+        """By name of each queue that was ever scaled, how far the group may be given its partitions."""
+        barriers = {}
+        for name, queue in self._queues.items():
+            queue_id = queue.state.queue_id
+            first = self._settled.get(queue_id, 0)
+            if first == queue.state.generation:
+                continue
+
+            def settled(number: int, queue_id: str = queue_id) -> int:
+                return state.settled((queue_id, number))
+
+            barriers[name] = Barrier(queue.state.generations, settled, queue.state.gone, first)
+            self._settled[queue_id] = barriers[name].first_open
+        return barriers
+
+    def drained(self, state: GroupState) -> list[Queue]:
+        """Queues with partitions that go and that the group has settled, so that they may perhaps be removed (S2)."""
+        found = []
+        for queue in self._queues.values():
+            queue_id, going = queue.state.queue_id, queue.state.going
+            if going and all(state.settled((queue_id, n)) >= queue.table(n).next_offset for n in going):
+                found.append(queue)
+        return found
 
     def follow(self, state: GroupState) -> None:
         """Open what the group has found, and let go what it has given up.
@@ -175,7 +222,7 @@ class Subscription:
         known = self._queues.get(name)
         try:
             state = queue_state(self._options.store, name)
-            if known is not None and known.state.queue_id == state.queue_id and state.status == "Ready":
+            if known is not None and known.state.queue_id == state.queue_id and state.usable:
                 return known
             queue = open_queue(self._options.store, name)
             queue.refresh()
@@ -191,7 +238,7 @@ class Subscription:
             return True
         except PartqError:  # it cannot be told now
             return False
-        return state.queue_id != queue_id or state.status == "Deleting"
+        return state.queue_id != queue_id or state.deleted
 
     # ---- where the group starts
     def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
@@ -251,6 +298,7 @@ def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
     return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
 
 
-def _in_group(queue: Queue) -> QueueInGroup:
-    settings = queue.state.settings
-    return QueueInGroup(queue.name, len(queue.partitions), settings.rebalance_delay_ms, settings.max_handoff_time_ms)
+def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
+    # As in Kafka: what comes while a group reads is read from its beginning.
+    starts = {(queue_id, t.partition): t.first_offset for queue_id, queue in new.items() for t in queue.partitions}
+    return QueuesChanged({queue_id: in_group(queue) for queue_id, queue in new.items()}, starts, gone)

@@ -188,6 +188,11 @@ class CasTable:
         """The live files: path, size_bytes, num_records, min.*, max.*, partition.*, in no order."""
         return pa.table(self.table.get_add_actions(flatten=True))
 
+    def recorded(self, app: str, default: int = -1) -> int:
+        """The last version of an application transaction."""
+        value = self.table.transaction_version(app)
+        return default if value is None else value
+
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
         hours = -(-grace_ms // 3_600_000)

@@ -224,8 +224,8 @@ def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: 
     name, number = state.queues[where[0]].name, where[1]
     position = group.position(where) or 0
     end = lag = None
-    if queue is not None and number < len(queue.partitions):
-        table = queue.partitions[number]
+    if queue is not None and number in queue.state.numbers:
+        table = queue.table(number)
         end, first = table.next_offset, table.first_offset
         lag = max(0, end - max(position, first))
         if position < first:

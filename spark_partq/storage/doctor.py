@@ -28,7 +28,8 @@ from spark_partq.storage.control import SNAPSHOT, kind_of
 from spark_partq.storage.delta import CasTable
 from spark_partq.storage.facts import control_files, control_table
 from spark_partq.storage.partition import CLOCK, PartitionTable
-from spark_partq.storage.queues import CONTROL_COLUMNS, in_threads, open_queue, queue_state
+from spark_partq.storage.queuecontrol import COLUMNS
+from spark_partq.storage.queues import in_threads, open_queue, queue_state
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
@@ -175,11 +176,14 @@ class _Queue(_Check):
         except (PartqError, *_MALFORMED) as error:
             self.fault(f"its control table cannot be read ({_text(error)})", _RESTORE.format(folder))
             return
-        if state.status != "Ready":
-            undo = "delete it again" if state.status == "Deleting" else "create it again"
+        if not state.usable:
+            undo = "delete it again" if state.deleted else "create it again"
             self.warn(f"it is {state.status}", f"unless that is under way just now, {undo} to finish it")
             return
-        control = RowTable(self.store, folder, f"the control table of {self.about}", CONTROL_COLUMNS)
+        if state.scaling is not None:
+            to = f"scaled to {state.scaling.partitions} partitions (mode {state.scaling.mode})"
+            self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
+        control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS)
         control.refresh()
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyarrow import fs
 
@@ -50,7 +50,20 @@ class Group:
         return self._control.refresh()
 
     def position(self, where: PartitionId) -> int | None:
-        return self.state.position(where, self.acks)
+        """The next message wanted; of a partition that was removed, where it was left; None if the group never had it."""
+        position = self.state.position(where, self.acks)
+        return self.state.removed[where][1] if position is None and where in self.state.removed else position
+
+    def settle(self, queue_id: str, offsets: Mapping[int, int]) -> None:
+        """Commit positions as floors, if that settles a partition up to its offset here (S5)."""
+        where = {number: (queue_id, number) for number in offsets}
+        reached = tuple(
+            number
+            for number, offset in offsets.items()
+            if self.state.settled(where[number]) < offset <= (self.state.position(where[number], self.acks) or 0)
+        )
+        if reached:
+            self.decide(lambda: [RaiseFloors(queue_id, reached)], "scaling")
 
     def decide(
         self, events: Callable[[], Sequence[Event]], by: str = "", loads: Loads | None = None

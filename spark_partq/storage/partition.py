@@ -7,7 +7,10 @@ removes, is kept as application transactions of the log and changes in the same 
     partq:next               the next offset
     partq:clock              the last `_enqueued_at`, microseconds
     partq:sink/<id>/<map>    the last batch of a sink that is in, under a generation of the partition map
+    partq:sink/<id>          the same, under whatever generation
     partq:by/<id>/<query>    the same, with the query that wrote it
+    partq:sealed             the last generation under which the table was sealed
+    partq:cut/<map>          the next offset at that moment
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.scaling import may_append
 from spark_partq.core.schema import Struct, with_columns
 from spark_partq.storage.delta import CasTable, Conflict, Created, added, removed, retrying
 from spark_partq.storage.store import Store, partition_folder
@@ -36,6 +40,7 @@ SOURCE_SHIFT = 33
 
 NEXT = "partq:next"
 CLOCK = "partq:clock"
+SEALED = "partq:sealed"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -57,17 +62,27 @@ class BatchRecord:
 
     sink_id: str
     batch_id: int
-    generation: int
     query_id: str | None = None
 
     @property
     def app(self) -> str:
-        return f"partq:sink/{self.sink_id}/{self.generation}"
+        """Under whatever generation of the partition map."""
+        return f"partq:sink/{self.sink_id}"
 
     @property
-    def transactions(self) -> dict[str, int]:
-        by = {f"partq:by/{self.sink_id}/{self.query_id}": self.batch_id} if self.query_id else {}
-        return {self.app: self.batch_id, **by}
+    def by(self) -> str | None:
+        return f"partq:by/{self.sink_id}/{self.query_id}" if self.query_id else None
+
+    def under(self, generation: int) -> str:
+        return f"{self.app}/{generation}"
+
+    def transactions(self, generation: int) -> dict[str, int]:
+        apps = [self.app, self.under(generation), *([self.by] if self.by else [])]
+        return dict.fromkeys(apps, self.batch_id)
+
+
+class Sealed(Exception):
+    """The partition map under which rows were placed is not in force any more, or is about to end."""
 
 
 @dataclass(frozen=True)
@@ -155,26 +170,38 @@ class PartitionTable:
         return self._index
 
     def recorded(self, app: str, default: int = -1) -> int:
-        value = self._cas.table.transaction_version(app)
-        return default if value is None else value
+        return self._cas.recorded(app, default)
 
     def append(
-        self, files: Sequence[NewFile], record: BatchRecord | None, now: Callable[[], dt.datetime]
+        self,
+        files: Sequence[NewFile],
+        record: BatchRecord | None,
+        now: Callable[[], dt.datetime],
+        generation: int = 0,
     ) -> int | None:
         """Commit files as the next messages and return the first one's offset; None if `record` says that they are in.
 
         A lost race costs another small commit; the files stay as they are.
 
+        Parameters
+        ----------
+        generation : int
+            Of the partition map that placed the rows.
+
         Raises
         ------
+        Sealed
+            If another generation of the map is in force, or about to be.
         CommitFailedError
             If the store refuses.
         """
 
         def attempt() -> int | None:
             self.refresh()
-            if record and self.recorded(record.app) >= record.batch_id:
+            if record and self.recorded(record.under(generation)) >= record.batch_id:
                 return None
+            if not may_append(self.recorded(SEALED), generation):
+                raise Sealed
             base = start = self.next_offset
             clock_us = max(self.recorded(CLOCK, 0), (now() - _EPOCH) // dt.timedelta(microseconds=1))
             adds = []
@@ -184,9 +211,22 @@ class PartitionTable:
             self._cas.commit(
                 self._created,
                 adds,
-                transactions={NEXT: base, CLOCK: clock_us, **(record.transactions if record else {})},
+                transactions={NEXT: base, CLOCK: clock_us, **(record.transactions(generation) if record else {})},
             )
             return start
+
+        return retrying(attempt, self._cas.what)
+
+    def seal(self, generation: int) -> int:
+        """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5)."""
+
+        def attempt() -> int:
+            self.refresh()
+            cut = f"partq:cut/{generation}"
+            if self.recorded(SEALED) < generation:
+                self._cas.commit(self._created, transactions={SEALED: generation, cut: self.next_offset})
+                return self.next_offset
+            return self.recorded(cut)
 
         return retrying(attempt, self._cas.what)
 

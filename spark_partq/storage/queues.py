@@ -1,42 +1,35 @@
-"""Queues: create, open, list, describe, delete (Q1, S8)."""
+"""Queues: create, open, delete (Q1)."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import getpass
-import json
-import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyarrow import fs
 
 from spark_partq.core import queue as core
 from spark_partq.core.errors import (
-    CorruptTableError,
     InvalidArgumentError,
     QueueAlreadyExistsError,
-    QueueNotFoundError,
+    QueueFencedError,
     QueueNotReadyError,
 )
+from spark_partq.core.group import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import QueueFact, QueueState
+from spark_partq.core.scaling import numbers
 from spark_partq.core.schema import Struct, payload_schema, type_name
 from spark_partq.core.settings import QueueSettings, check_partition_count
-from spark_partq.storage.delta import Conflict, retrying
+from spark_partq.storage.delta import Conflict
 from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.rows import RowTable, now
+from spark_partq.storage.queuecontrol import QueueControl, look
 from spark_partq.storage.store import Store, queue_folder
 
 A = TypeVar("A")
 B = TypeVar("B")
-
-CONTROL_COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 
 
 def in_threads(store: Store, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
@@ -51,29 +44,31 @@ def in_threads(store: Store, function: Callable[[A], B], items: Sequence[A]) -> 
 
 
 class Queue:
-    """An open queue: its state and its partition tables, each as of its last look."""
+    """An open queue: its state and its partition tables, each as of its last look. Not safe for use by several threads at once."""
 
-    def __init__(self, store: Store, state: QueueState) -> None:
-        self.store, self.state = store, state
-        self.partitions = [
-            PartitionTable(store, state.name, p, state.schema) for p in range(state.operating_partitions)
-        ]
+    def __init__(self, control: QueueControl) -> None:
+        self.store, self.name, self.control = control.store, control.name, control
+        self._tables: dict[int, PartitionTable] = {}
 
     @property
-    def name(self) -> str:
-        return self.state.name
+    def state(self) -> QueueState:
+        return self.control.state
+
+    @property
+    def partitions(self) -> list[PartitionTable]:
+        """The operating partitions, by number."""
+        return [self.table(number) for number in self.state.numbers]
+
+    def table(self, number: int) -> PartitionTable:
+        """Any table that the queue ever had."""
+        if number not in self._tables:
+            self._tables[number] = PartitionTable(self.store, self.name, number, self.state.schema)
+        return self._tables[number]
 
     def refresh(self) -> bool:
-        """Look at all partitions; True if one has changed."""
-        return any(in_threads(self.store, lambda p: p.refresh(), [p for p in self.partitions if p.may_have_changed()]))
-
-
-def who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user often has a number and no name
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+        """Look at all operating partitions; True if one has changed."""
+        changed = [table for table in self.partitions if table.may_have_changed()]
+        return any(in_threads(self.store, lambda table: table.refresh(), changed))
 
 
 def create_queue(
@@ -101,15 +96,16 @@ def create_queue(
         QueueSettings.parse(settings),
     )
     store.check_can_be_made()
-    control = _control(store, name)
+    control = QueueControl(store, name)
     try:
         if control.exists():
             raise Conflict
-        control.create([_row(fact, 0)])
+        control.create(fact)
     except Conflict:
-        old = _replay(control, store, name)
-        if old.status == "ScalingUp":
-            old = _create_partitions(store, control, old)
+        control.refresh()
+        if not control.state.generations:
+            _create_partitions(control)
+        old = control.state
         raise QueueAlreadyExistsError(
             f"queue {name!r} already exists in {store.uri} (status {old.status}, {old.configured_partitions} partitions); "
             "choose another name, or delete it first",
@@ -117,7 +113,7 @@ def create_queue(
             store=store.uri,
             status=old.status,
         ) from None
-    return _create_partitions(store, control, _replay(control, store, name))
+    return _create_partitions(control)
 
 
 def open_queue(store: Store, name: str) -> Queue:
@@ -127,34 +123,30 @@ def open_queue(store: Store, name: str) -> Queue:
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError
     """
-    state = queue_state(store, name)
-    if state.status != "Ready":
-        undo = "delete it again" if state.status == "Deleting" else "create it again"
+    return Queue(check_usable(look(store, name)))
+
+
+def check_usable(control: QueueControl) -> QueueControl:
+    """Refuse a queue that is being made or deleted.
+
+    Raises
+    ------
+    QueueNotReadyError
+    """
+    state = control.state
+    if not state.usable:
+        undo = "delete it again" if state.deleted else "create it again"
         raise QueueNotReadyError(
-            f"queue {name!r} in {store.uri} is {state.status}: that was interrupted or is under way; "
+            f"queue {state.name!r} in {control.store.uri} is {state.status}: that was interrupted or is under way; "
             f"wait for it, or {undo} to finish it",
-            queue=name,
+            queue=state.name,
             status=state.status,
         )
-    return Queue(store, state)
+    return control
 
 
 def queue_state(store: Store, name: str) -> QueueState:
-    check_name("queue", name)
-    store.check_exists()
-    control = _control(store, name)
-    if not control.exists():
-        known = ", ".join(list_queues(store)) or "none"
-        raise QueueNotFoundError(
-            f"there is no queue {name!r} in {store.uri}; its queues: {known}", queue=name, store=store.uri
-        )
-    return _replay(control, store, name)
-
-
-def list_queues(store: Store) -> list[str]:
-    """Names of the queues in the store, sorted."""
-    store.check_exists()
-    return [name for name in store.names("queues") if "_delta_log" in store.names(f"queues/{name}/control")]
+    return look(store, check_name("queue", name)).state
 
 
 def delete_queue(store: Store, name: str) -> None:
@@ -164,17 +156,12 @@ def delete_queue(store: Store, name: str) -> None:
     ------
     NotAStoreError, QueueNotFoundError
     """
-    control = _control(store, name)
-
-    def mark() -> None:
-        if queue_state(store, name).status != "Deleting":
-            control.refresh()
-            control.append([_row(QueueFact("QueueDeleted", {}), len(control.rows()))])
-
     with contextlib.suppress(QueueNotReadyError):  # only a part of the control table is left
-        retrying(mark, f"the deletion of queue {name!r}")
+        look(store, check_name("queue", name)).decide(
+            lambda state: [] if state.deleted else [QueueFact("QueueDeleted", {})]
+        )
     folder = queue_folder(name)
-    for part in ("partitions", "control"):
+    for part in ("replica", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")
     _remove_folder(store, folder)
 
@@ -196,118 +183,46 @@ def _remove_folder(store: Store, folder: str) -> None:
             store.files.delete_dir(folder)
 
 
-def _create_partitions(store: Store, control: RowTable, state: QueueState) -> QueueState:
-    numbers = range(state.configured_partitions)
-    in_threads(store, lambda p: PartitionTable(store, state.name, p, state.schema).create(), numbers)
-    fact = QueueFact("PartitionsCreated", {"partitions": state.configured_partitions})
-
-    def finish() -> QueueState:
-        # Another process may have finished the same creation, and the queue may have been deleted since.
-        now_state = _replay(control, store, state.name)
-        if now_state.status == "ScalingUp":
-            control.append([_row(fact, len(control.rows()))])
-            now_state = _replay(control, store, state.name)
-        return now_state
-
-    return retrying(finish, f"the creation of queue {state.name!r}")
+def _create_partitions(control: QueueControl) -> QueueState:
+    count = control.state.configured_partitions
+    make_tables(Queue(control), numbers(count))
+    # Another process may have finished the same creation, and the queue may have been deleted since.
+    created = QueueFact("PartitionsCreated", {"partitions": count})
+    return control.decide(lambda state: [] if state.generations or state.deleted else [created])
 
 
-def _control(store: Store, name: str) -> RowTable:
-    return RowTable(store, f"{queue_folder(name)}/control", f"the control table of queue {name!r}", CONTROL_COLUMNS)
+def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
+    """Make the tables of these partitions, unless they are there."""
+    in_threads(queue.store, lambda number: queue.table(number).create(), list(wanted))
 
 
-def _row(fact: QueueFact, seq: int) -> dict[str, Any]:
-    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": who(), "at": now()}
-
-
-def _replay(control: RowTable, store: Store, name: str) -> QueueState:
-    try:
-        control.refresh()
-    except CorruptTableError:
-        if store.has_folder(f"{queue_folder(name)}/partitions"):
-            raise
-        # A deletion removes the control table last.
-        raise QueueNotReadyError(
-            f"queue {name!r} in {store.uri} is half deleted; delete it again to finish that",
-            queue=name,
-            status="Deleting",
-        ) from None
-    try:
-        state = core.replay(name, (QueueFact(row["kind"], json.loads(row["body"])) for row in control.rows()))
-        assert state is not None, "a control table begins with a fact"
-    except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
-        raise CorruptTableError(
-            f"the control table of queue {name!r} in {store.uri} holds a fact that cannot be ({error}): it was edited. Restore it "
-            "from a backup",
-            queue=name,
-        ) from error
-    return state
-
-
-@dataclass(frozen=True)
-class PartitionDescription:
-    """One partition: the messages ``[first_offset, next_offset)`` are stored; `depth` of them not yet read by every group."""
-
-    partition: int
-    first_offset: int
-    next_offset: int
-    depth: int
-    files: int
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class QueueDescription:
-    """A queue as `describe_queue` shows it."""
-
-    name: str
-    queue_id: str
-    status: str
-    configured_partitions: int
-    operating_partitions: int
-    key: tuple[str, ...]
-    schema: str
-    settings: dict[str, Any]
-    groups: tuple[str, ...]
-    depth: int
-    partitions: tuple[PartitionDescription, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain JSON-able values."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
-
-
-def describe(queue: Queue, groups: Sequence[str], positions: Callable[[int], Sequence[int]]) -> QueueDescription:
-    """Describe an open queue; `positions(partition)` are those of its groups, from which the depth follows."""
-    queue.refresh()
-    partitions = []
-    for table in queue.partitions:
-        read = min(positions(table.partition), default=0)
-        partitions.append(
-            PartitionDescription(
-                table.partition,
-                table.first_offset,
-                table.next_offset,
-                table.next_offset - max(table.first_offset, read),
-                len(table.index),
-                int(table.index.size.sum()),
-            )
-        )
-    state = queue.state
-    return QueueDescription(
-        state.name,
-        state.queue_id,
-        state.status,
-        state.configured_partitions,
+def in_group(queue: Queue) -> QueueInGroup:
+    """What a group shall know of a queue."""
+    state, settings = queue.state, queue.state.settings
+    return QueueInGroup(
+        queue.name,
         state.operating_partitions,
-        state.key,
-        type_name(state.schema)[len("struct<") : -1],
-        state.settings.model_dump(),
-        tuple(groups),
-        sum(p.depth for p in partitions),
-        tuple(partitions),
+        settings.rebalance_delay_ms,
+        settings.max_handoff_time_ms,
+        state.first,
+        state.revision,
     )
+
+
+def check_writable(queue: Queue) -> None:
+    """Refuse a queue whose place was taken by its replica.
+
+    Raises
+    ------
+    QueueFencedError
+    """
+    location = queue.state.fenced_by
+    if location is not None:
+        raise QueueFencedError(
+            f"queue {queue.name!r} in {queue.store.uri} was taken over by its replica in {location}; use that store",
+            queue=queue.name,
+            location=location,
+        )
 
 
 def same_payload(queues: Sequence[Queue]) -> Struct:

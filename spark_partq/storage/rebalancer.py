@@ -14,7 +14,7 @@ from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAS
 from spark_partq.core.group import GroupFact, Status
 from spark_partq.core.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.groups import Group, list_groups, open_group
-from spark_partq.storage.queues import who
+from spark_partq.storage.queuecontrol import who
 from spark_partq.storage.store import Store
 
 # A longer wait between two looks would count as time in which nobody watched.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +122,14 @@ class RowTable:
         """Commit rows on top of the last look, or `Conflict`. With `replace` they take the place of all others."""
         removes = [removed(path) for path in self._files] if replace else []
         self._table.commit(self._disk.created, [self._disk.write(rows, self._table.version + 1)], removes)
+
+    def recorded(self, app: str, default: int = -1) -> int:
+        """What an application transaction of the table says, as of the last look."""
+        return self._table.recorded(app, default)
+
+    def record(self, transactions: Mapping[str, int]) -> None:
+        """Commit application transactions alone on top of the last look, or `Conflict`."""
+        self._table.commit(self._disk.created, transactions=transactions)
 
 
 def now() -> dt.datetime:

@@ -91,8 +91,10 @@ def test_what_the_barrier_waits_for(past: Past, data: st.DataObject) -> None:
     again = Barrier(past.generations, lambda p: settled[p], {}, first=barrier.first_open)
     for b, rows in past.placed.items():
         assert again.limit(b, 0, len(rows)) == barrier.limit(b, 0, len(rows))
-    settled.update({a: max(settled[a], cut) for a, cut in barrier.missing.items()})
-    after = Barrier(past.generations, lambda p: settled[p], {})
+    after = barrier
+    for _ in past.generations:  # one generation after the other
+        settled.update(after.missing)
+        after = Barrier(past.generations, lambda p: settled[p], {})
     assert (after.missing, after.first_open) == ({}, len(past.generations) - 1)
     assert all(after.limit(b, 0, len(rows)) == len(rows) for b, rows in past.placed.items())
 

@@ -15,9 +15,11 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.acks import AckRow
 from spark_partq.core.group import GroupFact, Kind
+from spark_partq.core.queue import QueueFact
 from spark_partq.storage.control import MERGE_AFTER
 from spark_partq.storage.doctor import Diagnosis, diagnose
 from spark_partq.storage.groups import Group
+from spark_partq.storage.queuecontrol import QueueControl
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import in_parallel, put
@@ -306,12 +308,7 @@ def test_an_edited_control_table_of_a_queue(at: Path) -> None:
 
 
 def test_what_was_interrupted_is_worth_a_warning(at: Path) -> None:
-    from spark_partq.core.queue import QueueFact
-    from spark_partq.storage import queues
-
-    table = queues._control(Store.at(at), "q")
-    table.refresh()
-    table.append([queues._row(QueueFact("QueueDeleted", {}), len(table.rows()))])
+    QueueControl(Store.at(at), "q").decide(lambda state: [QueueFact("QueueDeleted", {})])
     found = checked(at)
     assert not found.faults
     assert "Deleting" in found.findings[0].what and "delete it again" in found.findings[0].remedy

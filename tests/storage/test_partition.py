@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.storage import delta
 from spark_partq.storage.delta import CasTable
-from spark_partq.storage.partition import BatchRecord, FileIndex
+from spark_partq.storage.partition import BatchRecord, FileIndex, Sealed
 from tests.helpers import in_parallel, new_file, opened, put
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -101,20 +101,36 @@ def test_processes_that_append_at_once(queue: str) -> None:
 
 def test_replay_adds_nothing(queue: str) -> None:
     """Q5: a batch that is recorded is skipped; sinks and generations are told apart."""
-    record = BatchRecord("s", 3, 0, "query-1")
+    record = BatchRecord("s", 3, "query-1")
     assert put(queue, 0, [1, 2], record=record) == 0
     assert put(queue, 0, [1, 2], record=record) is None
-    assert put(queue, 0, [0], record=BatchRecord("s", 2, 0, "query-1")) is None
-    assert put(queue, 0, [3], record=BatchRecord("s", 4, 0, "query-1")) == 2
-    assert put(queue, 0, [4], record=BatchRecord("t", 3, 0, "query-1")) == 3
-    assert put(queue, 0, [5], record=BatchRecord("s", 3, 1, "query-1")) == 4
+    assert put(queue, 0, [0], record=BatchRecord("s", 2, "query-1")) is None
+    assert put(queue, 0, [3], record=BatchRecord("s", 4, "query-1")) == 2
+    assert put(queue, 0, [4], record=BatchRecord("t", 3, "query-1")) == 3
+    opened(queue).partitions[0].seal(0)
+    assert put(queue, 0, [5], record=BatchRecord("s", 3, "query-1"), generation=1) == 4
+    assert put(queue, 0, [5], record=BatchRecord("s", 3, "query-1"), generation=1) is None
     assert values(queue) == [1, 2, 3, 4, 5]
+
+
+def test_seal(queue: str) -> None:
+    """S5: a table takes rows of exactly the map in force, and says where those of the one before end."""
+    put(queue, 0, [1, 2])
+    table = opened(queue).partitions[0]
+    with pytest.raises(Sealed):
+        put(queue, 0, [9], generation=1)  # not yet
+    assert in_parallel([lambda: opened(queue).partitions[0].seal(0) for _ in range(5)]) == [2] * 5
+    with pytest.raises(Sealed):
+        put(queue, 0, [9])
+    assert put(queue, 0, [3], generation=1) == 2
+    assert (table.seal(0), table.seal(1), table.seal(0)) == (2, 3, 2)
+    assert values(queue) == [1, 2, 3]
 
 
 def test_same_batch_by_several_at_once(queue: str) -> None:
     """Q5: of several tries of one batch at the same time one is in."""
     for batch in range(5):
-        record = BatchRecord("s", batch, 0)
+        record = BatchRecord("s", batch)
         found = in_parallel([lambda r=record: put(queue, 0, [7], record=r) for _ in range(5)])
         assert sorted(found, key=str) == [batch, None, None, None, None]
     assert values(queue) == [7] * 5
@@ -133,7 +149,7 @@ def test_outcome_of_a_commit_unknown(queue: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(DeltaTable, "create_write_transaction", landed)
     assert put(queue, 0, [1, 2]) == 0
     calls.clear()
-    assert put(queue, 0, [3], record=BatchRecord("s", 0, 0)) == 2
+    assert put(queue, 0, [3], record=BatchRecord("s", 0)) == 2
     assert values(queue) == [1, 2, 3]
 
 
@@ -166,7 +182,7 @@ def test_enqueued_at_never_goes_back(queue: str) -> None:
 
 def test_next_offset_outlives_everything(queue: str) -> None:
     """Q4, Q8: after retention of all files, a checkpoint and the removal of the log before it, the offsets go on."""
-    record = BatchRecord("s", 9, 0, "query")
+    record = BatchRecord("s", 9, "query")
     put(queue, 0, range(10), record=record)
     table = opened(queue).partitions[0]
     assert table.remove(len) == 10
@@ -182,7 +198,7 @@ def test_next_offset_outlives_everything(queue: str) -> None:
     fresh = opened(queue).partitions[0]
     assert (fresh.first_offset, fresh.next_offset) == (10, 10)
     assert put(queue, 0, range(10), record=record) is None
-    assert put(queue, 0, [5], record=BatchRecord("s", 10, 0, "query")) == 10
+    assert put(queue, 0, [5], record=BatchRecord("s", 10, "query")) == 10
     assert opened(queue).partitions[0].index.base.tolist() == [10]
 
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spark_partq as partq
 from spark_partq.core.queue import QueueFact
-from spark_partq.storage import queues
 from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queuecontrol import QueueControl
 from spark_partq.storage.queues import open_queue
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel, put
@@ -257,9 +257,7 @@ def test_creation_does_not_bring_back_a_deleted_queue(store: str, monkeypatch: p
 
     def deleted_meanwhile(self: PartitionTable) -> None:
         create(self)
-        control = queues._control(Store.at(store), "q")
-        control.refresh()
-        control.append([queues._row(QueueFact("QueueDeleted", {}), len(control.rows()))])
+        QueueControl(Store.at(store), "q").decide(lambda state: [QueueFact("QueueDeleted", {})])
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionTable, "create", deleted_meanwhile)
