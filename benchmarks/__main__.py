@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import assignors, memory, rebalance, sink, stream
+from benchmarks import assignors, memory, rebalance, scaling, sink, stream
 from benchmarks.data import session
 from benchmarks.report import show
 
@@ -20,6 +20,7 @@ class Suite(enum.StrEnum):
     memory = "memory"
     rebalance = "rebalance"
     assignors = "assignors"
+    scaling = "scaling"
 
 
 SUITES = {
@@ -28,6 +29,7 @@ SUITES = {
     Suite.memory: memory.run,
     Suite.rebalance: rebalance.run,
     Suite.assignors: assignors.run,
+    Suite.scaling: scaling.run,
 }
 
 

@@ -95,6 +95,25 @@ class Recorder:
         self._file.flush()
 
 
+class Sender:
+    """A function for ``foreachBatch`` that writes into the queue, and writes down each micro-batch that is in."""
+
+    def __init__(self, sink: Callable[[Any, int], None], record: str) -> None:
+        self.run = uuid.uuid4().hex[:8]
+        self.stopping = threading.Event()
+        self.finished = -1
+        self._sink, self._record = sink, record
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        if self.stopping.is_set():
+            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
+        began = time.monotonic()
+        self._sink(df, batch_id)
+        with open(self._record, "a", encoding="utf-8") as file:
+            file.write(json.dumps([batch_id, began, time.monotonic()]) + "\n")
+        self.finished = batch_id
+
+
 class Listener:
     """Writes down each call, with the time."""
 
@@ -127,7 +146,7 @@ class Driver:
         self._partq = spark_partq
         self._spark = spark_partq.session("application", "local[1]", SMALL)
         self._spark.sparkContext.setLogLevel("ERROR")
-        self._queries: dict[str, tuple[Any, Recorder]] = {}
+        self._queries: dict[str, tuple[Any, Recorder | Sender]] = {}
 
     def start(
         self,
@@ -145,6 +164,17 @@ class Driver:
         query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
         self._queries[name] = (query, recorder)
         return recorder.run
+
+    def produce(self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every: str) -> str:
+        """So many messages in each micro-batch: values 0, 1, 2…, and `keys` keys of its own in turn."""
+        source = (
+            self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 1)
+        )
+        messages = source.load().selectExpr(f"concat('{name}-', value % {keys}) as k", "value as v")
+        sender = Sender(self._partq.queue_sink(store, "q", order_by="v"), record)
+        writer = messages.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
+        self._queries[name] = (writer.trigger(processingTime=every).start(), sender)
+        return sender.run
 
     def stop(self, name: str) -> None:
         """At once, whatever runs."""

@@ -92,7 +92,7 @@ def in_parallel(functions: Sequence[Callable[[], T]]) -> list[T | BaseException]
     return results
 
 
-def eventually(condition: Callable[[], T], what: str, timeout_s: float = 120.0) -> T:
+def eventually(condition: Callable[[], T], what: str, timeout_s: float = 120.0, every_s: float = 0.05) -> T:
     """The first true value of the condition."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -100,7 +100,7 @@ def eventually(condition: Callable[[], T], what: str, timeout_s: float = 120.0) 
         if value:
             return value
         assert time.monotonic() < deadline, f"{what} did not come about within {timeout_s} s"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 # ---- with Spark
