@@ -1,0 +1,148 @@
+"""Queues that are scaled while real applications write and read them (S1, S2, S4, S5, R2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.storage.queuecontrol import look
+from spark_partq.storage.store import Store
+from spark_partq.testing.keycheck import check_keys
+from tests.applications import Application, Pool, Scenario
+from tests.helpers import eventually
+
+ROWS, KEYS = 26, 13
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    pool = Pool(tmp_path_factory.mktemp("resizing"), 3)
+    yield pool
+    pool.close()
+
+
+class Resizing(Scenario):
+    """Three consumers, each an application, two of which also write."""
+
+    def __init__(self, pool: Pool, folder: Path, partitions: int) -> None:
+        super().__init__(pool, folder, partitions, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+        self.producers: dict[str, Application] = {}
+        for name, application in zip("abc", pool.take(3), strict=True):
+            self.start(application, name)()
+
+    def produce(self, name: str, application: Application) -> None:
+        self.producers[name] = application
+        application.ask(
+            "produce", name=name, store=self.store, checkpoint=str(self.folder / f"cp-{name}"),
+            record=str(self._batches(name)), rows=ROWS, keys=KEYS, every="300 milliseconds",
+        )  # fmt: skip
+
+    def _batches(self, name: str) -> Path:
+        return self.folder / f"{name}.batches"
+
+    def batches(self, name: str) -> int:
+        """How many micro-batches of a producer are in."""
+        lines = self._batches(name).read_text().splitlines(keepends=True) if self._batches(name).exists() else []
+        return len({json.loads(line)[0] for line in lines if line.endswith("\n")})
+
+    def more(self, count: int = 3) -> None:
+        """Wait until every producer has written so many more micro-batches."""
+        wanted = {name: self.batches(name) + count for name in self.producers}
+        eventually(
+            lambda: all(self.batches(n) >= w for n, w in wanted.items()), f"{count} more micro-batches of each producer"
+        )
+
+    def scale(self, partitions: int, *options: str) -> subprocess.Popen[str]:
+        told = [str(Path(sys.executable).parent / "spark-partq"), "--store", self.store, "scale", "q", str(partitions)]
+        return subprocess.Popen([*told, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def scaled(self, partitions: int, *options: str) -> None:
+        command = self.scale(partitions, *options)
+        told, _ = command.communicate(timeout=120)
+        assert command.returncode == 0, f"{told}\n{self.explain()}"
+        found = partq.describe_queue(self.store, "q")
+        assert (found.status, found.configured_partitions, found.operating_partitions) == (
+            "Ready",
+            partitions,
+            partitions,
+        )
+
+    def kinds(self) -> list[str]:
+        return [row["kind"] for row in look(Store.at(self.store), "q").history()]
+
+    def finish(self, killed: bool = False) -> None:
+        """Producers leave after their micro-batch; then everything they wrote was processed, once and in each key's order."""
+        for name, application in self.producers.items():
+            application.ask("leave", name=name)
+        sent = [(f"{name}-{v % KEYS}", v) for name in self.producers for v in range(ROWS * self.batches(name))]
+        eventually(lambda: partq.describe_queue(self.store, "q").depth == 0, "the end of the work", 90)
+        report = check_keys(self.records(), sent, again=killed)
+        assert report.ok, f"{report}\n{self.explain()}"
+        assert partq.describe_queue(self.store, "q").status == "Ready"
+
+
+def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
+    """S5: 4 → 6 → 16 → 5 → 3 while 2 producers write and 3 consumers read. The command is killed, and so is an application that
+    writes and reads: nothing is lost, nothing comes twice but what the dead consumer had, every key stays in order."""
+    s = Resizing(pool, tmp_path, 4)
+    _, b, c = pool.take(3)
+    s.produce("p1", b)
+    s.produce("p2", c)
+    s.more()
+    s.scaled(6)
+    s.more()
+    command = s.scale(16)
+    eventually(lambda: s.kinds().count("ScalingStarted") == 2, "the second change", every_s=0.001)
+    command.kill()
+    command.communicate()
+    s.scaled(16) if s.kinds().count("GenerationOpened") < 2 else None
+    s.more()
+    command = s.scale(5)
+    eventually(lambda: s.kinds().count("ScalingStarted") == 3, "the third change", every_s=0.001)
+    c.kill()
+    again = pool.take(3)[2]
+    s.produce("p2", again)
+    s.start(again, "c", checkpoint="cp-c2")()
+    told, _ = command.communicate(timeout=120)
+    assert command.returncode == 0, told
+    s.more()
+    s.scaled(3)
+    s.more()
+    s.finish(killed=True)
+    assert sorted(s.owners()) == [0, 1, 2]
+
+
+def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path) -> None:
+    """S1, S2, S5, R2: the same without kills; and then not one message comes twice, and no rebalance waits for a delay."""
+    s = Resizing(pool, tmp_path, 4)
+    s.produce("p1", pool.take(2)[1])
+    for partitions in (6, 16, 5, 3):
+        s.more(2)
+        s.scaled(partitions)
+    s.finish()
+    assert "Holddown" not in [f["status"] for f in s.history("StatusChanged")]
+
+
+def test_drain(pool: Pool, tmp_path: Path) -> None:
+    """S3, S4: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
+    nothing is lost or doubled."""
+    s = Resizing(pool, tmp_path, 3)
+    application = pool.take(2)[1]
+    s.produce("p1", application)
+    s.more()
+    command = s.scale(7, "--mode", "drain")
+    told, _ = command.communicate(timeout=120)
+    assert command.returncode == 0, told
+    error = eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
+    assert "INGRESS_DISABLED" in error
+    found = partq.describe_queue(s.store, "q")
+    assert (found.status, found.operating_partitions, found.ingress) == ("Ready", 7, True)
+    s.produce("p1", application)
+    s.more()
+    s.finish()
