@@ -30,9 +30,10 @@ test: lint
 long: setup
 	$(BIN)/python -m pytest -m long
 
-# Many more seeds of the simulator than the tests run.
+# Many more seeds of the simulators than the tests run.
 soak: setup
 	$(BIN)/python -m spark_partq.testing.simulator --seeds 10000 --steps 1000
+	$(BIN)/python -m spark_partq.testing.resizing --seeds 5000 --steps 800
 
 lint: setup
 	$(BIN)/ruff check .

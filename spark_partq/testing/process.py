@@ -276,12 +276,16 @@ class Process:
         for where, own in protocol.plannable(state, self.incarnation).items():
             done = self.done(where)
             first = protocol.start(state, acks, self.incarnation, where, done)
-            end = self.world.ends[where]
+            end = self.limit(where, first)
             if not self.world.calm:
                 end = min(end, first + rng.randint(1, 5))
                 end = first if rng.random() < 0.1 else end  # rate limits
             ranges[where] = Range(own.epoch, first, max(first, end))
         return ranges
+
+    def limit(self, where: PartitionId, first: int) -> int:
+        """Up to where a partition may be planned."""
+        return self.world.ends[where]
 
     def done(self, where: PartitionId) -> Range | None:
         """What this query has handed out last; with manual acknowledgement only what this process has."""

@@ -14,8 +14,10 @@ import random
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import Progress
@@ -194,10 +196,7 @@ class World:
             self.now_ms += self.rng.randint(1, 2 * self.setup.step_ms)
             if self.rng.random() < self.setup.trouble:
                 self.trouble()
-            if self.rng.random() < 0.15:
-                there = list(self.starts())
-                if there:
-                    self.ends[self.rng.choice(there)] += self.rng.randint(1, 3)
+            self.produce()
         else:
             self.now_ms += max(2, 100 // max(1, sum(len(p.threads) for p in self.processes)))
         ready = [p for p in self.processes if p.threads and p.paused_until <= self.now_ms]
@@ -207,6 +206,12 @@ class World:
             process.step(threads[0] if len(threads) == 1 else self.rng.choice(threads))
         if len(self.processes) > 12:
             self.processes = [p for p in self.processes if p.alive]
+
+    def produce(self) -> None:
+        if self.rng.random() < 0.15:
+            there = list(self.starts())
+            if there:
+                self.ends[self.rng.choice(there)] += self.rng.randint(1, 3)
 
     def trouble(self) -> None:
         rng, living = self.rng, self.living
@@ -358,6 +363,9 @@ class World:
             for where in state.wanted
         )
 
+    def counted(self) -> dict[str, int]:
+        return {"commits": self.control.version, "deliveries": self.recorder.count}
+
 
 # What may go wrong, and how often compared with the others.
 TROUBLES = {
@@ -378,13 +386,29 @@ def told(what: object) -> str:
     return f"commits {what.kind}{where} {values} ({what.cause})"
 
 
-def describe(world: World, last: int = 80) -> str:
+class Run(Protocol):
+    """What `command` simulates."""
+
+    trace: list[tuple[int, int, str, object]]
+
+    @property
+    def setup(self) -> object: ...
+
+    def run(self, steps: int) -> None: ...
+
+    def counted(self) -> dict[str, int]: ...
+
+
+def describe(world: Run, last: int = 80) -> str:
     """The end of a run, for people."""
     lines = [f"{step:6} {ms:8} ms  {who:14} {told(what)}" for step, ms, who, what in world.trace[-last:]]
     return "\n".join([str(world.setup), *lines])
 
 
-def run(seed: int, steps: int, world: Callable[[int], World] = World) -> World:
+R = TypeVar("R", bound=Run)
+
+
+def run(seed: int, steps: int, world: Callable[[int], R] = World) -> R:  # type: ignore[assignment]
     """One run.
 
     Raises
@@ -401,30 +425,32 @@ def run(seed: int, steps: int, world: Callable[[int], World] = World) -> World:
     return built
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Simulate consumer groups.")
+def command(arguments: Sequence[str] | None, what: str, world: Callable[[int], Run]) -> int:
+    """Run so many seeds as the arguments say; tell of the first that fails."""
+    parser = argparse.ArgumentParser(description=f"Simulate {what}.")
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--steps", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     options = parser.parse_args(arguments)
     started, console = time.monotonic(), Console()
-    commits = deliveries = 0
+    total: Counter[str] = Counter()
     with Progress(console=console, disable=not sys.stdout.isatty(), transient=True) as progress:
         task = progress.add_task("seeds", total=options.seeds)
         for seed in range(options.seed, options.seed + options.seeds):
             try:
-                world = run(seed, options.steps)
+                total.update(run(seed, options.steps, world).counted())
             except SimulationError as error:
                 console.print(str(error), markup=False, highlight=False, soft_wrap=True)
                 return 1
-            commits += world.control.version
-            deliveries += world.recorder.count
             progress.advance(task)
     took = time.monotonic() - started
-    print(
-        f"{options.seeds} seeds, {options.steps} steps each: {commits} commits, {deliveries} deliveries, {took:.0f} s"
-    )
+    counted = ", ".join(f"{n} {name}" for name, n in total.items())
+    print(f"{options.seeds} seeds, {options.steps} steps each: {counted}, {took:.0f} s")
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return command(arguments, "consumer groups", World)
 
 
 if __name__ == "__main__":
