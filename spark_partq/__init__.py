@@ -53,6 +53,7 @@ from spark_partq.storage import queuecontrol as _queuecontrol
 from spark_partq.storage import queues as _queues
 from spark_partq.storage import retention as _retention
 from spark_partq.storage import scaling as _scaling
+from spark_partq.storage import stuck as _stuck
 from spark_partq.storage.describe_group import (
     FlowDescription,
     GroupDescription,
@@ -108,6 +109,7 @@ __all__ = [
     "add_listener",
     "append",
     "assign",
+    "copy_stuck",
     "create_queue",
     "delete_group",
     "delete_queue",
@@ -170,12 +172,7 @@ def create_queue(
 def describe_queue(store: Path, queue: str, *, storage_options: StorageOptions = None) -> QueueDescription:
     """What the queue is and how many messages each partition holds (Q8)."""
     opened = _queues.open_queue(_Store.at(store, storage_options), queue)
-    groups = _groups.groups_of(opened.store, opened.state.queue_id)
-
-    def positions(partition: int) -> list[int]:
-        return [g.position((opened.state.queue_id, partition)) or 0 for g in groups]
-
-    return _describe_queue(opened, [g.name for g in groups], positions)
+    return _describe_queue(opened, _groups.groups_of(opened.store, opened.state.queue_id))
 
 
 def describe_group(store: Path, group: str, *, storage_options: StorageOptions = None) -> GroupDescription:
@@ -266,7 +263,7 @@ def scale(
     Raises
     ------
     InvalidArgumentError
-        The count is wrong or the same, or a loss was not confirmed.
+        The count is wrong, or a loss was not confirmed.
     ScalingInProgressError
         Another change is under way, or `timeout_s` is over.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
@@ -275,6 +272,28 @@ def scale(
     opened = _queues.open_queue(_Store.at(store, storage_options), queue)
     _scaling.scale(opened, partitions, mode, confirm_lost, timeout_s, report or (lambda _: None))
     return describe_queue(store, queue, storage_options=storage_options)
+
+
+def copy_stuck(store: Path, queue: str, *, storage_options: StorageOptions = None) -> int:
+    """Move what is stuck in the parent of a queue that became partitioned into its partitions, in order (S6).
+
+    It begins where the group that is furthest behind has left the parent, and the copies come behind what is in the partitions
+    already. It may be interrupted at any moment: calling it again goes on, and each message is copied once.
+
+    Returns
+    -------
+    int
+        How many messages this call has copied; 0 if nothing is stuck.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the queue is exclusive: its consumers read what is in the parent.
+    ScalingInProgressError
+        If it is about to become exclusive.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError
+    """
+    return _stuck.copy_stuck(_queues.open_queue(_Store.at(store, storage_options), queue))
 
 
 def set_ingress(store: Path, queue: str, enabled: bool, *, storage_options: StorageOptions = None) -> QueueDescription:

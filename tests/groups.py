@@ -9,9 +9,9 @@ from typing import Any
 from spark_partq.core.acks import AckRow
 from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
-from spark_partq.core.group import GroupFact, Held, Member, PartitionId, QueueInGroup
+from spark_partq.core.group import GroupFact, Held, Member, PartitionId
 from spark_partq.storage.groups import Group
-from spark_partq.storage.queues import open_queue
+from spark_partq.storage.queues import in_group, open_queue
 from spark_partq.storage.store import Store
 
 _incarnations = itertools.count(1)
@@ -35,15 +35,10 @@ class Consumer:
     ) -> None:
         self.store, self.instance = store, instance
         self.group = Group(Store.at(store), group)
-        states = [open_queue(Store.at(store), name).state for name in queues]
-        self.ids = {state.name: state.queue_id for state in states}
-        known = {
-            s.queue_id: QueueInGroup(
-                s.name, s.operating_partitions, s.settings.rebalance_delay_ms, s.settings.max_handoff_time_ms
-            )
-            for s in states
-        }
-        first = {(s.queue_id, p): starts for s in states for p in range(s.operating_partitions)}
+        found = [open_queue(Store.at(store), name) for name in queues]
+        self.ids = {queue.name: queue.state.queue_id for queue in found}
+        known = {queue.state.queue_id: in_group(queue) for queue in found}
+        first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.numbers}
         self._join = known, first
         options.setdefault("cooperative", all(BUILTIN[name].cooperative for name in assignors))
         reads = () if "pattern" in options else queues

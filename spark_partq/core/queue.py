@@ -24,14 +24,15 @@ class QueueFact:
 
     - ``QueueCreated``  body: queue_id, schema, key, partitions, settings
     - ``PartitionsCreated``  body: partitions; all tables of the first map exist
-    - ``ScalingStarted``  body: partitions, mode; with mode ``drain`` also whether ingress was enabled, which it ends
+    - ``ScalingStarted``  body: partitions, mode; with mode ``delete`` also confirmed. Mode ``drain`` ends ingress
     - ``QueueDrained``  body: nothing; of mode ``drain``: everything was acknowledged, and the count may change
     - ``ScalingCancelled``  body: nothing; of mode ``drain``, before it has drained
     - ``GenerationOpened``  body: partitions, cuts; the next map is in force
     - ``PartitionsRemoved``  body: ends, lost; what the map no longer names is drained, or lost
     - ``ScalingEnded``  body: nothing; of mode ``drain``: ingress is what it was before
     - ``IngressDisabled``, ``IngressEnabled``  body: nothing
-    - ``StuckCopied``  body: end; of the parent's messages those below are in the partitions
+    - ``StuckCopyStarted``  body: start; of the parent's messages those from here on are being copied into the partitions
+    - ``StuckCopied``  body: end; of the parent's messages those below are in the partitions, or nobody wants them any more
     - ``ReplicaAdded``, ``ReplicaRemoved``  body: location
     - ``QueueFenced``  body: location of the replica that took over
     - ``QueueDeleted``  body: nothing; what remains of the queue is being removed
@@ -53,6 +54,8 @@ class Scaling:
         The new map is in force, and what is left is to enable ingress again (mode ``drain``).
     ingress : bool
         Whether ingress was enabled before.
+    confirmed : int or None
+        With mode ``delete``: more messages may not be lost. None is no limit.
     """
 
     partitions: int
@@ -60,6 +63,7 @@ class Scaling:
     drained: bool
     opened: bool = False
     ingress: bool = True
+    confirmed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class QueueState:
         Every map so far; the last is in force.
     gone : dict
         Of each partition that was removed, the offset at which it ended then. Should it come back, it goes on there.
+    copying : int or None
+        While what is stuck is being copied: the parent's offset at which that began. It ends before the parent may come back.
     """
 
     name: str
@@ -94,6 +100,7 @@ class QueueState:
     operating_partitions: int = 0
     generations: tuple[Generation, ...] = ()
     gone: dict[int, int] = field(default_factory=dict)
+    copying: int | None = None
     scaling: Scaling | None = None
     ingress: bool = True
     replicas: tuple[str, ...] = ()
@@ -189,8 +196,9 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
             pass
         case "ScalingStarted" if scaling is None:
             _must(body["mode"] in MODES, f"there is no mode {body['mode']!r}")
-            drain = body["mode"] == "drain"
-            started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress)
+            _must(bool(body["partitions"]) or state.copying is None, "what is stuck is being copied")
+            drain, confirmed = body["mode"] == "drain", body.get("confirmed")
+            started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress, confirmed=confirmed)
             ingress = state.ingress and not drain
             return replace(state, scaling=started, ingress=ingress, configured_partitions=body["partitions"])
         case "QueueDrained" if scaling is not None and not scaling.drained:
@@ -216,9 +224,12 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
             return replace(state, scaling=None, ingress=scaling.ingress)
         case "IngressDisabled" | "IngressEnabled" if scaling is None or scaling.mode != "drain":
             return replace(state, ingress=fact.kind == "IngressEnabled")
+        case "StuckCopyStarted" if state.stuck and state.copying is None:
+            _must(scaling is None or bool(scaling.partitions), "the parent is about to come back")
+            return replace(state, copying=body["start"])
         case "StuckCopied" if state.stuck:
             _must(body["end"] <= state._parents_cut, "the parent does not hold so many messages")
-            return replace(state, gone={**state.gone, PARENT: body["end"]})
+            return replace(state, gone={**state.gone, PARENT: body["end"]}, copying=None)
         case "ReplicaAdded":
             return replace(state, replicas=(*state.replicas, body["location"]))
         case "ReplicaRemoved":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_partq.core.scaling import PARENT
 from spark_partq.core.schema import type_name
+from spark_partq.storage.groups import Group
 from spark_partq.storage.queues import Queue
+from spark_partq.storage.scaling import stuck_messages
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class QueueDescription:
         Whether it takes messages (S3).
     discarded : int
         Messages that were discarded while it did not.
+    lost : int
+        Messages that were lost by changes of the count with mode ``delete`` (S2).
     stuck : int
-        Messages in the parent of a queue that became partitioned, which nobody is given until they are copied (S6).
+        Messages in the parent of a queue that became partitioned that not every group has acknowledged; nobody is given them
+        until they are copied (S6).
     """
 
     name: str
@@ -54,6 +58,7 @@ class QueueDescription:
     scaling: str | None
     ingress: bool
     discarded: int
+    lost: int
     stuck: int
     replicas: tuple[str, ...]
     fenced_by: str | None
@@ -70,12 +75,12 @@ class QueueDescription:
         return plain
 
 
-def describe(queue: Queue, groups: Sequence[str], positions: Callable[[int], Sequence[int]]) -> QueueDescription:
-    """Describe an open queue; `positions(partition)` are those of its groups, from which the depth follows."""
+def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
+    """Describe an open queue; from its groups' positions the depth follows."""
     queue.refresh()
     partitions = []
     for table in queue.partitions:
-        read = min(positions(table.partition), default=0)
+        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in groups), default=0)
         partitions.append(
             PartitionDescription(
                 table.partition,
@@ -97,22 +102,20 @@ def describe(queue: Queue, groups: Sequence[str], positions: Callable[[int], Seq
         scaling=state.scaling.mode if state.scaling else None,
         ingress=state.ingress,
         discarded=queue.control.discarded,
-        stuck=stuck_messages(queue),
+        lost=lost_messages(queue),
+        stuck=stuck_messages(queue, groups),
         replicas=state.replicas,
         fenced_by=state.fenced_by,
         key=state.key,
         schema=type_name(state.schema)[len("struct<") : -1],
         settings=state.settings.model_dump(),
-        groups=tuple(groups),
+        groups=tuple(group.name for group in groups),
         depth=sum(p.depth for p in partitions),
         partitions=tuple(partitions),
     )
 
 
-def stuck_messages(queue: Queue) -> int:
-    """How many messages are left in the parent of a queue that became partitioned (S6)."""
-    if not queue.state.stuck:
-        return 0
-    parent = queue.table(PARENT)
-    parent.refresh()
-    return parent.next_offset - max(parent.first_offset, queue.state.gone.get(PARENT, 0))
+def lost_messages(queue: Queue) -> int:
+    """How many messages changes of the count with mode ``delete`` have lost so far (S2)."""
+    removed = [row["body"] for row in queue.control.history() if row["kind"] == "PartitionsRemoved"]
+    return sum(int(json.loads(body)["lost"]) for body in removed)

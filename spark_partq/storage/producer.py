@@ -72,7 +72,7 @@ class Producer:
         queue = self._queue
         written = self._written_before(record) if record else {}
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
-        begun, added = not heed_ingress, 0
+        begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
         while True:
             started = time.monotonic()
             generation = queue.state.generation
@@ -130,12 +130,12 @@ class Producer:
         while True:
             self._queue.control.refresh()
             check_usable(self._queue.control)
+            check_writable(self._queue)
             if self._queue.state.generation > generation:
                 return
             if time.monotonic() - began > _HELP_AFTER_S:
                 open_generation(self._queue)
-            else:
-                time.sleep(_LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)
 
     # ---- what is in
     def _written_before(self, record: BatchRecord) -> dict[int, set[int]]:

@@ -9,11 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from pyarrow import fs
 
+from spark_partq.core.scaling import PARENT
 from spark_partq.storage.groups import groups_of
 from spark_partq.storage.partition import FileIndex, PartitionTable, enqueued_at
 from spark_partq.storage.queues import Queue, in_threads
 from spark_partq.storage.rows import now as wall_clock
+from spark_partq.storage.scaling import close_parent, remove_drained, tell_groups
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,12 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
     A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts; only
     then are messages removed. With no group, only the retention time removes. Files are deleted once no log has named
     them for `vacuum_grace_ms`; a write under way finishes sooner than that or writes its files again.
+
+    Partitions that a change of the count left to be drained are removed if they are (S2).
     """
+    tell_groups(queue)
+    remove_drained(queue)
+    close_parent(queue)
     state = queue.state
     groups = groups_of(queue.store, state.queue_id)
     floors = [group.raise_floors(state.queue_id) for group in groups]
@@ -44,8 +52,16 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
     if state.settings.retention_ms is not None:
         oldest = now() - dt.timedelta(milliseconds=state.settings.retention_ms)
 
+    def floor_of(number: int) -> int:
+        if number in state.numbers:
+            return min((f.get(number, 0) for f in floors), default=0)
+        left = [
+            group.position((state.queue_id, number)) for group in groups
+        ]  # removed, or the parent with what is stuck
+        return max(state.gone.get(number, 0), min((p for p in left if p is not None), default=0))
+
     def clean(table: PartitionTable) -> tuple[int, int]:
-        floor = min((f.get(table.partition, 0) for f in floors), default=0)
+        floor = floor_of(table.partition)
 
         def until(index: FileIndex) -> int:
             count = int(np.searchsorted(index.end, floor, side="right"))
@@ -57,13 +73,26 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
         table.checkpoint()
         return messages, table.vacuum(state.settings.vacuum_grace_ms)
 
-    done = in_threads(queue.store, clean, queue.partitions)
+    done = in_threads(queue.store, clean, [*queue.partitions, *_removed(queue)])
     for group in groups:
         group.vacuum(state.settings.vacuum_grace_ms)
     waiting = [g.name for g, f in zip(groups, floors, strict=True) if _behind(queue, f)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), tuple(waiting)
     )
+
+
+def _removed(queue: Queue) -> list[PartitionTable]:
+    """The tables that are not operating and whose files are not all deleted yet; of a parent that is being copied none are."""
+    state = queue.state
+    tables = [queue.table(n) for n in state.every if n not in state.numbers and (n != PARENT or state.copying is None)]
+
+    def holds_files(table: PartitionTable) -> bool:
+        found = queue.store.files.get_file_info(fs.FileSelector(table.folder, allow_not_found=True))
+        return any(info.type == fs.FileType.File for info in found)
+
+    holding = in_threads(queue.store, holds_files, tables)
+    return [table for table, holds in zip(tables, holding, strict=True) if holds]
 
 
 def _behind(queue: Queue, floors: dict[int, int]) -> bool:

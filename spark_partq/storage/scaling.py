@@ -6,23 +6,21 @@ another that asks for the same after it died, and by a producer that meets a sea
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from spark_partq.core.errors import (
-    InvalidArgumentError,
-    ScalingInProgressError,
-)
+from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
 from spark_partq.core.events import QueuesChanged
 from spark_partq.core.group import Status
 from spark_partq.core.queue import Mode, QueueFact, QueueState
-from spark_partq.core.scaling import drained, numbers
+from spark_partq.core.scaling import PARENT, drained, numbers
 from spark_partq.core.settings import check_partition_count
 from spark_partq.storage.groups import Group, groups_of
 from spark_partq.storage.partition import FileIndex
-from spark_partq.storage.queues import Queue, check_writable, in_group, in_threads, make_tables
+from spark_partq.storage.queues import Queue, check_usable, check_writable, in_group, in_threads, make_tables
 from spark_partq.storage.rebalancer import Rebalancer
 
 _EVERY_S = 0.2
@@ -57,7 +55,8 @@ def scale(
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
-    With ``live`` it does not wait for partitions that go to be drained while nobody reads them: whoever does later ends it.
+    With ``live`` it does not wait for partitions that go to be drained while nobody reads them: whoever does later ends it. The
+    count that the queue has already is no change, and what an interrupted one has left to do is done.
 
     Raises
     ------
@@ -71,6 +70,9 @@ def scale(
         waiting = step(queue)
         if waiting is None or (mode == "live" and waiting.alone):
             return queue.state
+        if mode == "delete":  # until the partitions were sealed more came in than was confirmed
+            start(queue, partitions, mode, confirm_lost)
+            continue
         report(waiting)
         if deadline is not None and time.monotonic() > deadline:
             raise ScalingInProgressError(
@@ -81,8 +83,9 @@ def scale(
                 mode=mode,
             )
         for watcher in watchers:  # so that members that died while nobody else is there are waited for no longer
-            for _ in watcher.step(time.monotonic_ns() // 1_000_000):
-                pass
+            with contextlib.suppress(PartqError):  # a group that was deleted meanwhile, or cannot be assigned here
+                for _ in watcher.step(time.monotonic_ns() // 1_000_000):
+                    pass
         time.sleep(_EVERY_S)
 
 
@@ -107,16 +110,16 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
         check_writable(queue)
         if state.scaling is not None:
             return _go_on(state, partitions, mode)
-        if partitions == state.partitions:
-            if state.going and mode == "live":
-                return []  # what goes is still being drained
-            raise InvalidArgumentError(
-                f"queue {queue.name!r} has {partitions} partitions already", queue=queue.name, partitions=partitions
-            )
-        if mode == "delete":
-            _check_confirmed(queue, partitions, confirm_lost)
-        return [QueueFact("ScalingStarted", {"partitions": partitions, "mode": mode})]
+        lost = _confirmed_loss(queue, partitions, confirm_lost) if mode == "delete" else 0
+        if partitions != state.partitions:
+            _check_not_copying(state, partitions)
+            confirmed = {"confirmed": confirm_lost or 0} if mode == "delete" else {}
+            return [QueueFact("ScalingStarted", {"partitions": partitions, "mode": mode, **confirmed})]
+        if state.going and mode == "delete":
+            return [QueueFact("PartitionsRemoved", {"ends": _ends(queue, state.going), "lost": lost})]
+        return []
 
+    tell_groups(queue)  # of what was changed last
     return queue.control.decide(facts)
 
 
@@ -138,7 +141,17 @@ def _go_on(state: QueueState, partitions: int, mode: Mode) -> Sequence[QueueFact
     )
 
 
-def _check_confirmed(queue: Queue, partitions: int, confirmed: int | None) -> None:
+def _check_not_copying(state: QueueState, partitions: int) -> None:
+    if partitions == 0 and state.copying is not None:
+        raise ScalingInProgressError(
+            f"what was stuck in the parent of queue {state.name!r} is being copied into its partitions, so the queue cannot become "
+            "exclusive now; run copy_stuck again to finish that",
+            queue=state.name,
+        )
+
+
+def _confirmed_loss(queue: Queue, partitions: int, confirmed: int | None) -> int:
+    """How many messages mode ``delete`` would lose now."""
     lost = unread(queue, [n for n in queue.state.numbers if n not in numbers(partitions)], groups(queue))
     if lost and (confirmed is None or confirmed < lost):
         told = "nothing was confirmed" if confirmed is None else f"only {confirmed} were confirmed"
@@ -148,23 +161,25 @@ def _check_confirmed(queue: Queue, partitions: int, confirmed: int | None) -> No
             queue=queue.name,
             lost=lost,
         )
+    return lost
 
 
 def step(queue: Queue) -> Waiting | None:
     """Take a change of the count as far as it can go now; None if nothing is left to do."""
     queue.control.refresh()
+    check_usable(queue.control)
     scaling = queue.state.scaling
     if scaling is not None and not scaling.drained:
         waiting = _drain(queue)
         if waiting is not None:
             return waiting
-    if queue.state.scaling is not None and not queue.state.scaling.opened:
-        open_generation(queue)
-        tell_groups(queue)
-    if queue.state.going:
-        waiting = remove_drained(queue)
-        if waiting is not None:
-            return waiting
+    open_generation(queue)
+    tell_groups(queue)
+    waiting = remove_drained(queue)
+    if waiting is not None:
+        return waiting
+    close_parent(queue)
+    remove_files(queue)
     if queue.state.scaling is not None and queue.state.scaling.opened:
         behind = [group for group in groups(queue) if group.state.members and group.state.status is not Status.READY]
         if behind:
@@ -195,20 +210,28 @@ def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) ->
 
 def _drain(queue: Queue) -> Waiting | None:
     """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
-    left = _not_drained(queue, list(queue.state.numbers))
+    looked = queue.state
+    left = _not_drained(queue, list(looked.numbers))
     if left is None:
-        queue.control.decide(
-            lambda state: [QueueFact("QueueDrained", {})] if state.scaling and not state.scaling.drained else []
-        )
+        queue.control.decide(lambda state: [QueueFact("QueueDrained", {})] if state.revision == looked.revision else [])
+        if queue.state.scaling is not None and not queue.state.scaling.drained:
+            return Waiting("others who decide about the queue", 1)
     return left
 
 
 def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
-    """None if every group has settled all of these partitions; with no group, if nothing is stored in them."""
+    """None if every group has settled all of these partitions; with no group, if nothing is stored in them.
+
+    What maintenance has removed, as it was too old, nobody waits for.
+    """
     readers, queue_id = groups(queue), queue.state.queue_id
     left = unread(queue, partitions, readers)
     if left == 0:
-        ends = {n: queue.table(n).next_offset for n in partitions}
+        ends = {
+            n: queue.table(n).next_offset
+            for n in partitions
+            if queue.table(n).first_offset < queue.table(n).next_offset
+        }
         for group in readers:
             group.settle(queue_id, ends)
         if drained(ends, [settled_by(group, queue_id) for group in readers]):
@@ -240,6 +263,7 @@ def open_generation(queue: Queue) -> None:
         return
     old, new = list(numbers(state.partitions)), list(numbers(scaling.partitions))
     added = [n for n in new if n not in old]
+    remove_files(queue)  # a partition that comes back holds nothing of what was removed
     make_tables(queue, added)
     cuts: dict[int, int] = {}
     for part in (added, old):
@@ -248,7 +272,8 @@ def open_generation(queue: Queue) -> None:
     if scaling.mode == "delete":
         gone = [n for n in state.numbers if n not in new]
         lost = unread(queue, gone, groups(queue))
-        facts.append(QueueFact("PartitionsRemoved", {"ends": _ends(queue, gone), "lost": lost}))
+        if scaling.confirmed is None or lost <= scaling.confirmed:  # else they are drained
+            facts.append(QueueFact("PartitionsRemoved", {"ends": _ends(queue, gone), "lost": lost}))
     queue.control.decide(lambda now: facts if now.generation == state.generation and now.usable else [])
 
 
@@ -262,12 +287,13 @@ def remove_drained(queue: Queue) -> Waiting | None:
     Nothing is written to them any more: they are sealed, and the map in force does not name them.
     """
     queue.control.refresh()
-    going = queue.state.going
+    looked, going = queue.state, queue.state.going
     left = _not_drained(queue, going) if going else None
     if left is not None or not going:
         return left
     removed = [QueueFact("PartitionsRemoved", {"ends": _ends(queue, going), "lost": 0})]
-    queue.control.decide(lambda now: removed if now.going == going else [])
+    same = (looked.generation, going)  # else they may have come back, and be written again
+    queue.control.decide(lambda now: removed if (now.generation, now.going) == same else [])
     tell_groups(queue)
     remove_files(queue)
     return None
@@ -285,11 +311,38 @@ def remove_files(queue: Queue) -> int:
 
 
 def tell_groups(queue: Queue) -> None:
-    """Let the groups know which partitions there are now, so that they rebalance at once (R2)."""
+    """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2)."""
     queue.control.refresh()
+    queue_id, shared = queue.state.queue_id, queue.state.numbers
+    untold = [group for group in groups(queue) if group.state.queues[queue_id].numbers != shared]
+    if not untold:
+        return
     queue.refresh()
-    queue_id = queue.state.queue_id
     starts = {(queue_id, table.partition): table.first_offset for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue)}, starts)
-    for group in groups(queue):
+    for group in untold:
         group.decide(lambda: [changes], "scaling")
+
+
+# ---- the parent (S6)
+def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
+    """How many messages are left in the parent of a queue that became partitioned and some group has not acknowledged."""
+    if not queue.state.stuck:
+        return 0
+    parent = queue.table(PARENT)
+    parent.refresh()
+    return parent.next_offset - max(stuck_from(queue, readers), queue.state.gone.get(PARENT, 0))
+
+
+def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
+    """The first message of the parent, as of the last look at it, that some group wants of those that have read it."""
+    positions = [group.position((queue.state.queue_id, PARENT)) for group in readers]
+    return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))
+
+
+def close_parent(queue: Queue) -> None:
+    """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more."""
+    if not queue.state.stuck or queue.state.copying is not None or stuck_messages(queue, groups(queue)):
+        return
+    copied = [QueueFact("StuckCopied", {"end": queue.table(PARENT).next_offset})]
+    queue.control.decide(lambda now: copied if now.stuck and now.copying is None else [])

@@ -117,6 +117,23 @@ def test_0_8_0() -> None:
     assert queue.state.gone[PARENT] == 4
 
 
+def test_what_is_being_copied_keeps_the_parent_away() -> None:
+    """S6: an exclusive queue's consumers would be given again what is in the partitions already."""
+    queue = Queue(0)
+    queue.scale(8, at=4)
+    assert queue.do("StuckCopyStarted", start=1).copying == 1
+    with pytest.raises(ValueError, match="is being copied"):
+        queue.do("ScalingStarted", partitions=0, mode="live")
+    queue.scale(5)
+    assert queue.do("StuckCopied", end=4).copying is None
+    queue.do("ScalingStarted", partitions=0, mode="live")
+    other = Queue(0)
+    other.scale(8, at=4)
+    other.do("ScalingStarted", partitions=0, mode="live")
+    with pytest.raises(ValueError, match="about to come back"):
+        other.do("StuckCopyStarted", start=1)
+
+
 def test_delete_takes_the_parent_too() -> None:
     """S2: nothing of it is left to be copied."""
     queue = Queue(0)
@@ -209,6 +226,7 @@ FACTS: dict[str, tuple[dict[str, Any], set[str]]] = {  # a body that fits, and t
     "ScalingEnded": ({}, {"opened"}),
     "IngressDisabled": ({}, {"ready", "scaling", "shrunk", "stuck"}),
     "IngressEnabled": ({}, {"ready", "scaling", "shrunk", "stuck"}),
+    "StuckCopyStarted": ({"start": 0}, {"stuck"}),
     "StuckCopied": ({"end": 1}, {"stuck"}),
     "ReplicaAdded": ({"location": "x"}, set(STATES) - {"new", "deleted"}),
     "ReplicaRemoved": ({"location": "x"}, set(STATES) - {"new", "deleted"}),

@@ -1,0 +1,191 @@
+"""Queues that are scaled, without Spark: producers and consumers that do what a sink's and a query's driver do, step by step."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.acks import AckRow
+from spark_partq.core.keys import key_hash
+from spark_partq.core.scaling import Barrier, is_in, target
+from spark_partq.storage.delta import CasTable
+from spark_partq.storage.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.partition import BatchRecord, NewFile
+from spark_partq.storage.producer import Producer, Written
+from spark_partq.storage.queues import Queue
+from spark_partq.storage.rows import RowFiles
+from tests.groups import Consumer
+from tests.helpers import opened
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64())])
+QUICK: dict[str, Any] = {"rebalance_delay_ms": 0, "max_handoff_time_ms": 0}
+
+Message = tuple[str, int]
+
+
+class Crash(Exception):
+    """Stands for a process that dies."""
+
+
+def make(store: str, partitions: int, **settings: Any) -> None:
+    partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=partitions, **{**QUICK, **settings})
+
+
+def messages(first: int, last: int, keys: int = 7) -> list[Message]:
+    """Numbered ones, of several keys in turn."""
+    return [(f"k{n % keys}", n) for n in range(first, last)]
+
+
+class Sink:
+    """A producer whose batches are lists."""
+
+    def __init__(self, store: str, sink_id: str | None = "s", query_id: str | None = None) -> None:
+        self.queue = opened(store)
+        self.producer = Producer(self.queue)
+        self._sink_id, self._query_id = sink_id, query_id
+
+    def write(self, batch_id: int, rows: Sequence[Message], begun: Callable[[], None] = lambda: None) -> int:
+        """Write a batch; `begun` is called each time when its files are written and not committed."""
+
+        def files(written: Written) -> list[NewFile]:
+            found = write_files(self.queue, self._left(rows, written))
+            begun()
+            return found
+
+        self.producer.look()
+        record = None if self._sink_id is None else BatchRecord(self._sink_id, batch_id, self._query_id)
+        return self.producer.write(record, files, lambda written: len(self._left(rows, written)))
+
+    def _left(self, rows: Sequence[Message], written: Written) -> list[Message]:
+        return [row for row in rows if not is_in(hash_of(row[0]), self.queue.state.generations, written)]
+
+
+def hash_of(key: str) -> int:
+    return key_hash([key], ["string"])
+
+
+def write_files(queue: Queue, rows: Sequence[Message]) -> list[NewFile]:
+    writer = MessageWriter(queue.store, queue.name, SCHEMA, ["k"], sorted_input=False)
+    if rows:
+        batch = pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in rows], SCHEMA)
+        places = np.array([target(hash_of(k), queue.state.partitions) for k, _ in rows])
+        writer.write(batch, places, np.arange(len(rows)))
+    return writer.finish()
+
+
+def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SCHEMA) -> Iterator[Any]:
+    """The messages of a partition, as of the last look, as tuples."""
+    table = queue.table(number)
+    index = table.index
+    for i in index.overlapping(start, end):
+        base, rows = int(index.base[i]), int(index.rows[i])
+        piece = Slice(queue.name, number, index.path(i), max(0, start - base), min(rows, end - base), base, 0)
+        for _, batch in read_slice(queue.store, piece, schema):
+            yield from (tuple(row.values()) for row in batch.to_pylist())
+
+
+def stored(store: str, schema: pa.Schema = SCHEMA) -> dict[int, list[Any]]:
+    """Everything that is in the operating partitions."""
+    queue = opened(store)
+    return {
+        t.partition: list(read(queue, t.partition, t.first_offset, t.next_offset, schema)) for t in queue.partitions
+    }
+
+
+class Reader(Consumer):
+    """A consumer that reads everything, in order, as far as the barrier lets it; `seen` gets it."""
+
+    def __init__(self, store: str, instance: str = "r", **options: Any) -> None:
+        self.queue = opened(store)
+        self.seen: list[Message] = []
+        super().__init__(store, instance, **options)
+
+    def turn(self) -> int:
+        """One micro-batch; how many messages it had."""
+        self.queue.refresh()
+        while self.queue.control.refresh():  # a look at the partitions must not be newer than the last one at the queue
+            self.queue.refresh()
+        self.release()
+        if self.instance not in self.group.state.members:
+            self.start_again()
+        state, queue_id = self.queue.state, self.queue.state.queue_id
+        group = self.group.state
+        barrier = Barrier(state.generations, lambda n: group.settled((queue_id, n)), state.gone)
+        acks = []
+        count = len(self.seen)
+        for (_, number), own in sorted(group.partitions.items()):
+            if own.incarnation == self.incarnation and number in state.numbers:
+                start = self.group.position((queue_id, number)) or 0
+                end = barrier.limit(number, start, self.queue.table(number).next_offset)
+                self.seen += read(self.queue, number, start, end)
+                acks.append(AckRow(self.incarnation, next(self._beats), queue_id, number, own.epoch, end, end))
+        if len(self.seen) > count:
+            self.group.acknowledge(acks)
+            self.group.refresh()
+        self.group.settle(queue_id, barrier.missing)
+        return len(self.seen) - count
+
+    def all(self) -> list[Message]:
+        """Read until nothing comes any more; a barrier takes a turn to open."""
+        idle = 0
+        while idle < 3:
+            idle = 0 if self.turn() else idle + 1
+        return self.seen
+
+
+def assert_in_order(seen: Iterable[Message], expected: Iterable[Message]) -> None:
+    """Each message once, those of a key in the order in which they were written."""
+    seen = list(seen)
+    assert sorted(seen) == sorted(expected)
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for k, v in seen:
+        by_key[k].append(v)
+    assert all(values == sorted(values) for values in by_key.values()), by_key
+
+
+def while_scaling(scale: Callable[[], Any], turn: Callable[[], Any]) -> Any:
+    """Run `scale` in a thread, and `turn` again and again until that has ended; its result, or the error that it raised."""
+    result: list[Any] = []
+
+    def run() -> None:
+        try:
+            result.append(scale())
+        except BaseException as error:
+            result.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        turn()
+    return result[0]
+
+
+def dying(patch: pytest.MonkeyPatch, after: int) -> list[int]:
+    """The process dies when it is about to change the store for the nth time (from 0 on); how often it has is in the list."""
+    done, lock = [0], threading.Lock()
+
+    def limited(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with lock:
+                if done[0] >= after:
+                    raise Crash
+                done[0] += 1
+            return change(*args, **kwargs)
+
+        return call
+
+    for owner, name in ((CasTable, "commit"), (CasTable, "create"), (RowFiles, "write"), (MessageWriter, "finish")):
+        patch.setattr(owner, name, limited(getattr(owner, name)))
+    return done
+
+
+def known(store: str, group: str = "g") -> list[int]:
+    """The partitions that a group knows."""
+    return sorted(p.partition for p in partq.describe_group(store, group).partitions)
