@@ -16,6 +16,7 @@ from spark_partq.storage.store import Store
 
 # What was being written when its process died; nobody reads it.
 UNFINISHED = "_copying_"
+# Also that of buffers: delta-rs's streams take no other than what passes through one.
 _CHUNK = 1 << 20
 # Settings of the HTTP client, which obstore wants apart.
 _CLIENT = {
@@ -66,7 +67,7 @@ class Files:
 
     def put(self, path: str, data: bytes) -> None:
         """Write or replace a file, in one step for all who read it."""
-        with self._finished(path) as name, self.store.files.open_output_stream(name) as file:
+        with self._finished(path) as name, self.store.files.open_output_stream(name, buffer_size=_CHUNK) as file:
             file.write(data)
 
     def put_new(self, path: str, data: bytes) -> None:
@@ -98,7 +99,7 @@ class Files:
         copied = 0
         try:
             with source.store.files.open_input_stream(path) as from_, self._finished(path) as name:
-                with self.store.files.open_output_stream(name) as to:
+                with self.store.files.open_output_stream(name, buffer_size=_CHUNK) as to:
                     while chunk := from_.read(_CHUNK):
                         copied += to.write(chunk)
                 if copied != size:
@@ -136,7 +137,7 @@ class Files:
         if self.store.is_local:
             name = self._unfinished(path)
             try:
-                with self.store.files.open_output_stream(name) as file:
+                with self.store.files.open_output_stream(name, buffer_size=_CHUNK) as file:
                     file.write(data)
                 os.link(f"{self.store.uri}/{name}", f"{self.store.uri}/{path}")
             finally:

@@ -45,7 +45,7 @@ from spark_partq.storage.replicafacts import (
 )
 from spark_partq.storage.replicator import Replicator
 from spark_partq.storage.store import Store, group_folder, queue_folder
-from spark_partq.storage.tablecopy import close
+from spark_partq.storage.tablecopy import close, drop_ahead
 
 # In a partition's log: a replica takes over, and no messages are taken any more; 0 takes that back.
 FENCED = "partq:fenced"
@@ -226,7 +226,12 @@ def _close(store: Store, state: QueueState) -> None:
         folders += [f"{group_folder(group.name)}/control", f"{group_folder(group.name)}/acks"]
     files = Files(store)
     folders = [folder for folder in folders if files.list(f"{folder}/_delta_log")]
-    in_threads(store, lambda folder: close(files, folder, jumps.get(folder, ())), folders)
+
+    def end(folder: str) -> None:
+        close(files, folder, jumps.get(folder, ()))
+        drop_ahead(files, folder)
+
+    in_threads(store, end, folders)
 
 
 def _settle(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:

@@ -336,6 +336,15 @@ def close(files: Files, folder: str, jumps: Iterable[int]) -> None:
             continue
 
 
+def drop_ahead(files: Files, folder: str) -> None:
+    """Delete files of commits that were not put any more, after `close`: they look as if the log had been cut off (`storage.rows`)."""
+    last = Log.of(files.list(f"{folder}/_delta_log")).last
+    for name in files.list(folder):
+        version = re.match(r"(\d{20})-", name)
+        if version is not None and int(version[1]) > last:
+            files.delete(f"{folder}/{name}")
+
+
 def _table_id(files: Files, folder: str) -> str | None:
     try:
         table = DeltaTable(files.store.uri_of(folder), storage_options=files.store.options)
