@@ -103,6 +103,7 @@ class Actor:
         state = self.queue
         if state.scaling is None or not state.scaling.drained or state.scaling.opened:
             return
+        yield from self.tell_groups()
         old, new = list(numbers(state.partitions)), list(numbers(state.scaling.partitions))
         cuts: dict[int, int] = {}
         for number in [*(n for n in new if n not in old), *old]:
@@ -114,6 +115,13 @@ class Actor:
             facts.append(QueueFact("PartitionsRemoved", {"ends": self.ends(gone), "lost": self.unread(gone)}))
             yield
         yield from self.decide(lambda now: facts if now.generation == state.generation else [])
+
+    def tell_groups(self) -> Step:
+        """Before a partition can come back, every group knows that it was removed: else it goes on with what `delete` has lost."""
+        for group in self.town.readers():
+            while group.revision < self.queue.revision:
+                group.tell(self.queue)
+                yield
 
     def seal(self, number: int, generation: int, cuts: dict[int, int]) -> Step:
         log = self.town.logs[number]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from spark_partq.core.events import Event, RaiseFloors
+from spark_partq.core.events import Event, QueuesChanged, RaiseFloors
 from spark_partq.core.group import GroupFact, GroupState, Kind, PartitionId, QueueInGroup
 from spark_partq.core.member import in_line
 from spark_partq.core.offsets import Range
@@ -97,7 +97,7 @@ class Witness(Recorder):
         for fact in facts:
             if fact.kind == Kind.PARTITION_REMOVED and fact.partition != PARENT:  # in which it is stuck, and not lost
                 assert fact.partition is not None and fact.offset is not None
-                if world.since > town.removed.get(fact.partition, town.time):
+                if world.began_after_removal(fact.partition):
                     began = any(n == fact.partition for n, _ in world.delivered)
                     self._must(not began, f"{fact.where} was removed before {world.name} began, yet it was given some")
                     continue
@@ -105,6 +105,19 @@ class Witness(Recorder):
                 gone = town.queue.state.gone.get(fact.partition, stored)
                 end = max(world.forgiven(fact.partition), fact.offset)
                 self._must(end >= gone, f"{fact.where} is removed at {fact.offset}, before its end {gone}")
+
+    def plan(self, process: Process, ranges: dict[PartitionId, Range]) -> None:
+        """S2: what was removed does not come back with its partition; nobody waits for it any more."""
+        super().plan(process, ranges)
+        assert isinstance(process, Reader)
+        for where, r in ranges.items():
+            gone = process.queue.gone.get(where[1], 0)
+            own = self.world.control.state.partitions.get(where)
+            forgiven = where[1] == PARENT or self.world.began_after_removal(where[1])
+            past = not in_line(own, process.incarnation, r.epoch)  # it will not count
+            self._must(
+                forgiven or past or r.start >= gone, f"S2: {where} is planned from {r.start}, but removed up to {gone}"
+            )
 
     def deliver(self, process: Process, incarnation: str, where: PartitionId, r: Range, mark: int) -> None:
         super().deliver(process, incarnation, where, r, mark)
@@ -213,17 +226,30 @@ class Group(World):
         """Whether the group has settled a message, or its partition was removed before the group began."""
         where, state, town = (QUEUE, number), self.control.state, self.town
         done = state.settled(where) if where in state.partitions else state.removed.get(where, (0, 0))[1]
-        if self.since > town.removed.get(number, town.time):
+        if self.began_after_removal(number):
             done = max(done, town.queue.state.gone[number])
         return offset < max(done, town.lost.get(number, 0), self.excused.get(number, 0))
 
     def forgiven(self, number: int) -> int:
         """Below this nothing is promised: lost by `delete`, stuck in the parent, or removed while this group began."""
-        stuck = 0
+        stuck = self.town.queue.state.gone[number] if self.began_after_removal(number) else 0
         if number == PARENT:
             generations = self.town.logs[PARENT].generations
             stuck = sum(1 for g in generations if g < self.town.queue.state.generation)
         return max(stuck, self.town.lost.get(number, 0), self.excused.get(number, 0))
+
+    def began_after_removal(self, number: int) -> bool:
+        """Whether the group first knew the queue when the partition had been removed; its look may have been from before."""
+        return self.since > self.town.removed.get(number, self.town.time)
+
+    @property
+    def revision(self) -> int:
+        """Of the queue, as the group knows it."""
+        return self.control.state.queues[QUEUE].revision
+
+    def tell(self, state: QueueState) -> None:
+        """Somebody tells the group which partitions there are."""
+        self.aside(self.processes[0], [QueuesChanged(*self.found(state))])
 
     def raise_floors(self, partitions: Iterable[int]) -> None:
         process = self.processes[0]
@@ -403,6 +429,8 @@ class Town:
                 self.started = {n: len(self.logs[n].messages) for n in before.numbers}
             if fact.kind == "QueueDrained":
                 for n, end in self.started.items():
+                    if n not in after.numbers:
+                        continue  # removed meanwhile
                     left = [g.name for g in self.readers() if g.since < self.seen and g.settled(n) < end]
                     self._must(not left, f"S4: {left} have not settled all that was in {n} when the drain began")
             if fact.kind == "PartitionsRemoved":

@@ -298,6 +298,24 @@ def a_partition_that_is_gone_is_planned(patch: Patch) -> None:
     patch.setattr(Reader, "limit", limit)
 
 
+@bug(scenarios.test_what_is_lost_does_not_come_back_with_its_partition)
+@bug()
+def groups_are_not_told_before_a_partition_comes_back(patch: Patch) -> None:
+    patch.setattr(Actor, "tell_groups", lambda self: iter(()))
+
+
+@bug(scenarios.test_what_is_lost_does_not_come_back_with_its_partition)
+@bug()
+def a_partition_comes_back_from_its_beginning(patch: Patch) -> None:
+    found = Group.found
+
+    def from_the_beginning(self: Group, state: QueueState) -> Any:
+        queues, starts = found(self, state)
+        return queues, dict.fromkeys(starts, 0)
+
+    patch.setattr(Group, "found", from_the_beginning)
+
+
 # ---- ingress
 @bug(scenarios.test_a_drain)
 @bug()

@@ -245,6 +245,22 @@ def test_delete_says_what_it_loses() -> None:
     town.converge()
 
 
+def test_what_is_lost_does_not_come_back_with_its_partition() -> None:
+    """2 → 1 → 2 before anybody of the group has looked: it must hear of the first change before the second counts."""
+    town = Stage(2)
+    a = town.consumer()
+    town.write("1 1")
+    town.finish(town.open(1, "delete"))
+    town.write("1", sink="t")
+    town.open(2)
+    town.write("1", sink="u")
+    assert town.held() == {0: ["1:0"], 1: ["1:0", "1:1", "1:0"]}
+    town.live(a)
+    assert town.got() == ["1:0", "1:0"]
+    assert town.group.position(1) == 3
+    town.converge()
+
+
 def test_a_drain() -> None:
     """S4: ingress ends, what is there is read, the count changes, the group is Ready again, and ingress begins."""
     town = Stage(2)

@@ -100,7 +100,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert main(["--seeds", "50", "--steps", "400"]) == 1
     printed = capsys.readouterr().out
     assert "seed " in printed and "SimulationError: I15" in printed
-    assert "TownSetup(" in printed and "GenerationOpened" in printed
+    assert "TownSetup(" in printed and "seals" in printed
 
 
 def test_a_long_run() -> None:
