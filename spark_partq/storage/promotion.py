@@ -156,6 +156,9 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
         if not about.promoting:
             Replicator(primary, queue, store.uri, store.options, taking_over=True).sync()
     except PartqError as error:
+        met = ReplicaTable(store, queue).look()
+        if met is not None and (met.promoting or met.promoted):
+            return ""  # by somebody else, whose last pass has ended
         if not force:
             raise _insist(primary, queue, error) from error
         return str(error)

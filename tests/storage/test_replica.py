@@ -757,20 +757,24 @@ def test_a_jump_that_sleeps_through_the_promotion(queue: str, there: str, monkey
 def test_no_jump_is_made_after_the_promotion(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: a jump that was not announced in time is given up."""
     consumer = Consumer(queue, "i")
+    put(queue, 0, range(50))
+    consumer.ack(0, 1)
     sync(queue, there)
-    for _ in range(20):
-        consumer.beat()
+    for n in range(20):
+        consumer.ack(0, n + 2)
     clean_log(queue, "groups/g/acks")
     announce = Replicator._announce
 
     def late(self: Replicator, folder: str, version: int) -> None:
         monkeypatch.setattr(Replicator, "_announce", announce)
+        take_away(queue)
         promotion.promote(Store.at(there), "q")
         announce(self, folder, version)
 
     monkeypatch.setattr(Replicator, "_announce", late)
     with pytest.raises(partq.ReplicaError, match="was promoted"):
         Replicator(Store.at(queue), "q", there).sync()
+    assert group_of(there).position(consumer.where(0)) == 1
     assert diagnose(Store.at(there)).faults == []
 
 
