@@ -10,7 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from spark_partq.core.group import GroupFact, Kind
+from spark_partq.core.scaling import PARENT
 from spark_partq.storage.describe_group import FlowDescription, GroupDescription, MemberDescription
+from spark_partq.storage.describe_queue import QueueDescription
 
 _DETAILS = ("instance", "flow", "to_flow", "status", "body")
 _MOST_COLUMNS = 4  # of queues, side by side
@@ -28,6 +30,68 @@ def table(*columns: str, **aligned: Any) -> Table:
 
 def number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+def size(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
+def partition_count(count: int) -> str:
+    return f"{count:,} partition{'' if count == 1 else 's'}" if count else "exclusive"
+
+
+def counts(operating: int, configured: int) -> str:
+    """Both partition counts of a queue, or the one that they are."""
+    told = [number(n) if n else "exclusive" for n in (operating, configured)]
+    return told[0] if operating == configured else f"{told[0]} → {told[1]}"
+
+
+def _counts(configured: int, operating: int) -> str:
+    told = [number(n) if n else "exclusive" for n in (configured, operating)]
+    return "exclusive" if told == ["exclusive"] * 2 else f"{told[0]} configured, {told[1]} operating"
+
+
+def ingress(enabled: bool) -> str:
+    return "enabled" if enabled else "disabled"
+
+
+def queue(found: QueueDescription) -> RenderableType:
+    """A queue: its status and counts (S8), what holds it up, what each partition has."""
+    about = Table.grid(padding=(0, 2))
+    about.add_column()
+    about.add_column(overflow="fold")
+    about.add_row("queue", found.name)
+    about.add_row("status", f"{found.status}, scaling with mode {found.scaling}" if found.scaling else found.status)
+    about.add_row("partitions", _counts(found.configured_partitions, found.operating_partitions))
+    about.add_row("generation", number(found.generation))
+    about.add_row("ingress", ingress(found.ingress))
+    if found.discarded:
+        about.add_row("discarded", f"{found.discarded:,} while ingress was disabled")
+    if found.lost:
+        about.add_row("lost", f"{found.lost:,} by scaling with mode delete")
+    if found.stuck:
+        about.add_row("stuck", f"{found.stuck:,} that nobody is given: spark-partq copy-stuck {found.name}")
+    about.add_row("replicas", ", ".join(found.replicas) or "none")
+    if found.fenced_by:
+        about.add_row("taken over by", found.fenced_by)
+    about.add_row("key", ", ".join(found.key) or "none")
+    about.add_row("columns", found.schema)
+    about.add_row("groups", ", ".join(found.groups) or "none")
+    for name, value in found.settings.items():
+        about.add_row(name, "none" if value is None else number(value) if isinstance(value, int) else str(value))
+    partitions = table(partition="right", first="right", next="right", depth="right", files="right", size="right")
+    for p in found.partitions:
+        name = "parent" if p.partition == PARENT else number(p.partition)
+        cells = map(number, (p.first_offset, p.next_offset, p.depth, p.files))
+        partitions.add_row(name, *cells, size(p.size_bytes))
+    partitions.add_section()
+    files, size_bytes = sum(p.files for p in found.partitions), sum(p.size_bytes for p in found.partitions)
+    partitions.add_row("all", "", "", number(found.depth), number(files), size(size_bytes))
+    return Group(about, partitions)
 
 
 def group(found: GroupDescription) -> RenderableType:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,58 +14,11 @@ import pytest
 import spark_partq as partq
 from spark_partq import cli
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.queue import QueueFact
 from spark_partq.core.settings import QueueSettings
-from spark_partq.storage.store import Store
+from tests.cli.outcome import Command, assert_refused
 from tests.groups import Consumer
-from tests.helpers import ROOT, eventually, put
-
-
-@dataclass
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command in this process: run(*arguments) -> Outcome."""
-    monkeypatch.delenv("SPARK_PARTQ_STORE", raising=False)
-    monkeypatch.setenv("COLUMNS", "160")
-    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
-
-    def call(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["spark-partq", *arguments])
-        code: object = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code
-        finally:
-            for number, handler in handlers:  # `rebalance` puts its own in place
-                signal.signal(number, handler)
-        assert isinstance(code, int)
-        return Outcome(code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def command(run: Command, store: str) -> Command:
-    """The same, about the store of the test."""
-    return lambda *arguments: run("--store", store, *arguments)
-
-
-def assert_refused(outcome: Outcome, error_class: str, *words: str) -> None:
-    assert outcome.code == 1
-    assert outcome.out == ""
-    assert outcome.err.startswith(f"error: [{error_class}] ")
-    assert outcome.err.count("\n") == 1
-    for word in words:
-        assert word in outcome.err
+from tests.helpers import ROOT, eventually, opened, put
 
 
 def created(store: str, **settings: Any) -> None:
@@ -81,7 +31,7 @@ def test_create_queue_with_all_it_takes(command: Command, store: str) -> None:
         *("create-queue", "orders", "--schema", "country string, id long, amount double", "--key", "country, id"),
         *("--partitions", "5", "--retention-ms", "7d", "--rebalance-delay-ms", "250"),
     )
-    assert (made.code, made.out, made.err) == (0, "created queue orders with 5 partitions\n", "")
+    assert (made.code, made.out, made.err) == (0, "created queue orders, 5 partitions\n", "")
     found = partq.describe_queue(store, "orders")
     assert found.operating_partitions == 5
     assert found.key == ("country", "id")
@@ -156,7 +106,7 @@ def test_a_missing_settings_file_is_refused(command: Command, tmp_path: Path) ->
     ("arguments", "word"),
     [
         (["--schema", "v long", "--key", "nope"], "nope"),
-        (["--schema", "v long", "--partitions", "0"], "partitions"),
+        (["--schema", "v long", "--partitions", "-1"], "partitions"),
         (["--schema", "v wrong"], "wrong"),
         (["--schema", "v long", "--retention-ms", "soon"], "soon"),
     ],
@@ -207,28 +157,24 @@ def test_list(command: Command, store: str) -> None:
     put(store, 1, range(7))
     read_up_to(store, "readers", 1, 3)
     told = json.loads(command("list", "--json").out)
+    usual = {"status": "Ready", "ingress": True}
     assert told == {
         "queues": [
-            {"name": "empty", "status": "Ready", "partitions": 1, "depth": 0, "groups": []},
-            {"name": "q", "status": "Ready", "partitions": 2, "depth": 4, "groups": ["readers"]},
+            {"name": "empty", **usual, "partitions": 1, "configured_partitions": 1, "depth": 0, "groups": []},
+            {"name": "q", **usual, "partitions": 2, "configured_partitions": 2, "depth": 4, "groups": ["readers"]},
         ],
         "groups": ["readers"],
     }
     rows = [line.split("│")[1:-1] for line in command("list").out.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
-        ["empty", "Ready", "1", "0", ""],
-        ["q", "Ready", "2", "4", "readers"],
+        ["empty", "Ready", "1", "enabled", "0", ""],
+        ["q", "Ready", "2", "enabled", "4", "readers"],
     ]
 
 
 def test_list_shows_a_queue_whose_deletion_was_interrupted(command: Command, store: str) -> None:
-    from spark_partq.core.queue import QueueFact
-    from spark_partq.storage import queues
-
     created(store)
-    control = queues._control(Store.at(store), "q")
-    control.refresh()
-    control.append([queues._row(QueueFact("QueueDeleted", {}), len(control.rows()))])
+    opened(store).control.decide(lambda _: [QueueFact("QueueDeleted", {})])
     assert json.loads(command("list", "--json").out)["queues"] == [{"name": "q", "status": "Deleting"}]
     assert "Deleting" in command("list").out
     assert_refused(command("describe-queue", "q"), "QUEUE_NOT_READY", "Deleting")
@@ -256,11 +202,11 @@ def test_describe_queue(command: Command, store: str) -> None:
         ["all", "", "", "2,505", "2"],
     ]
     assert rows[0][5].endswith("KiB")
-    for word in ("v:long", "2 of 2 partitions", "rebalance_delay_ms", "5,000", "Ready"):
+    for word in ("v:long", "2 configured, 2 operating", "rebalance_delay_ms", "5,000", "Ready"):
         assert word in told or word.replace("long", "bigint") in told
 
 
-@pytest.mark.parametrize("arguments", [["describe-queue", "q"], ["maintain", "q"], ["delete-queue", "q"]])
+@pytest.mark.parametrize("arguments", [["describe-queue", "q"], ["maintain", "q"], ["delete-queue", "q"], ["scale", "q", "3"], ["ingress", "enable", "q"], ["copy-stuck", "q"]])  # fmt: skip
 def test_an_unknown_queue_is_refused(command: Command, store: str, arguments: list[str]) -> None:
     partq.create_queue(store, "there", "v long")
     assert_refused(command(*arguments), "QUEUE_NOT_FOUND", "'q'", "there", store)
@@ -271,6 +217,9 @@ def test_an_unknown_queue_is_refused(command: Command, store: str, arguments: li
     [
         ["list"],
         ["describe-queue", "q"],
+        ["scale", "q", "3"],
+        ["ingress", "disable", "q"],
+        ["copy-stuck", "q"],
         ["maintain"],
         ["delete-group", "g"],
         ["describe-group", "g"],
@@ -538,7 +487,7 @@ def test_the_installed_command() -> None:
     told = subprocess.run(
         [str(Path(sys.executable).parent / "spark-partq"), "--help"], capture_output=True, text=True, check=True
     )
-    names = "create-queue delete-queue list describe-queue describe-group history rebalance doctor delete-group maintain demo"
+    names = "create-queue delete-queue list describe-queue scale ingress copy-stuck describe-group history rebalance doctor delete-group maintain demo"
     for command in names.split():
         assert f" {command} " in told.stdout
 

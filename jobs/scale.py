@@ -1,0 +1,82 @@
+"""Change the partition count of a queue while it is in use. Needs no Spark.
+
+    python jobs/scale.py --store s3://bucket/store --queue orders --partitions 12 --timeout 600
+
+A scheduler may run it again after any exit code: what was begun goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+
+import spark_partq as partq
+from spark_partq.core.errors import ScalingInProgressError
+from spark_partq.core.queue import Mode
+from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main
+
+
+def scale(
+    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    queue: Annotated[str, typer.Option(help="Queue to change.")],
+    partitions: Annotated[int, typer.Option(help="Its new partition count: 1 to 4096, or 0 for an exclusive queue.")],
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
+            "ingress. delete: lose what is left in partitions that go."
+        ),
+    ] = "live",
+    confirm_lost: Annotated[
+        int | None, typer.Option(min=0, help="With --mode delete: how many messages may be lost.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Wait no longer. Default: for ever.")
+    ] = None,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Change the partition count of a queue and wait until that has ended.
+
+    Prints one line of JSON whenever what is waited for changes, and at the end one with the queue.
+
+    SIGTERM and SIGINT end the waiting with exit code 1; running it again goes on. A refused request is one line on
+    stderr and exit code 1; wrong usage is exit code 2.
+    """
+    if confirm_lost is not None and mode != "delete":
+        raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
+    stop = Stop()
+    last: partq.Waiting | None = None
+
+    def report(waiting: partq.Waiting) -> None:
+        nonlocal last
+        if waiting != last:
+            last = waiting
+            print(json.dumps({"queue": queue, "waiting_for": dataclasses.asdict(waiting)}), flush=True)
+        if stop.wait(0):
+            raise ScalingInProgressError(
+                f"told to stop while queue {queue!r} is scaled to {partitions} partitions; run it again to go on",
+                queue=queue,
+                partitions=partitions,
+            )
+
+    found = partq.scale(
+        store,
+        queue,
+        partitions,
+        mode,
+        confirm_lost=confirm_lost,
+        timeout_s=timeout,
+        report=report,
+        storage_options=key_values(storage_option),
+    )
+    told = {"queue": queue, **found.to_dict()}
+    for name in ("name", "partitions", "schema", "settings"):
+        del told[name]
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main(scale)

@@ -1,0 +1,32 @@
+"""The command ``spark-partq``.
+
+Exit codes: 0 done, 1 the request was refused (one line on stderr), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import spark_partq as partq
+
+# In the order of `--help`:
+# isort: off
+from spark_partq.cli import queues, scaling, groups, stores
+
+# isort: on
+from spark_partq.cli.common import app
+from spark_partq.cli.settings import duration_ms
+
+__all__ = ["app", "duration_ms", "groups", "main", "queues", "scaling", "stores"]
+
+
+def main() -> None:
+    """Entry point of the command."""
+    try:
+        app()
+    except partq.PartqError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # `spark-partq list | head -1`
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,115 @@
+"""Commands about consumer groups."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.common import GroupName, Json, Target, app, count, print_json
+from spark_partq.core.group import GroupFact
+from spark_partq.spark.jobs import Stop
+from spark_partq.storage import rebalancer
+from spark_partq.storage.facts import recent
+from spark_partq.storage.groups import open_group
+from spark_partq.storage.rebalancer import Rebalancer
+
+
+@app.command("describe-group")
+def describe_group(context: typer.Context, group: GroupName, as_json: Json = False) -> None:
+    """Show a consumer group: its status, who has which partitions, and how far behind it is."""
+    target: Target = context.obj
+    found = partq.describe_group(target.store, group, storage_options=target.storage_options)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    Console().print(render.group(found), highlight=False)
+    for warning in found.warnings:
+        print(f"warning: {warning}")
+
+
+@app.command("history")
+def history(
+    context: typer.Context,
+    group: GroupName,
+    as_json: Json = False,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last N facts only.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="[QUEUE/]P", help="Facts about this partition only: 3, or orders/3.")
+    ] = None,
+) -> None:
+    """Show the facts of a consumer group in order: who came and went, who got what, when and why."""
+    target: Target = context.obj
+    queue, number = _queue_and_partition(partition)
+    opened = open_group(target.opened, group)
+    rows = opened.history() if last is None or partition is not None else recent(target.opened, group, last)
+    if partition is not None:
+        rows = [row for row in rows if row["partition"] == number and queue in (None, row["queue"])]
+        if not rows:
+            known = ", ".join(sorted(q.name for q in opened.state.queues.values())) or "none"
+            raise partq.InvalidArgumentError(
+                f"group {group!r} never had a partition {partition}; its queues: {known}",
+                group=group,
+                partition=partition,
+            )
+    rows = rows[-last:] if last is not None else rows
+    if as_json:
+        print_json([{**row, "at": row["at"].isoformat()} for row in rows])
+        return
+    print("\n".join(render.facts(rows)))
+
+
+def _queue_and_partition(text: str | None) -> tuple[str | None, int | None]:
+    if text is None:
+        return None, None
+    found = re.fullmatch(r"(?:(.+)/)?(\d+)", text)
+    if found is None:
+        raise typer.BadParameter(f"--partition {text!r} is neither a number nor QUEUE/NUMBER")
+    return found[1], int(found[2])
+
+
+@app.command("rebalance")
+def rebalance(
+    context: typer.Context,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="One group. Default: all.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C, also with groups that are made later.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to look.")
+    ] = 1.0,
+) -> None:
+    """Decide what is due in consumer groups, as their queries do themselves.
+
+    It is needed only where no query of a group is alive to decide: members that died are then taken out, and handoffs and
+    holddowns are ended. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was
+    taken out, which takes a session timeout if one has died. Each decision is printed as a line.
+    """
+    target: Target = context.obj
+    watcher = Rebalancer(target.opened, group)
+    stop = Stop()
+
+    def report(name: str, facts: list[GroupFact]) -> None:
+        for fact in facts:
+            print(render.fact_line(name, fact), flush=True)
+
+    def complain(error: partq.PartqError) -> None:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+    rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
+    if not watch:
+        for one in watcher.groups:
+            print(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
+
+
+@app.command("delete-group")
+def delete_group(context: typer.Context, group: GroupName) -> None:
+    """Forget a consumer group and its positions, so that messages no longer wait for it."""
+    target: Target = context.obj
+    partq.delete_group(target.store, group, storage_options=target.storage_options)
+    print(f"deleted group {group}")

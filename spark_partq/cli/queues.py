@@ -1,0 +1,117 @@
+"""Commands about queues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.common import Json, QueueName, Target, app, print_json
+from spark_partq.cli.settings import read_settings, with_settings
+from spark_partq.storage.queues import queue_state
+
+
+@app.command("create-queue")
+@with_settings
+def create_queue(
+    *,
+    context: typer.Context,
+    queue: QueueName,
+    schema: Annotated[str, typer.Option(metavar="DDL", help='The payload: "order_id string, amount double".')],
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="Columns of the partition key, by commas. Default: none.")
+    ] = None,
+    partitions: Annotated[int, typer.Option(metavar="N", help="Partition count; 0 is an exclusive queue.")] = 8,
+    settings_file: Annotated[
+        Path | None, typer.Option("--settings", metavar="FILE", help="TOML file like conf/queue.example.toml.")
+    ] = None,
+    settings: dict[str, str],
+) -> None:
+    """Create a queue, and the store if it is new."""
+    target: Target = context.obj
+    columns = None if key is None else [name.strip() for name in key.split(",")]
+    made = partq.create_queue(
+        target.store,
+        queue,
+        schema,
+        columns,
+        partitions,
+        storage_options=target.storage_options,
+        **read_settings(settings_file, settings),
+    )
+    print(f"created queue {made.name}, {render.partition_count(made.configured_partitions)}")
+
+
+@app.command("delete-queue")
+def delete_queue(
+    context: typer.Context,
+    queue: QueueName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a queue with all of its messages."""
+    target: Target = context.obj
+    queue_state(target.opened, queue)  # refused before anything is asked
+    if not yes and not typer.confirm(f"Delete queue {queue} and all of its messages?", err=True):
+        raise partq.InvalidArgumentError(
+            f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
+        )
+    partq.delete_queue(target.store, queue, storage_options=target.storage_options)
+    print(f"deleted queue {queue}")
+
+
+@app.command("list")
+def list_(context: typer.Context, as_json: Json = False) -> None:
+    """List the queues and the consumer groups of the store."""
+    target: Target = context.obj
+    storage = target.storage_options
+    queues: list[dict[str, Any]] = []
+    for name in partq.list_queues(target.store, storage_options=storage):
+        try:
+            found = partq.describe_queue(target.store, name, storage_options=storage)
+        except (partq.QueueNotReadyError, partq.QueueNotFoundError) as error:
+            queues.append({"name": name, "status": error.params.get("status", "Deleting")})
+        else:
+            queues.append(
+                {
+                    "name": name,
+                    "status": found.status,
+                    "partitions": found.operating_partitions,
+                    "configured_partitions": found.configured_partitions,
+                    "ingress": found.ingress,
+                    "depth": found.depth,
+                    "groups": list(found.groups),
+                }
+            )
+    groups = partq.list_groups(target.store, storage_options=storage)
+    if as_json:
+        print_json({"queues": queues, "groups": groups})
+        return
+    table = render.table("queue", "status", partitions="right", ingress="left", depth="right", groups="left")
+    for row in queues:
+        if "partitions" not in row:
+            table.add_row(row["name"], row["status"])
+            continue
+        counts = render.counts(row["partitions"], row["configured_partitions"])
+        ingress = render.ingress(row["ingress"])
+        table.add_row(
+            row["name"], row["status"], counts, ingress, render.number(row["depth"]), ", ".join(row["groups"])
+        )
+    Console().print(table)
+    idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
+    if idle:
+        print(f"groups that have read none of these queues: {', '.join(idle)}")
+
+
+@app.command("describe-queue")
+def describe_queue(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
+    """Show what a queue is and what its partitions hold."""
+    target: Target = context.obj
+    found = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    Console().print(render.queue(found), highlight=False)

@@ -1,0 +1,155 @@
+"""Commands that change how many partitions a queue has, and whether it takes messages."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
+from spark_partq.cli.settings import duration_ms
+from spark_partq.core.queue import Mode
+
+_TELL_EVERY_S = 30.0
+
+
+# A count of -1 is refused as a count, not as an unknown option.
+@app.command("scale", context_settings={"ignore_unknown_options": True})
+def scale(
+    context: typer.Context,
+    queue: QueueName,
+    partitions: Annotated[int, typer.Argument(metavar="N", help="1 to 4096, or 0 for an exclusive queue.")],
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
+            "ingress. delete: lose what is left in partitions that go."
+        ),
+    ] = "live",
+    confirm_lost: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="M", help="With --mode delete: how many messages may be lost. Default: ask."),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="30s|10m", help="Wait no longer; running it again goes on. Default: none.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Change the partition count of a queue while it is in use, and wait until that has ended.
+
+    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is told on stderr.
+    """
+    if confirm_lost is not None and mode != "delete":
+        raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
+    target: Target = context.obj
+    timeout_s = None if timeout is None else duration_ms(timeout) / 1000
+    before = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
+
+    def run(confirmed: int | None) -> partq.QueueDescription:
+        with _told(f"scaling {queue} to {render.partition_count(partitions)}") as report:
+            return partq.scale(
+                target.store,
+                queue,
+                partitions,
+                mode,
+                confirm_lost=confirmed,
+                timeout_s=timeout_s,
+                report=report,
+                storage_options=target.storage_options,
+            )
+
+    with _interruptible(f"scaling queue {queue}"):
+        try:
+            found = run(confirm_lost)
+        except partq.InvalidArgumentError as error:
+            if confirm_lost is not None or "lost" not in error.params or not sys.stdin.isatty():
+                raise
+            lost = int(error.params["lost"])
+            if not typer.confirm(f"{count(lost, 'message')} of queue {queue} will be lost. Go on?", err=True):
+                raise
+            found = run(lost)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print("\n".join(_outcome(before, found)))
+
+
+def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> Iterator[str]:
+    has = (
+        f"has {render.partition_count(found.configured_partitions)}" if found.configured_partitions else "is exclusive"
+    )
+    yield f"queue {found.name} {has}"
+    if found.lost > before.lost:
+        yield f"{count(found.lost - before.lost, 'message')} lost"
+    if found.status == "ScalingDown":
+        left = sum(p.depth for p in found.partitions if p.partition >= found.configured_partitions)
+        yield f"{count(left, 'message')} left in partitions that go, and nobody reads them: they go once every group has"
+    if found.stuck:
+        yield f"{count(found.stuck, 'message')} stuck in the parent: spark-partq copy-stuck {found.name}"
+
+
+@contextmanager
+def _interruptible(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted: run it again to go on with {what}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _told(what: str) -> Iterator[Callable[[partq.Waiting], None]]:
+    """A function that tells on stderr what is waited for: on one line of a terminal, else when that changes, and now and then."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(what) as status:
+            yield lambda waiting: status.update(f"{what}: {_line(waiting)}")
+        return
+    said: tuple[str, float] = ("", 0.0)
+
+    def report(waiting: partq.Waiting) -> None:
+        nonlocal said
+        if waiting.what != said[0] or time.monotonic() > said[1] + _TELL_EVERY_S:
+            said = (waiting.what, time.monotonic())
+            print(f"{what}: {_line(waiting)}", file=sys.stderr, flush=True)
+
+    yield report
+
+
+def _line(waiting: partq.Waiting) -> str:
+    hint = "; nobody reads it: start its consumers, or delete groups that are gone" if waiting.alone else ""
+    return f"waiting for {waiting.what} ({waiting.left:,} left){hint}"
+
+
+@app.command("ingress")
+def ingress(
+    context: typer.Context,
+    action: Annotated[Literal["enable", "disable"], typer.Argument(metavar="enable|disable", help="What to do.")],
+    queue: QueueName,
+) -> None:
+    """Let a queue take messages, or not; its consumers go on.
+
+    What producers get meanwhile is the queue's setting reject_to_sender.
+    """
+    target: Target = context.obj
+    found = partq.set_ingress(target.store, queue, action == "enable", storage_options=target.storage_options)
+    print(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
+
+
+@app.command("copy-stuck")
+def copy_stuck(context: typer.Context, queue: QueueName) -> None:
+    """Move what is stuck in the parent of a queue that became partitioned into its partitions.
+
+    describe-queue says how much that is. Running it again after an interruption goes on; each message is moved once.
+    """
+    target: Target = context.obj
+    with _interruptible(f"copying what is stuck in queue {queue}"):
+        copied = partq.copy_stuck(target.store, queue, storage_options=target.storage_options)
+    print(f"copied {count(copied, 'message')} of queue {queue} from its parent")

@@ -1,0 +1,78 @@
+"""Settings of a queue as options and from a file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import spark_partq as partq
+from spark_partq.core.settings import QueueSettings
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(value: object) -> int:
+    """Milliseconds from a number of them or a text such as ``250ms``, ``5s``, ``10m``, ``12h``, ``7d``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither.
+
+    Examples
+    --------
+    >>> duration_ms("7d"), duration_ms("1500"), duration_ms(0)
+    (604800000, 1500, 0)
+    """
+    found = re.fullmatch(r"(\d+) *(ms|s|m|h|d)?", str(value).strip()) if isinstance(value, (int, str)) else None
+    if found is None or isinstance(value, bool):
+        raise partq.InvalidArgumentError(
+            f"{value!r} is no duration; give milliseconds, or a number with ms, s, m, h or d", value=value
+        )
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for each field of `QueueSettings`; it gets them as ``settings``, those that were given."""
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in QueueSettings.model_fields}
+        command(**arguments, settings={name: value for name, value in given.items() if value is not None})
+
+    parameters = dict(inspect.signature(command, eval_str=True).parameters)
+    del parameters["settings"]
+    for name, field in QueueSettings.model_fields.items():
+        option = "--" + name.replace("_", "-")
+        shape = "MS|5s|7d" if name.endswith("_ms") else "VALUE"
+        default = "none" if field.default is None else field.default
+        told = typer.Option(
+            option,
+            metavar=shape,
+            help=f"{field.description} (default: {default})",
+            rich_help_panel="Settings of the queue",
+        )
+        annotation = Annotated[str | None, told]
+        parameters[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    return run
+
+
+def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
+    """Settings of a TOML file, and over them those that were given as options; durations as milliseconds."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
+    values |= given
+    return {name: duration_ms(v) if name.endswith("_ms") else v for name, v in values.items()}

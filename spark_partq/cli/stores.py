@@ -1,0 +1,73 @@
+"""Commands about a whole store, and the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.common import Json, Target, app, count, print_json
+from spark_partq.storage.doctor import diagnose
+
+
+@app.command("doctor")
+def doctor(
+    context: typer.Context,
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="One group only. Default: the whole store.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check the store from the beginning: histories of groups, acknowledgements, the offsets of every partition.
+
+    Changes nothing, and may run while the store is in use. Exit code 1 if a fault was found.
+    """
+    target: Target = context.obj
+    found = diagnose(target.opened, group)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for finding in found.findings:
+            print(finding)
+        print(
+            f"checked {count(found.queues, 'queue')} ({count(found.partitions, 'partition')}, "
+            f"{count(found.messages, 'message')}) and {count(found.groups, 'group')} ({count(found.facts, 'fact')}): "
+            f"{count(len(found.faults), 'fault')}, {count(len(found.findings) - len(found.faults), 'warning')}"
+        )
+    if found.faults:
+        raise typer.Exit(1)
+
+
+@app.command("maintain")
+def maintain(
+    context: typer.Context,
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="One queue. Default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Remove what every group has acknowledged or what is too old, and delete unused files."""
+    target: Target = context.obj
+    reports = partq.maintain(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json([report.to_dict() for report in reports])
+        return
+    table = render.table("queue", **{"messages removed": "right", "files deleted": "right", "waiting for": "left"})
+    for report in reports:
+        waiting = ", ".join(report.waiting_for)
+        table.add_row(
+            report.queue, render.number(report.removed_messages), render.number(report.vacuumed_files), waiting
+        )
+    Console().print(table)
+
+
+@app.command("demo")
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Where the demo keeps its files.")] = Path(".demo"),
+) -> None:
+    """Send a year of flights through a queue and check what comes out; ends by itself after some minutes."""
+    from spark_partq.demo.run import run
+
+    raise typer.Exit(run(folder, Console()))

@@ -1,0 +1,42 @@
+"""The command, run in the process of the tests."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from spark_partq import cli
+from tests.cli.outcome import Command, Outcome
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command in this process: run(*arguments) -> Outcome."""
+    monkeypatch.delenv("SPARK_PARTQ_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "160")
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def call(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["spark-partq", *arguments])
+        code: object = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in handlers:  # `rebalance` puts its own in place
+                    signal.signal(number, handler)
+        assert isinstance(code, int)
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def command(run: Command, store: str) -> Command:
+    """The same, about the store of the test."""
+    return lambda *arguments: run("--store", store, *arguments)
