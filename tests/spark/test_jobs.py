@@ -23,6 +23,7 @@ import spark_partq as partq
 from spark_partq import analysis
 from spark_partq.spark.jobs import key_values, refusal
 from tests.conftest import QUICK
+from tests.groups import Consumer
 from tests.helpers import ROOT, eventually, finished, position, put, stream
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
@@ -263,6 +264,44 @@ def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) ->
         assert "Traceback" not in out + err
 
 
+# ---- scaling
+def test_scale(here: Here, store: str) -> None:
+    """U1, S1, S2: what is waited for and what the queue is then are lines of JSON; again it does nothing more."""
+    partq.create_queue(store, "q", "v long", partitions=2)
+    put(store, 1, range(5))
+    about = ["--store", store, "--queue", "q", "--partitions"]
+    for _ in range(2):
+        done = here("scale", *about, "4")
+        assert (done.code, done.err) == (0, "")
+        told = json.loads(done.out)
+        assert (told["queue"], told["operating_partitions"], told["status"], told["depth"]) == ("q", 4, "Ready", 5)
+    drain = here("scale", *about, "3", "--mode", "drain", "--timeout", "0")
+    assert drain.code == 1
+    assert re.fullmatch(r"error: \[SCALING_IN_PROGRESS\] [^\n]* run it again to go on\n", drain.err)
+    waiting = {"what": "consumers to acknowledge what is left", "left": 5, "alone": True}
+    assert json.loads(drain.out) == {"queue": "q", "waiting_for": waiting}
+    assert json.loads(here("scale", *about, "4").out)["ingress"] is True  # taken back
+    refused = here("scale", *about, "1", "--mode", "delete", "--confirm-lost", "4")
+    assert (refused.code, refused.out) == (1, "")
+    assert "would lose 5 messages" in refused.err
+    assert json.loads(here("scale", *about, "1", "--mode", "delete", "--confirm-lost", "5").out)["lost"] == 5
+
+
+@pytest.mark.parametrize("by", ["python", "spark-submit"])
+def test_scale_that_is_told_to_stop(start: Start, here: Here, store: str, by: str) -> None:
+    """U1: what it has begun is gone on with."""
+    partq.create_queue(store, "q", "v long", partitions=1)
+    put(store, 0, range(5))
+    arguments = ["--store", store, "--queue", "q", "--partitions", "2", "--mode", "drain"]
+    job = start("scale", *arguments, by=by)
+    assert job.stdout is not None
+    assert json.loads(job.stdout.readline())["waiting_for"]["left"] == 5
+    job.send_signal(signal.SIGTERM)
+    assert re.fullmatch(r"error: \[SCALING_IN_PROGRESS\] told to stop [^\n]* run it again to go on", only_error(job))
+    Consumer(store, "c").ack(0, 5)
+    assert json.loads(here("scale", *arguments).out.splitlines()[-1])["operating_partitions"] == 2
+
+
 # ---- refusals
 def only_error(job: subprocess.Popen[str]) -> str:
     """The one line of stderr that the job itself has written, ending with exit code 1."""
@@ -280,6 +319,7 @@ def only_error(job: subprocess.Popen[str]) -> str:
         ("produce", ["--path", "in", "--checkpoint", "c"]),
         ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console"]),
         ("maintain", []),
+        ("scale", ["--partitions", "3"]),
     ],
 )
 def test_an_unknown_queue_is_one_line(here: Here, store: str, job: str, arguments: list[str]) -> None:
@@ -334,6 +374,11 @@ def test_refusals_of_spark_are_one_line(start: Start, store: str, tmp_path: Path
         ("produce", ["--checkpoint", "c", "--max-files-per-trigger", "0"], "--max-files-per-trigger"),
         ("produce", [], "--checkpoint"),
         ("maintain", ["--every", "soon"], "--every"),
+        ("scale", [], "--partitions"),
+        ("scale", ["--partitions", "many"], "--partitions"),
+        ("scale", ["--partitions", "3", "--mode", "fast"], "--mode"),
+        ("scale", ["--partitions", "3", "--timeout", "soon"], "--timeout"),
+        ("scale", ["--partitions", "1", "--confirm-lost", "3"], "--confirm-lost"),
     ],
 )
 def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], word: str) -> None:
@@ -343,7 +388,7 @@ def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], wor
     assert not Path(store).exists()
 
 
-@pytest.mark.parametrize("job", ["produce", "consume", "maintain"])
+@pytest.mark.parametrize("job", ["produce", "consume", "maintain", "rebalance", "scale"])
 def test_help_tells_of_every_option(here: Here, job: str) -> None:
     told = here(job, "--help").out
     source = (ROOT / "jobs" / f"{job}.py").read_text()
