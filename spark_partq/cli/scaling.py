@@ -65,16 +65,20 @@ def scale(
                 storage_options=target.storage_options,
             )
 
+    ask = confirm_lost is None and sys.stdin.isatty()
     with _interruptible(f"scaling queue {queue}"):
-        try:
-            found = run(confirm_lost)
-        except partq.InvalidArgumentError as error:
-            if confirm_lost is not None or "lost" not in error.params or not sys.stdin.isatty():
-                raise
-            lost = int(error.params["lost"])
-            if not typer.confirm(f"{count(lost, 'message')} of queue {queue} will be lost. Go on?", err=True):
-                raise
-            found = run(lost)
+        while True:
+            try:
+                found = run(confirm_lost)
+                break
+            except partq.InvalidArgumentError as error:
+                if not ask or "lost" not in error.params:
+                    raise
+                confirm_lost = int(error.params["lost"])  # again, if more comes in before it is done
+                if not typer.confirm(
+                    f"{count(confirm_lost, 'message')} of queue {queue} will be lost. Go on?", err=True
+                ):
+                    raise
     if as_json:
         print_json(found.to_dict())
     else:

@@ -78,6 +78,14 @@ def test_the_example_of_settings_names_each_setting() -> None:
         assert f"{name} = " in text
 
 
+def test_the_document_of_options_names_each_setting_with_its_default() -> None:
+    text = (ROOT / "docs" / "options.md").read_text()
+    for name, value in QueueSettings().model_dump().items():
+        assert (
+            f"| `{name}` | {'none' if value is None else f'`{value}`' if isinstance(value, str) else value} | " in text
+        )
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
