@@ -20,7 +20,6 @@ from spark_partq.storage.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.partition import BatchRecord, NewFile
 from spark_partq.storage.producer import Producer, Written
 from spark_partq.storage.queues import Queue
-from spark_partq.storage.rows import RowFiles
 from tests.groups import Consumer
 from tests.helpers import opened
 
@@ -167,23 +166,39 @@ def while_scaling(scale: Callable[[], Any], turn: Callable[[], Any]) -> Any:
     return result[0]
 
 
-def dying(patch: pytest.MonkeyPatch, after: int) -> list[int]:
-    """The process dies when it is about to change the store for the nth time (from 0 on); how often it has is in the list."""
+def runs(patch: pytest.MonkeyPatch, function: Callable[[], Any], between: Callable[[], Any] = lambda: None) -> int:
+    """Run a function again and again, each time in a process that makes one commit and dies at the next, until it ends.
+
+    So it is seen to go on from every state that it can leave behind. Returns how often it has died.
+    """
+    for died in range(300):
+        with patch.context() as limited:
+            _die_after(limited, 1)
+            try:
+                function()
+            except Crash:
+                pass
+            else:
+                return died
+        between()
+    raise AssertionError("it comes no further")
+
+
+def _die_after(patch: pytest.MonkeyPatch, commits: int) -> None:
     done, lock = [0], threading.Lock()
 
-    def limited(change: Callable[..., Any]) -> Callable[..., Any]:
+    def limited(commit: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             with lock:
-                if done[0] >= after:
+                if done[0] >= commits:
                     raise Crash
+                commit(*args, **kwargs)
                 done[0] += 1
-            return change(*args, **kwargs)
 
         return call
 
-    for owner, name in ((CasTable, "commit"), (CasTable, "create"), (RowFiles, "write"), (MessageWriter, "finish")):
-        patch.setattr(owner, name, limited(getattr(owner, name)))
-    return done
+    for name in ("commit", "create"):
+        patch.setattr(CasTable, name, limited(getattr(CasTable, name)))
 
 
 def known(store: str, group: str = "g") -> list[int]:
