@@ -6,9 +6,8 @@ import contextlib
 import datetime as dt
 import json
 import os
-from dataclasses import dataclass, field, replace
-
-from deltalake.exceptions import DeltaError
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from spark_partq.core.errors import PartqError, QueueNotFoundError, ReplicaError
 from spark_partq.core.queue import QueueFact, QueueState
@@ -81,6 +80,11 @@ class ReplicaStatus:
     def total_lag(self) -> int:
         return sum(self.lag.values())
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps({**asdict(self), "total_lag": self.total_lag}, default=str))
+        return plain
+
 
 def status(store: Store, queue: str, options: Options | None = None) -> list[ReplicaStatus]:
     """How far each replica of the queue is.
@@ -140,14 +144,24 @@ def _unread(store: Store, state: QueueState) -> int:
 
 
 def remove_replica(
-    store: Store, queue: str, location: str | os.PathLike[str], *, options: Options | None = None
+    store: Store,
+    queue: str,
+    location: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    options: Options | None = None,
 ) -> QueueState:
     """Follow the queue there no more. What is there stays, for `delete_queue`. A promotion that cannot be finished is taken back.
+
+    Parameters
+    ----------
+    force : bool
+        Take a promotion back although the replica cannot be asked whether it took over.
 
     Raises
     ------
     ReplicaError
-        If it is none, or was promoted; or might have been, as it cannot be reached.
+        If it is none, or was promoted; or the queue is fenced for it and it cannot be reached.
     """
     state, target = queue_state(store, queue), target_store(store, location, options)
     if target.uri not in state.replicas:
@@ -160,18 +174,22 @@ def remove_replica(
             raise ReplicaError(f"{target.uri} was promoted and took over from queue {queue!r}; use it", queue=queue)
         return [] if about is None or about.queue_id != state.queue_id or about.removed else [("Removed", {})]
 
+    table, about, why = ReplicaTable(target, queue), None, "it is not there"
     try:
         with reaching(target):
-            if target.has_folder(f"{queue_folder(queue)}/replica"):
-                table = ReplicaTable(target, queue)
-                if leave(table.look()):
-                    table.tell(leave)
-    except ReplicaError:
-        if state.fenced_by == target.uri:
-            raise
-        with contextlib.suppress(PartqError, OSError, DeltaError):
-            if ReplicaTable(target, queue).look() is not None:
-                raise
+            about = table.look()
+    except PartqError as error:
+        why = str(error)
+    if about is not None and about.queue_id == state.queue_id:
+        with reaching(target):
+            table.tell(leave)
+    elif state.fenced_by == target.uri and not force:
+        raise ReplicaError(
+            f"queue {queue!r} in {store.uri} was fenced for the promotion of {target.uri}, which cannot be asked whether it took over "
+            f"({why}). Bring it back; or, if it is lost for good, pass force to go on here",
+            queue=queue,
+            location=target.uri,
+        )
     mine = state.fenced_by == target.uri
     if mine:
         fence_partitions(store, state, False)

@@ -26,7 +26,7 @@ from spark_partq.storage.delta import CasTable
 from spark_partq.storage.doctor import diagnose
 from spark_partq.storage.files import Files, Taken
 from spark_partq.storage.groups import Group, list_groups
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.partition import FENCED, SEALED, PartitionTable
 from spark_partq.storage.queues import queue_state
 from spark_partq.storage.replicafacts import ReplicaTable, replica_role, tell
 from spark_partq.storage.replicator import Replicator, Synced, run
@@ -578,8 +578,8 @@ def test_promote(queue: str, there: str) -> None:
     state = queue_state(Store.at(there), "q")
     assert (state.fenced_by, state.replicas, state.status) == (None, (), "Ready")
     assert queue_state(Store.at(queue), "q").fenced_by == there
-    assert [table(queue, n).recorded(promotion.FENCED, 0) for n in range(2)] == [1, 1]
-    assert [table(there, n).recorded(promotion.FENCED, 0) for n in range(2)] == [0, 0]
+    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [True, True]
+    assert [table(there, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promotion.promote(Store.at(there), "q")
     with pytest.raises(partq.ReplicaError, match="was promoted"):
@@ -902,32 +902,39 @@ def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pyte
     assert queue_state(Store.at(queue), "q").fenced_by == there
     state = replica.remove_replica(Store.at(queue), "q", there)
     assert state.fenced_by is None and state.replicas == ()
-    assert [table(queue, n).recorded(promotion.FENCED, 0) for n in range(2)] == [0, 0]
+    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
     with pytest.raises(partq.ReplicaError, match="was removed"):
         promotion.promote(Store.at(there), "q")
 
 
 def test_remove_after_the_promotion(queue: str, there: str) -> None:
-    """S7: what has taken over is not removed."""
+    """S7: what has taken over is not removed, nor what may have, unless the user says that it is lost."""
     sync(queue, there)
+    before = shutil.copytree(queue, f"{queue}-before")
     promotion.promote(Store.at(there), "q")
-    with pytest.raises(partq.ReplicaError, match="took over"):
+    for store in (queue, before):  # one was fenced, the other comes back from the dead
+        with pytest.raises(partq.ReplicaError, match="took over"):
+            replica.remove_replica(Store.at(store), "q", there)
+    shutil.rmtree(there)
+    with pytest.raises(partq.ReplicaError, match="pass force"):
         replica.remove_replica(Store.at(queue), "q", there)
-    shutil.rmtree(there)  # nobody knows whether it was promoted
-    shutil.copytree(queue, there)
-    shutil.rmtree(f"{there}/queues")
     assert queue_state(Store.at(queue), "q").fenced_by == there
+    assert replica.remove_replica(Store.at(queue), "q", there, force=True).fenced_by is None
+    assert put(queue, 0, [1]) == 0
+    assert replica.remove_replica(Store.at(before), "q", there).replicas == ()
 
 
 # ---- refusals
+def listing(location: str) -> list[str]:
+    return sorted(map(str, Path(location).rglob("*"))) if location else []
+
+
 def refused(store: str, location: str, match: str, error: type[partq.PartqError] = partq.ReplicaError) -> None:
     """Nothing is written on either side."""
-    before = queue_state(Store.at(store), "q")
-    listed = sorted(map(str, Path(location).rglob("*"))) if Path(location).is_dir() else None
+    before = queue_state(Store.at(store), "q"), listing(location)
     with pytest.raises(error, match=match):
         replica.replicate(Store.at(store), "q", location)
-    assert queue_state(Store.at(store), "q") == before
-    assert listed == (sorted(map(str, Path(location).rglob("*"))) if Path(location).is_dir() else None)
+    assert (queue_state(Store.at(store), "q"), listing(location)) == before
 
 
 def test_places_that_are_the_primarys(queue: str, tmp_path: Path) -> None:
