@@ -13,7 +13,7 @@ from spark_partq.storage import scaling
 from spark_partq.storage.queuecontrol import QueueControl
 from spark_partq.storage.store import Store
 from tests.helpers import opened
-from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, stored, while_scaling
+from tests.scaled import Crash, Reader, Sink, assert_in_order, known, make, messages, stored, while_scaling
 
 
 def kinds(store: str) -> list[str]:
@@ -245,3 +245,30 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
     scaling.remove_drained(queue)
     assert opened(store).state.going == [1]
     assert_in_order(reader.all(), messages(0, 30))
+
+
+@pytest.mark.parametrize(("before", "between"), [(2, 1), (0, 2)])
+def test_what_was_lost_stays_lost(store: str, monkeypatch: pytest.MonkeyPatch, before: int, between: int) -> None:
+    """S2: also if the process died before it removed the files, and the partition is used again."""
+    make(store, before)
+    sink, reader = Sink(store), Reader(store)
+    sink.write(0, messages(0, 20))
+    kept = stored(store)[0] if before else []
+
+    def crash(_: Any) -> int:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        queue = opened(store)
+        queue.control.decide(
+            lambda _: [QueueFact("ScalingStarted", {"partitions": between, "mode": "delete", "confirmed": 20})]
+        )
+        patch.setattr(scaling, "remove_files", lambda _: 0)
+        scaling.open_generation(queue)
+        patch.setattr(scaling, "remove_files", crash)
+        with pytest.raises(Crash):
+            scaling.step(queue)
+    partq.scale(store, "q", before)
+    sink.write(1, messages(20, 30))
+    assert_in_order(reader.all(), [*kept, *messages(20, 30)])
+    assert_in_order(Reader(store, "late", group="h").all(), [*kept, *messages(20, 30)])
