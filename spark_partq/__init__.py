@@ -49,8 +49,10 @@ from spark_partq.spark.sink import QueueSink
 from spark_partq.storage import describe_group as _describe_group
 from spark_partq.storage import groups as _groups
 from spark_partq.storage import ingress as _ingress
+from spark_partq.storage import promotion as _promotion
 from spark_partq.storage import queuecontrol as _queuecontrol
 from spark_partq.storage import queues as _queues
+from spark_partq.storage import replica as _replica
 from spark_partq.storage import retention as _retention
 from spark_partq.storage import scaling as _scaling
 from spark_partq.storage import stuck as _stuck
@@ -62,6 +64,8 @@ from spark_partq.storage.describe_group import (
 )
 from spark_partq.storage.describe_queue import PartitionDescription, QueueDescription
 from spark_partq.storage.describe_queue import describe as _describe_queue
+from spark_partq.storage.promotion import Promotion
+from spark_partq.storage.replica import ReplicaStatus
 from spark_partq.storage.retention import MaintenanceReport
 from spark_partq.storage.scaling import Waiting
 from spark_partq.storage.store import Store as _Store
@@ -91,6 +95,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionDescription",
     "PartqError",
+    "Promotion",
     "QueueAlreadyExistsError",
     "QueueDescription",
     "QueueFencedError",
@@ -99,6 +104,7 @@ __all__ = [
     "QueueSink",
     "RebalanceListener",
     "ReplicaError",
+    "ReplicaStatus",
     "ScalingInProgressError",
     "SchemaMismatchError",
     "SinkAheadError",
@@ -121,8 +127,12 @@ __all__ = [
     "list_queues",
     "maintain",
     "partition_of",
+    "promote",
     "queue_sink",
     "register",
+    "remove_replica",
+    "replicas",
+    "replicate",
     "scale",
     "session",
     "set_ingress",
@@ -213,7 +223,7 @@ def maintain(
     Parameters
     ----------
     queue : str, optional
-        One queue; None means all that are Ready.
+        One queue; None means all that are used, and not those that are made or deleted just now, or replicas.
 
     Raises
     ------
@@ -225,7 +235,7 @@ def maintain(
         return [_retention.maintain(_queues.open_queue(opened, queue))]
     reports = []
     for name in _queuecontrol.list_queues(opened):
-        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError):  # it is being made or deleted just now
+        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
             reports.append(_retention.maintain(_queues.open_queue(opened, name)))
     return reports
 
@@ -294,6 +304,83 @@ def copy_stuck(store: Path, queue: str, *, storage_options: StorageOptions = Non
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
     """
     return _stuck.copy_stuck(_queues.open_queue(_Store.at(store, storage_options), queue))
+
+
+def replicate(
+    store: Path,
+    queue: str,
+    location: Path,
+    *,
+    storage_options: StorageOptions = None,
+    replica_options: StorageOptions = None,
+) -> ReplicaStatus:
+    """Make a replica of a queue and of its groups in another store, or bring it up to date: one pass (S7).
+
+    It may be interrupted at any moment; calling it again goes on. `scale` does it, too.
+
+    Parameters
+    ----------
+    replica_options : dict, optional
+        Storage options of the other store; `storage_options` if both are object stores.
+
+    Raises
+    ------
+    ReplicaError
+        If that cannot be a replica of this queue, was promoted, or cannot be reached.
+    QueueFencedError, NotAStoreError, QueueNotFoundError
+    """
+    return _replica.replicate(_Store.at(store, storage_options), queue, location, options=replica_options)
+
+
+def replicas(
+    store: Path, queue: str, *, storage_options: StorageOptions = None, replica_options: StorageOptions = None
+) -> list[ReplicaStatus]:
+    """How far each replica of a queue is (S7)."""
+    return _replica.status(_Store.at(store, storage_options), queue, replica_options)
+
+
+def remove_replica(
+    store: Path,
+    queue: str,
+    location: Path,
+    *,
+    storage_options: StorageOptions = None,
+    replica_options: StorageOptions = None,
+) -> None:
+    """Follow a queue in another store no more. What is there stays.
+
+    Raises
+    ------
+    ReplicaError
+        If there is none, or it was promoted.
+    """
+    _replica.remove_replica(_Store.at(store, storage_options), queue, location, options=replica_options)
+
+
+def promote(
+    store: Path,
+    queue: str,
+    *,
+    force: bool = False,
+    storage_options: StorageOptions = None,
+    primary_options: StorageOptions = None,
+) -> Promotion:
+    """Make the replica of a queue in this store the queue that is used (S7). Groups go on where they had acknowledged.
+
+    If the primary can be reached, it is fenced, and what it still has is copied first. Start queries with new checkpoints: those of
+    the primary may be ahead of the replica.
+
+    Parameters
+    ----------
+    force : bool
+        Go on although the primary is there but cannot be fenced or copied.
+
+    Raises
+    ------
+    ReplicaError
+        If it is no replica, was promoted already, or has never been complete.
+    """
+    return _promotion.promote(_Store.at(store, storage_options), queue, force=force, options=primary_options)
 
 
 def set_ingress(store: Path, queue: str, enabled: bool, *, storage_options: StorageOptions = None) -> QueueDescription:

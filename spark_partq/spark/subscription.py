@@ -25,13 +25,13 @@ from spark_partq.spark.starting import offset_at_time
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import (
     Queue,
-    check_writable,
     in_group,
     in_threads,
     open_queue,
     queue_state,
     same_payload,
 )
+from spark_partq.storage.roles import check_primary
 
 Where = tuple[str, int]  # queue name, partition
 
@@ -52,6 +52,8 @@ class Subscription:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._queues = {name: open_queue(options.store, name) for name in options.subscribed()}
+        for queue in self._queues.values():
+            check_primary(queue, opening=True)
         self._payload = same_payload(list(self._queues.values()))
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = time.monotonic()
@@ -90,7 +92,7 @@ class Subscription:
         changed = [table for _, table in self.tables() if table.may_have_changed()]
         in_threads(self._options.store, lambda table: table.refresh(), changed)
         for queue in self._queues.values():
-            if queue.control.refresh():
+            while queue.control.refresh():
                 queue.refresh()
 
     def check(self) -> None:
@@ -103,7 +105,7 @@ class Subscription:
         if self._options.queuePattern is not None:
             return
         for name, queue_id in self.ids.items():
-            check_writable(self._queues[name])
+            check_primary(self._queues[name])
             if queue_state(self._options.store, name).queue_id != queue_id:
                 raise CheckpointMismatchError(
                     f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",

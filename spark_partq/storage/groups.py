@@ -23,7 +23,7 @@ class Group:
     """One process's view of a group, as of its last look. Not safe for use by several threads at once."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self.name = name
+        self.store, self.name = store, name
         self._control = ControlTable(store, name)
         self._acks = AckTable(store, name)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from spark_partq.core.errors import ScalingInProgressError
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.storage.queues import Queue, check_writable
+from spark_partq.storage.queues import Queue
+from spark_partq.storage.roles import check_primary
 
 
 def set_ingress(queue: Queue, enabled: bool) -> QueueState:
@@ -16,11 +17,11 @@ def set_ingress(queue: Queue, enabled: bool) -> QueueState:
     ------
     ScalingInProgressError
         If the queue is being drained, which disables ingress and enables it again itself.
-    QueueFencedError
+    QueueFencedError, ReplicaError
     """
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
-        check_writable(queue)
+        check_primary(queue)
         if state.scaling is not None and state.scaling.mode == "drain":
             raise ScalingInProgressError(
                 f"queue {queue.name!r} is being drained to change its partition count to {state.scaling.partitions}; that disables "

@@ -41,6 +41,8 @@ SOURCE_SHIFT = 33
 NEXT = "partq:next"
 CLOCK = "partq:clock"
 SEALED = "partq:sealed"
+# Is added to that while the queue's replica has taken over: no map of the queue is this old.
+FENCED = 1 << 40
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 

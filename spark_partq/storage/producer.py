@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from spark_partq.core.errors import IngressDisabledError, SinkAheadError
 from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable, Sealed
-from spark_partq.storage.queues import Queue, check_usable, check_writable, in_threads
+from spark_partq.storage.queues import Queue, check_usable, in_threads
+from spark_partq.storage.roles import check_primary
 from spark_partq.storage.rows import now
 from spark_partq.storage.scaling import open_generation
 
@@ -28,6 +29,7 @@ class Producer:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self._looked = False
         self._removed_at = -1  # revision of the queue as of which its removed tables were looked at
 
     def look(self) -> None:
@@ -35,8 +37,8 @@ class Producer:
 
         Raises
         ------
-        QueueNotFoundError, QueueNotReadyError, QueueFencedError
-            If it was deleted, also if it was made anew since, or its replica took over.
+        QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+            If it was deleted, also if it was made anew since, its replica took over, or it is one.
         """
         control = self._queue.control
         if control.store.is_local:
@@ -44,7 +46,8 @@ class Producer:
         else:
             control.reopen()
         check_usable(control)
-        check_writable(self._queue)
+        check_primary(self._queue, opening=not self._looked)
+        self._looked = True
 
     def write(
         self,
@@ -130,7 +133,7 @@ class Producer:
         while True:
             self._queue.control.refresh()
             check_usable(self._queue.control)
-            check_writable(self._queue)
+            check_primary(self._queue)
             if self._queue.state.generation > generation:
                 return
             if time.monotonic() - began > _HELP_AFTER_S:

@@ -32,7 +32,7 @@ from spark_partq.storage.control import ControlTable
 from spark_partq.storage.delta import CasTable, Created, retrying
 from spark_partq.storage.files import Files
 from spark_partq.storage.groups import groups_of
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.partition import FENCED, SEALED, PartitionTable
 from spark_partq.storage.queues import in_threads, queue_state
 from spark_partq.storage.replicafacts import (
     About,
@@ -46,9 +46,6 @@ from spark_partq.storage.replicafacts import (
 from spark_partq.storage.replicator import Replicator
 from spark_partq.storage.store import Store, group_folder, queue_folder
 from spark_partq.storage.tablecopy import close, drop_ahead
-
-# In a partition's log: a replica takes over, and no messages are taken any more; 0 takes that back.
-FENCED = "partq:fenced"
 
 
 @dataclass(frozen=True)
@@ -186,8 +183,9 @@ def fence_partitions(store: Store, state: QueueState, fenced: bool) -> None:
 
         def attempt() -> None:
             table.refresh()
-            if (table.table.transaction_version(FENCED) or 0) != int(fenced):
-                table.commit(created, transactions={FENCED: int(fenced)})
+            sealed = table.recorded(SEALED)
+            if (sealed >= FENCED - 1) != fenced:
+                table.commit(created, transactions={SEALED: sealed + (FENCED if fenced else -FENCED)})
 
         if table.exists():
             retrying(attempt, table.what)

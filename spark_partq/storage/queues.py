@@ -14,7 +14,6 @@ from spark_partq.core import queue as core
 from spark_partq.core.errors import (
     InvalidArgumentError,
     QueueAlreadyExistsError,
-    QueueFencedError,
     QueueNotReadyError,
 )
 from spark_partq.core.group import QueueInGroup
@@ -207,22 +206,6 @@ def in_group(queue: Queue) -> QueueInGroup:
         state.first,
         state.revision,
     )
-
-
-def check_writable(queue: Queue) -> None:
-    """Refuse a queue whose place was taken by its replica.
-
-    Raises
-    ------
-    QueueFencedError
-    """
-    location = queue.state.fenced_by
-    if location is not None:
-        raise QueueFencedError(
-            f"queue {queue.name!r} in {queue.store.uri} was taken over by its replica in {location}; use that store",
-            queue=queue.name,
-            location=location,
-        )
 
 
 def same_payload(queues: Sequence[Queue]) -> Struct:

@@ -15,6 +15,7 @@ from spark_partq.core.group import GroupFact, Status
 from spark_partq.core.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.groups import Group, list_groups, open_group
 from spark_partq.storage.queuecontrol import who
+from spark_partq.storage.roles import is_replica
 from spark_partq.storage.store import Store
 
 # A longer wait between two looks would count as time in which nobody watched.
@@ -36,8 +37,9 @@ class _Watched:
         group.refresh()
         for member in group.state.members.values():
             self.first_beats.setdefault(member.incarnation, group.acks.beats.get(member.incarnation, 0))
-        if not self.observer.due(group.state, group.acks, now_ms):
-            return []
+        due = self.observer.due(group.state, group.acks, now_ms)
+        if not due or any(is_replica(group.store, queue.name) for queue in group.state.queues.values()):
+            return []  # a copy is its replicator's
         return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {who()}")
 
     @property

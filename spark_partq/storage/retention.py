@@ -15,6 +15,7 @@ from spark_partq.core.scaling import PARENT
 from spark_partq.storage.groups import groups_of
 from spark_partq.storage.partition import FileIndex, PartitionTable, enqueued_at
 from spark_partq.storage.queues import Queue, in_threads
+from spark_partq.storage.roles import check_primary
 from spark_partq.storage.rows import now as wall_clock
 from spark_partq.storage.scaling import close_parent, remove_drained, tell_groups
 
@@ -42,6 +43,7 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
 
     Partitions that a change of the count left to be drained are removed if they are (S2).
     """
+    check_primary(queue)
     tell_groups(queue)
     remove_drained(queue)
     close_parent(queue)

@@ -20,8 +20,10 @@ from spark_partq.core.scaling import PARENT, drained, numbers
 from spark_partq.core.settings import check_partition_count
 from spark_partq.storage.groups import Group, groups_of
 from spark_partq.storage.partition import FileIndex
-from spark_partq.storage.queues import Queue, check_usable, check_writable, in_group, in_threads, make_tables
+from spark_partq.storage.queues import Queue, check_usable, in_group, in_threads, make_tables
 from spark_partq.storage.rebalancer import Rebalancer
+from spark_partq.storage.replica import ReplicaStatus, replicate
+from spark_partq.storage.roles import check_primary
 
 _EVERY_S = 0.2
 
@@ -55,20 +57,23 @@ def scale(
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
-    With ``live`` it does not wait for partitions that go to be drained while nobody reads them: whoever does later ends it. The
-    count that the queue has already is no change, and what an interrupted one has left to do is done.
+    With ``live`` it does not wait for partitions that go to be drained while nobody reads them: whoever does later ends it. A
+    replica has all messages before, and knows the new count after (S7).
 
     Raises
     ------
     InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError
         Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on.
     """
+    check_primary(queue, opening=True)
+    update_replicas(queue)
     start(queue, partitions, mode, confirm_lost)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     watchers = [Rebalancer(queue.store, group.name) for group in groups(queue)]
     while True:
         waiting = step(queue)
         if waiting is None or (mode == "live" and waiting.alone):
+            update_replicas(queue)
             return queue.state
         if mode == "delete":  # until the partitions were sealed more came in than was confirmed
             start(queue, partitions, mode, confirm_lost)
@@ -107,7 +112,7 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
         raise InvalidArgumentError(f"mode={mode!r} is none of {', '.join(get_args(Mode))}", mode=mode)
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
-        check_writable(queue)
+        check_primary(queue)
         if state.scaling is not None:
             return _go_on(state, partitions, mode)
         lost = _confirmed_loss(queue, partitions, confirm_lost) if mode == "delete" else 0
@@ -117,9 +122,17 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
             return [QueueFact("ScalingStarted", {"partitions": partitions, "mode": mode, **confirmed})]
         if state.going and mode == "delete":
             return [QueueFact("PartitionsRemoved", {"ends": _ends(queue, state.going), "lost": lost})]
-        return []
+        if not state.going and not ended:
+            raise InvalidArgumentError(
+                f"queue {queue.name!r} has {partitions} partitions already, and nothing of a change is left to do",
+                queue=queue.name,
+                partitions=partitions,
+            )
+        return []  # an interrupted change is ended
 
-    tell_groups(queue)  # of what was changed last
+    ended = any(
+        [tell_groups(queue), close_parent(queue), remove_files(queue)]
+    )  # what an interrupted change has left to do
     return queue.control.decide(facts)
 
 
@@ -213,6 +226,9 @@ def _drain(queue: Queue) -> Waiting | None:
     looked = queue.state
     left = _not_drained(queue, list(looked.numbers))
     if left is None:
+        behind = [status for status in update_replicas(queue) if status.total_lag or status.unread]
+        if behind:
+            return Waiting(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
         queue.control.decide(lambda state: [QueueFact("QueueDrained", {})] if state.revision == looked.revision else [])
         if queue.state.scaling is not None and not queue.state.scaling.drained:
             return Waiting("others who decide about the queue", 1)
@@ -250,6 +266,17 @@ def settled_by(group: Group, queue_id: str) -> Callable[[int], int]:
     return lambda number: group.state.settled((queue_id, number))
 
 
+def update_replicas(queue: Queue) -> list[ReplicaStatus]:
+    """Bring every replica up to date.
+
+    Raises
+    ------
+    ReplicaError
+        If one cannot be reached.
+    """
+    return [replicate(queue.store, queue.name, location) for location in queue.state.replicas]
+
+
 # ---- the map
 def open_generation(queue: Queue) -> None:
     """Make the tables of the new map, seal those of both, and put the new one in force, if a change is at that point.
@@ -259,7 +286,7 @@ def open_generation(queue: Queue) -> None:
     queue.control.refresh()
     state = queue.state
     scaling = state.scaling
-    if scaling is None or not scaling.drained or scaling.opened or not state.usable:
+    if scaling is None or not scaling.drained or scaling.opened or not state.usable or state.fenced_by:
         return
     old, new = list(numbers(state.partitions)), list(numbers(scaling.partitions))
     added = [n for n in new if n not in old]
@@ -310,18 +337,19 @@ def remove_files(queue: Queue) -> int:
     return sum(in_threads(queue.store, lambda n: queue.table(n).remove(below(state.gone[n])), gone))
 
 
-def tell_groups(queue: Queue) -> None:
-    """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2)."""
+def tell_groups(queue: Queue) -> bool:
+    """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2); any?"""
     queue.control.refresh()
     queue_id, shared = queue.state.queue_id, queue.state.numbers
     untold = [group for group in groups(queue) if group.state.queues[queue_id].numbers != shared]
     if not untold:
-        return
+        return False
     queue.refresh()
     starts = {(queue_id, table.partition): table.first_offset for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue)}, starts)
     for group in untold:
         group.decide(lambda: [changes], "scaling")
+    return True
 
 
 # ---- the parent (S6)
@@ -340,9 +368,10 @@ def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
     return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))
 
 
-def close_parent(queue: Queue) -> None:
-    """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more."""
+def close_parent(queue: Queue) -> bool:
+    """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
     if not queue.state.stuck or queue.state.copying is not None or stuck_messages(queue, groups(queue)):
-        return
+        return False
     copied = [QueueFact("StuckCopied", {"end": queue.table(PARENT).next_offset})]
     queue.control.decide(lambda now: copied if now.stuck and now.copying is None else [])
+    return True

@@ -21,7 +21,8 @@ from spark_partq.storage.delta import Created
 from spark_partq.storage.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.partition import BatchRecord, NewFile
 from spark_partq.storage.producer import Producer, Written
-from spark_partq.storage.queues import Queue, check_usable, check_writable
+from spark_partq.storage.queues import Queue, check_usable
+from spark_partq.storage.roles import check_primary
 from spark_partq.storage.scaling import close_parent, groups, remove_files, stuck_from, tell_groups
 
 SINK = "_stuck"  # a name that no sink of a user can have. Offsets of the parent only grow, so do the numbers of its batches
@@ -36,11 +37,11 @@ def copy_stuck(queue: Queue) -> int:
         If the queue is exclusive.
     ScalingInProgressError
         If it is about to become exclusive.
-    QueueFencedError
+    QueueFencedError, ReplicaError
     """
     queue.control.refresh()
     check_usable(queue.control)
-    check_writable(queue)
+    check_primary(queue)
     tell_groups(queue)  # from here on no group moves its position in the parent
     close_parent(queue)
     start = _start(queue)

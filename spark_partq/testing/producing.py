@@ -142,6 +142,7 @@ class Actor:
 
     def unread(self, partitions: Sequence[int]) -> int:
         """Messages that not every group has acknowledged."""
+        self.town.seen = self.town.time
         return sum(self.town.unread(n) for n in partitions)
 
 

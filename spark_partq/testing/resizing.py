@@ -376,10 +376,11 @@ class Town:
         """The groups that ever read the queue."""
         return [group for group in self.groups if QUEUE in group.control.state.queues]
 
-    def unread(self, number: int) -> int:
-        """Messages of a partition that some group has not acknowledged; with no group all."""
+    def unread(self, number: int, since: int | None = None) -> int:
+        """Messages of a partition that some group (of those that had begun before `since`) has not acknowledged; with no group all."""
         end = len(self.logs[number].messages)
-        return max((end - min(end, group.position(number)) for group in self.readers()), default=end)
+        readers = [group for group in self.readers() if since is None or group.since < since]
+        return max((end - min(end, group.position(number)) for group in readers), default=end)
 
     # ---- promises
     def appended(self, who: Producer, number: int, messages: Sequence[Message], generation: int) -> None:
@@ -445,7 +446,7 @@ class Town:
         for number, end in fact.body["ends"].items():
             stored = len(self.logs[number].messages)
             self._must(end == stored, f"I17: {number} ends at {stored}, not at {end}")
-            lost += self.unread(number)
+            lost += self.unread(number, self.seen)
             self.removed[number] = self.time
             if deleted:
                 self.lost[number] = end

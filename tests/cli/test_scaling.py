@@ -65,13 +65,14 @@ def draining(command: Command, store: str) -> None:
 
 # ---- scale
 def test_a_queue_grows(command: Command, store: str) -> None:
-    """S1: and running it again does nothing more."""
+    """S1: and the same count once more is refused."""
     queue_of(store, 2, each=5)
-    for _ in range(2):
-        done = command("scale", "q", "4")
-        assert (done.code, done.out, done.err) == (0, "queue q has 4 partitions\n", "")
-        found = partq.describe_queue(store, "q")
-        assert (found.status, found.operating_partitions, found.generation, found.depth) == ("Ready", 4, 1, 10)
+    done = command("scale", "q", "4")
+    assert (done.code, done.out, done.err) == (0, "queue q has 4 partitions\n", "")
+    again = command("scale", "q", "4")
+    assert again.code == 1 and "has 4 partitions already" in again.err
+    found = partq.describe_queue(store, "q")
+    assert (found.status, found.operating_partitions, found.generation, found.depth) == ("Ready", 4, 1, 10)
 
 
 def test_scale_as_json(command: Command, store: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import spark_partq as partq
 from tests.helpers import ROOT, opened
-from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, runs, while_scaling
+from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, runs, scale, while_scaling
 
 
 def prepare(store: str, partitions: int, settled: bool) -> None:
@@ -26,12 +26,12 @@ def prepare(store: str, partitions: int, settled: bool) -> None:
 
 
 CHANGES: dict[str, tuple[int, int, bool, Callable[[str], Any]]] = {  # counts before and after, whether all was read
-    "up": (2, 4, False, lambda store: partq.scale(store, "q", 4)),
-    "down": (3, 1, True, lambda store: partq.scale(store, "q", 1)),
-    "drain": (3, 2, True, lambda store: partq.scale(store, "q", 2, "drain")),
-    "delete": (3, 1, True, lambda store: partq.scale(store, "q", 1, "delete")),
-    "partitioned": (0, 2, True, lambda store: partq.scale(store, "q", 2)),
-    "exclusive": (2, 0, True, lambda store: partq.scale(store, "q", 0)),
+    "up": (2, 4, False, lambda store: scale(store, 4)),
+    "down": (3, 1, True, lambda store: scale(store, 1)),
+    "drain": (3, 2, True, lambda store: scale(store, 2, "drain")),
+    "delete": (3, 1, True, lambda store: scale(store, 1, "delete")),
+    "partitioned": (0, 2, True, lambda store: scale(store, 2)),
+    "exclusive": (2, 0, True, lambda store: scale(store, 0)),
 }
 
 
@@ -62,7 +62,7 @@ def test_between_any_two_commits(store: str, monkeypatch: pytest.MonkeyPatch, na
     assert sink.write(0, messages(0, 30)) == 0
     assert sink.write(1, messages(30, 50)) == 20
     assert sorted(v for _, v in reader.all()) == list(range(30 if settled else 0, 50))
-    assert partq.scale(store, "q", after).generation == 1
+    assert scale(store, after).generation == 1
     state = opened(store).state
     assert [sum(opened(store).table(n).index.rows) for n in state.every if n not in state.numbers] == [0] * (
         len(state.every) - len(state.numbers)
@@ -77,10 +77,10 @@ def test_a_producer_between_any_two_commits(store: str, monkeypatch: pytest.Monk
     def between() -> None:
         count = next(counts, None)
         if count is not None:
-            partq.scale(store, "q", count)
+            scale(store, count)
 
     assert runs(monkeypatch, lambda: Sink(store).write(0, rows), between) > 2
-    partq.scale(store, "q", 3)
+    scale(store, 3)
     assert Sink(store).write(0, rows) == 0
     assert partq.copy_stuck(store, "q") > 0  # the last ones were written while it was exclusive
     assert_in_order(Reader(store).all(), rows)
@@ -112,6 +112,6 @@ def test_processes_that_are_killed(store: str) -> None:
                 process.kill()
             reader.turn()
         process.stdout.close()
-        found = while_scaling(lambda count=count: partq.scale(store, "q", count), reader.turn)
+        found = while_scaling(lambda count=count: scale(store, count), reader.turn)
         assert (found.operating_partitions, found.status) == (count, "Ready")
     assert_in_order(reader.all(), messages(0, batch * 7))

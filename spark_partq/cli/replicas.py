@@ -1,0 +1,100 @@
+"""Commands about a queue's replica in another store."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import spark_partq as partq
+from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
+from spark_partq.spark.jobs import Stop, key_values
+from spark_partq.storage import replicator
+from spark_partq.storage.replicator import Replicator, Synced
+
+ToOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the other store; repeatable.")
+]
+
+
+@app.command("replicate")
+def replicate(
+    context: typer.Context,
+    queue: QueueName,
+    to: Annotated[str, typer.Option("--to", metavar="STORE", help="The store where the replica is, or shall be made.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Pause between two passes.")] = 1.0,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Follow the queue there no more; what is there stays.")
+    ] = False,
+    to_option: ToOption = None,
+    as_json: Json = False,
+) -> None:
+    """Keep a replica of a queue and of its groups in another store, for the case that this one is lost.
+
+    Each pass copies what is new, and may be interrupted anywhere. Scaling waits for the replica; promote makes it the queue.
+    """
+    target: Target = context.obj
+    options = key_values(to_option) or None
+    if remove:
+        partq.remove_replica(target.store, queue, to, storage_options=target.storage_options, replica_options=options)
+        print(f"queue {queue} is followed in {to} no more")
+        return
+    if watch:
+        _watch(Replicator(target.opened, queue, to, options), every)
+        return
+    found = partq.replicate(target.store, queue, to, storage_options=target.storage_options, replica_options=options)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(f"replica of queue {queue} in {found.location}: {count(found.total_lag, 'message')} behind")
+
+
+def _watch(follower: Replicator, every_s: float) -> None:
+    follower.register()
+    stop = Stop()
+    last = -1
+
+    def report(_: Replicator, synced: Synced) -> None:
+        nonlocal last
+        if synced.commits or synced.total_lag != last:
+            last = synced.total_lag
+            print(f"copied {count(synced.commits, 'commit')}, {count(last, 'message')} behind", flush=True)
+
+    def complain(error: partq.PartqError) -> None:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+    replicator.run([follower], every_s, stop.wait, report, complain)
+
+
+@app.command("promote")
+def promote(
+    context: typer.Context,
+    queue: QueueName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if the primary is there, but cannot be fenced or copied.")
+    ] = False,
+    primary_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the primary's store; repeatable.")
+    ] = None,
+) -> None:
+    """Make the replica of a queue in this store the queue that is used.
+
+    If the primary can be reached it is fenced, and what it still has is copied first. Consumers go on where they had acknowledged.
+    """
+    target: Target = context.obj
+    done = partq.promote(
+        target.store,
+        queue,
+        force=force,
+        storage_options=target.storage_options,
+        primary_options=key_values(primary_option) or None,
+    )
+    print(f"queue {queue} in {target.store} is the primary now")
+    if done.fenced:
+        print(f"{done.primary} takes and gives nothing any more")
+    else:
+        print(f"warning: {done.primary} was not fenced: {done.problem}", file=sys.stderr)
+    for group, partition, start, end in done.floors:
+        print(f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed")
