@@ -59,6 +59,7 @@ class Actor:
     def __init__(self, town: Town, name: str) -> None:
         self.town, self.name = town, name
         self.stopped = ""
+        self.looked_at = 0  # step of its last look at the groups
         self.queue = town.queue.state
         self.thread = self.run()
 
@@ -142,7 +143,7 @@ class Actor:
 
     def unread(self, partitions: Sequence[int]) -> int:
         """Messages that not every group has acknowledged."""
-        self.town.seen = self.town.time
+        self.looked_at = self.town.time
         return sum(self.town.unread(n) for n in partitions)
 
 
@@ -308,7 +309,7 @@ class Scaler(Actor):
         ends = self.ends(partitions)
         yield
         readers = self.town.readers()
-        self.town.seen = self.town.time
+        self.looked_at = self.town.time
         if not readers:
             if not any(ends.values()):
                 drained.append(True)

@@ -309,7 +309,7 @@ class Town:
         self.queue = QueueLog(s.partitions, self.faults)
         self.queue.on_commit = self.changed
         self.trace: list[tuple[int, int, str, object]] = []
-        self.time = self.seen = 0
+        self.time = 0
         self.calm = False
         self.acting: Actor | None = None
         self.logs: dict[int, PartitionLog] = {}
@@ -429,10 +429,11 @@ class Town:
             if fact.kind == "ScalingStarted":
                 self.started = {n: len(self.logs[n].messages) for n in before.numbers}
             if fact.kind == "QueueDrained":
+                assert self.acting is not None
                 for n, end in self.started.items():
                     if n not in after.numbers:
                         continue  # removed meanwhile
-                    left = [g.name for g in self.readers() if g.since < self.seen and g.settled(n) < end]
+                    left = [g.name for g in self.readers() if g.since < self.acting.looked_at and g.settled(n) < end]
                     self._must(not left, f"S4: {left} have not settled all that was in {n} when the drain began")
             if fact.kind == "PartitionsRemoved":
                 self._check_removed(before, fact)
@@ -442,11 +443,12 @@ class Town:
     def _check_removed(self, before: QueueState, fact: QueueFact) -> None:
         """I17: only what is settled is removed; what `delete` has lost is told."""
         deleted = before.scaling is not None and before.scaling.mode == "delete" and not before.scaling.opened
-        lost = 0
+        assert self.acting is not None
+        lost, looked_at = 0, self.acting.looked_at
         for number, end in fact.body["ends"].items():
             stored = len(self.logs[number].messages)
             self._must(end == stored, f"I17: {number} ends at {stored}, not at {end}")
-            lost += self.unread(number, self.seen)
+            lost += self.unread(number, looked_at)
             self.removed[number] = self.time
             if deleted:
                 self.lost[number] = end
@@ -454,7 +456,7 @@ class Town:
             readers = self.readers()
             self._must(bool(readers) or not end, f"I17: {number} is removed though nobody has read it")
             for group in readers:
-                if group.since >= self.seen:
+                if group.since >= looked_at:
                     group.excused[number] = end  # it began after the look; to it the partition was never there
                     continue
                 self._must(group.settled(number) >= end, f"I17: {number} is removed before {group.name} has settled it")

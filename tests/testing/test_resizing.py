@@ -15,7 +15,7 @@ from spark_partq.testing.resizing import Reader, Town, TownSetup, main, small
 from spark_partq.testing.simulator import Setup, describe, run
 
 # Seeds that once failed, each for another reason.
-ONCE_FAILED = (193, 708, 1831)
+ONCE_FAILED = (193, 548, 708, 1831, 4989)
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
