@@ -26,10 +26,10 @@ from spark_partq.core.errors import (
     QueueFencedError,
     ReplicaError,
 )
-from spark_partq.core.queue import QueueFact, QueueState, after
-from spark_partq.storage.delta import CasTable, Conflict, retrying
+from spark_partq.core.queue import QueueFact, QueueState
+from spark_partq.storage.delta import CasTable, retrying
 from spark_partq.storage.partition import NEXT
-from spark_partq.storage.queues import queue_state
+from spark_partq.storage.queuecontrol import look
 from spark_partq.storage.rows import RowTable, now
 from spark_partq.storage.store import Store, queue_folder
 
@@ -135,24 +135,7 @@ def replica_role(store: Store, queue: str) -> Role:
 
 def tell(store: Store, queue: str, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
     """Commit facts about the queue that follow from its newest state."""
-    table = RowTable(store, f"{queue_folder(queue)}/control", f"the control table of queue {queue!r}", _COLUMNS)
-
-    def attempt() -> QueueState:
-        table.refresh()
-        before = state = queue_state(store, queue)
-        rows = []
-        for seq, fact in enumerate(facts(before), before.revision):
-            state = after(state, fact)  # refuses what cannot follow
-            rows.append(
-                {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": "replication", "at": now()}
-            )
-        if rows and len(table.rows()) != before.revision:
-            raise Conflict
-        if rows:
-            table.append(rows)
-        return queue_state(store, queue) if rows else state
-
-    return retrying(attempt, f"a decision about queue {queue!r}")
+    return look(store, queue).decide(facts)
 
 
 def target_store(store: Store, location: str | os.PathLike[str], options: Options | None = None) -> Store:

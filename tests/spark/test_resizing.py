@@ -87,6 +87,7 @@ class Resizing(Scenario):
         assert partq.describe_queue(self.store, "q").status == "Ready"
 
 
+@pytest.mark.long
 def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
     """S5: 4 → 6 → 16 → 5 → 3 while 2 producers write and 3 consumers read. The command is killed, and so is an application that
     writes and reads: nothing is lost, nothing comes twice but what the dead consumer had, every key stays in order."""
