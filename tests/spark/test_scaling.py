@@ -72,6 +72,7 @@ def test_exclusive_and_back(spark: SparkSession, store: str, tmp_path: Path) -> 
     partq.append(rows(spark, 40, 60), store, "q")
     before = len(consumer.rows)
     query = consumer.start()
+    eventually(lambda: partq.describe_group(store, "g").members, "the consumer")  # else nobody would be waited for
     assert partq.scale(store, "q", 0).status == "Ready"
     partq.append(rows(spark, 60, 70), store, "q")
     eventually(lambda: position(store, "g", -1) == 40, "the end of the work")
