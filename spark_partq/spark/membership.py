@@ -242,10 +242,18 @@ class Membership:
     def _tell_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
         lost = [w for w, base in self._told.items() if w not in mine or mine[w].base_epoch != base]
-        if lost:
-            for where in lost:
-                del self._told[where]
-            self._tell({"lost": self._named(lost)})
+        if not lost:
+            return
+        for where in lost:
+            del self._told[where]
+        finished = [where for where in lost if self._is_finished(where)]
+        rest = [where for where in lost if where not in finished]
+        self._tell({"revoked": self._named(finished), "lost": self._named(rest)})
+
+    def _is_finished(self, where: PartitionId) -> bool:
+        """Whether the queue has the partition no longer, and all that was handed out of it is acknowledged (S2)."""
+        removed, last = self.group.state.removed.get(where), self._handed.last(where)
+        return removed is not None and (last is None or removed[1] >= last.end)
 
     def _tell_owned(self) -> None:
         """Newly owned partitions, and flows that became active or standbys."""

@@ -34,6 +34,7 @@ class Resizing(Scenario):
         super().__init__(pool, folder, partitions, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
         self.producers: dict[str, Application] = {}
         for name, application in zip("abc", pool.take(3), strict=True):
+            self.listen(application, name)
             self.start(application, name)()
 
     def start_again(self, application: Application) -> None:
@@ -143,6 +144,7 @@ def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path) -> None:
         s.more(2)
         s.scaled(partitions)
     s.finish()
+    assert "lost" not in [what for name in "abc" for what, *_ in s.told(name)]
     assert "Holddown" not in [f["status"] for f in s.history("StatusChanged")]
 
 
