@@ -25,6 +25,7 @@ from spark_partq.spark.starting import offset_at_time
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import (
     Queue,
+    first_left,
     in_group,
     in_threads,
     open_queue,
@@ -261,7 +262,7 @@ class Subscription:
             else:
                 offsets = self._wanted
                 wanted = offsets if isinstance(offsets, int) else offsets.get(where[0], {}).get(where[1], EARLIEST)
-                bounds = table.first_offset, table.next_offset
+                bounds = first_left(self._queues[where[0]], table), table.next_offset
                 start = resolve("startingOffsets", wanted, *bounds, *where, fail_on_data_loss=o.failOnDataLoss)
             first[self.id(where)] = start
         return first
@@ -302,5 +303,7 @@ def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
 
 def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
     # As in Kafka: what comes while a group reads is read from its beginning.
-    starts = {(queue_id, t.partition): t.first_offset for queue_id, queue in new.items() for t in queue.partitions}
+    starts = {
+        (queue_id, t.partition): first_left(queue, t) for queue_id, queue in new.items() for t in queue.partitions
+    }
     return QueuesChanged({queue_id: in_group(queue) for queue_id, queue in new.items()}, starts, gone)

@@ -195,6 +195,11 @@ def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
     in_threads(queue.store, lambda number: queue.table(number).create(), list(wanted))
 
 
+def first_left(queue: Queue, table: PartitionTable) -> int:
+    """Where a group starts that is new to a partition: not at what was removed with it before it came back."""
+    return max(table.first_offset, queue.state.gone.get(table.partition, 0))
+
+
 def in_group(queue: Queue) -> QueueInGroup:
     """What a group shall know of a queue."""
     state, settings = queue.state, queue.state.settings

@@ -20,7 +20,7 @@ from spark_partq.core.scaling import PARENT, drained, numbers
 from spark_partq.core.settings import check_partition_count
 from spark_partq.storage.groups import Group, groups_of
 from spark_partq.storage.partition import FileIndex
-from spark_partq.storage.queues import Queue, check_usable, in_group, in_threads, make_tables
+from spark_partq.storage.queues import Queue, check_usable, first_left, in_group, in_threads, make_tables
 from spark_partq.storage.rebalancer import Rebalancer
 from spark_partq.storage.replica import ReplicaStatus, replicate
 from spark_partq.storage.roles import check_primary
@@ -290,7 +290,8 @@ def open_generation(queue: Queue) -> None:
         return
     old, new = list(numbers(state.partitions)), list(numbers(scaling.partitions))
     added = [n for n in new if n not in old]
-    remove_files(queue)  # a partition that comes back holds nothing of what was removed
+    tell_groups(queue)  # a partition that comes back is new to everybody
+    remove_files(queue)  # and holds nothing of what was removed
     make_tables(queue, added)
     cuts: dict[int, int] = {}
     for part in (added, old):
@@ -345,7 +346,7 @@ def tell_groups(queue: Queue) -> bool:
     if not untold:
         return False
     queue.refresh()
-    starts = {(queue_id, table.partition): table.first_offset for table in queue.partitions}
+    starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue)}, starts)
     for group in untold:
         group.decide(lambda: [changes], "scaling")
