@@ -11,6 +11,7 @@ import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.spark.jobs import Stop, key_values
 from spark_partq.storage import replicator
+from spark_partq.storage.replica import remove_replica
 from spark_partq.storage.replicator import Replicator, Synced
 
 ToOption = Annotated[
@@ -28,6 +29,10 @@ def replicate(
     remove: Annotated[
         bool, typer.Option("--remove", help="Follow the queue there no more; what is there stays.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --remove: also if the replica may have taken over and is lost for good."),
+    ] = False,
     to_option: ToOption = None,
     as_json: Json = False,
 ) -> None:
@@ -37,8 +42,14 @@ def replicate(
     """
     target: Target = context.obj
     options = key_values(to_option) or None
+    if watch and remove:
+        raise typer.BadParameter("--watch follows the queue, and --remove ends that")
+    if as_json and (watch or remove):
+        raise typer.BadParameter(f"--json is for a single pass, not for {'--watch' if watch else '--remove'}")
+    if force and not remove:
+        raise typer.BadParameter("--force is for --remove")
     if remove:
-        partq.remove_replica(target.store, queue, to, storage_options=target.storage_options, replica_options=options)
+        remove_replica(target.opened, queue, to, force=force, options=options)
         print(f"queue {queue} is followed in {to} no more")
         return
     if watch:

@@ -27,9 +27,11 @@ from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import SNAPSHOT, kind_of
 from spark_partq.storage.delta import CasTable
 from spark_partq.storage.facts import control_files, control_table
+from spark_partq.storage.groups import Group
 from spark_partq.storage.partition import CLOCK, PartitionTable
 from spark_partq.storage.queuecontrol import COLUMNS
 from spark_partq.storage.queues import in_threads, open_queue, queue_state
+from spark_partq.storage.replicafacts import ReplicaTable, replica_role
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
@@ -40,6 +42,8 @@ _MALFORMED = (ValueError, KeyError, TypeError, AssertionError)
 _FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
 _RESTORE = "restore {0} from a backup"
 _RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
+
+_PASS = "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,11 @@ class _Queue(_Check):
     def check(self) -> None:
         self.found.queues += 1
         folder = f"{queue_folder(self.name)}/control"
+        replica = replica_role(self.store, self.name) == "replica"
         if "_delta_log" not in self.store.names(folder):
+            if replica:
+                self.warn("its control table has no log yet", _PASS)
+                return
             self.fault("its control table has no log any more", _RESTORE.format(folder))
             return
         try:
@@ -180,7 +188,7 @@ class _Queue(_Check):
             undo = "delete it again" if state.deleted else "create it again"
             self.warn(f"it is {state.status}", f"unless that is under way just now, {undo} to finish it")
             return
-        if state.scaling is not None:
+        if state.scaling is not None and not replica:
             to = f"scaled to {state.scaling.partitions} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
         control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS)
@@ -221,6 +229,7 @@ class _Group(_Check):
     def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
         super().__init__(store, f"group {name}", found)
         self.name = name
+        self._replicas = _replicas(store)
 
     def check(self) -> None:
         self.found.groups += 1
@@ -234,7 +243,7 @@ class _Group(_Check):
         acks = self._read_acks()
         control = control_table(self.store, self.name)
         if not control.exists():
-            self.fault("its control table has no log any more", _RESTORE_GROUP)
+            self._no_log("control")
             return
         control.refresh()
         newer = self._check_truncated(control)
@@ -258,12 +267,25 @@ class _Group(_Check):
         if not table.exists():
             if not self.files(folder):
                 return Acks()
-            self.fault("its ack table has no log any more", _RESTORE_GROUP)
+            self._no_log("ack")
             return None
         log = CasTable(self.store, folder, f"the acknowledgements of group {self.name!r}")
         if not self.readable(log.refresh, _RESTORE_GROUP) or not self.check_files(log, _RESTORE_GROUP):
             return None
         return table.acks if self.readable(table.refresh, _RESTORE_GROUP) else None
+
+    def _no_log(self, table: str) -> None:
+        """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""
+        if self._replicas:
+            self.warn(f"its {table} table has no log yet", _PASS)
+        else:
+            self.fault(f"its {table} table has no log any more", _RESTORE_GROUP)
+
+    def _is_copied(self) -> bool:
+        """Whether the group reads a queue that is a replica here."""
+        group = Group(self.store, self.name)
+        group.refresh_control()
+        return any(queue_id in self._replicas for queue_id in group.state.queues)
 
     def _check_truncated(self, control: CasTable) -> list[str]:
         """Report that the log ends too early; returns the files of the very next version, which a crash leaves too."""
@@ -272,10 +294,11 @@ class _Group(_Check):
         last = max([v for v, _ in named] + [int(m[1]) for path in log if (m := re.match(r"(\d{20})\.", path))])
         control.refresh()  # what was committed since the first look is no sign of anything
         if last > control.version + 1:
-            self.fault(
-                f"its log ends at version {control.version}, but there are files of version {last}: the newest log files were removed",
-                _RESTORE_GROUP,
-            )
+            what = f"its log ends at version {control.version}, but there are files of version {last}"
+            if self._is_copied():  # a pass brings files before it puts the commits that name them
+                self.warn(what, _PASS)
+            else:
+                self.fault(f"{what}: the newest log files were removed", _RESTORE_GROUP)
         return [path for version, path in named if version == control.version + 1 and kind_of(path) != SNAPSHOT]
 
     def _replay(self, facts: Sequence[Row], snapshots: dict[int, str]) -> GroupState | None:
@@ -374,6 +397,12 @@ class _Group(_Check):
                     with contextlib.suppress(PartqError):
                         table.refresh()
                         yield table
+
+
+def _replicas(store: Store) -> set[str]:
+    """Ids of the queues that are replicas here, and not promoted."""
+    found = (ReplicaTable(store, name).look() for name in store.names("queues"))
+    return {about.queue_id for about in found if about is not None and not about.promoted}
 
 
 def _name(state: GroupState, queue_id: str) -> str:
