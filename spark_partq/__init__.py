@@ -344,17 +344,24 @@ def remove_replica(
     queue: str,
     location: Path,
     *,
+    force: bool = False,
     storage_options: StorageOptions = None,
     replica_options: StorageOptions = None,
 ) -> None:
     """Follow a queue in another store no more. What is there stays.
 
+    Parameters
+    ----------
+    force : bool
+        Also if that store cannot be reached, so that it may have been promoted.
+
     Raises
     ------
     ReplicaError
-        If there is none, or it was promoted.
+        If there is none, or it was promoted, or might have been.
     """
-    _replica.remove_replica(_Store.at(store, storage_options), queue, location, options=replica_options)
+    opened = _Store.at(store, storage_options)
+    _replica.remove_replica(opened, queue, location, force=force, options=replica_options)
 
 
 def promote(

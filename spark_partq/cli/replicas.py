@@ -11,7 +11,6 @@ import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.spark.jobs import Stop, key_values
 from spark_partq.storage import replicator
-from spark_partq.storage.replica import remove_replica
 from spark_partq.storage.replicator import Replicator, Synced
 
 ToOption = Annotated[
@@ -49,7 +48,9 @@ def replicate(
     if force and not remove:
         raise typer.BadParameter("--force is for --remove")
     if remove:
-        remove_replica(target.opened, queue, to, force=force, options=options)
+        partq.remove_replica(
+            target.store, queue, to, force=force, storage_options=target.storage_options, replica_options=options
+        )
         print(f"queue {queue} is followed in {to} no more")
         return
     if watch:

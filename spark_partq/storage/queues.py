@@ -15,6 +15,7 @@ from spark_partq.core.errors import (
     InvalidArgumentError,
     QueueAlreadyExistsError,
     QueueNotReadyError,
+    ReplicaError,
 )
 from spark_partq.core.group import QueueInGroup
 from spark_partq.core.names import check_name
@@ -25,6 +26,7 @@ from spark_partq.core.settings import QueueSettings, check_partition_count
 from spark_partq.storage.delta import Conflict
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queuecontrol import QueueControl, look
+from spark_partq.storage.replicafacts import replica_role
 from spark_partq.storage.store import Store, queue_folder
 
 A = TypeVar("A")
@@ -82,8 +84,8 @@ def create_queue(
     ------
     InvalidArgumentError, NotAStoreError
         Before anything is written.
-    QueueAlreadyExistsError
-        If there is one of that name.
+    QueueAlreadyExistsError, ReplicaError
+        If there is one of that name, or a replica of one.
     """
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
@@ -95,6 +97,10 @@ def create_queue(
         QueueSettings.parse(settings),
     )
     store.check_can_be_made()
+    if replica_role(store, name) == "replica":
+        raise ReplicaError(
+            f"{store.uri} is to be a replica of a queue {name!r}; choose another name or store", queue=name
+        )
     control = QueueControl(store, name)
     try:
         if control.exists():

@@ -22,7 +22,8 @@ from spark_partq.storage.groups import Group, groups_of
 from spark_partq.storage.partition import FileIndex
 from spark_partq.storage.queues import Queue, check_usable, first_left, in_group, in_threads, make_tables
 from spark_partq.storage.rebalancer import Rebalancer
-from spark_partq.storage.replica import ReplicaStatus, replicate
+from spark_partq.storage.replica import ReplicaStatus, status
+from spark_partq.storage.replicator import Replicator
 from spark_partq.storage.roles import check_primary
 
 _EVERY_S = 0.2
@@ -226,7 +227,7 @@ def _drain(queue: Queue) -> Waiting | None:
     looked = queue.state
     left = _not_drained(queue, list(looked.numbers))
     if left is None:
-        behind = [status for status in update_replicas(queue) if status.total_lag or status.unread]
+        behind = [replica for replica in update_replicas(queue) if replica.total_lag or replica.unread]
         if behind:
             return Waiting(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
         queue.control.decide(lambda state: [QueueFact("QueueDrained", {})] if state.revision == looked.revision else [])
@@ -272,9 +273,11 @@ def update_replicas(queue: Queue) -> list[ReplicaStatus]:
     Raises
     ------
     ReplicaError
-        If one cannot be reached.
+        If one cannot be reached, or is not there any more.
     """
-    return [replicate(queue.store, queue.name, location) for location in queue.state.replicas]
+    for location in queue.state.replicas:
+        Replicator(queue.store, queue.name, location).sync()
+    return status(queue.store, queue.name) if queue.state.replicas else []
 
 
 # ---- the map

@@ -186,7 +186,6 @@ def test_a_drain_waits_for_what_is_unread_in_the_replica(command: Command, at: C
     assert (done.code, done.out) == (0, "queue q has 4 partitions\n")
 
 
-@pytest.mark.xfail(strict=True, reason="scale makes the replica anew where it is gone, instead of refusing")
 @pytest.mark.parametrize("mode", ["live", "drain"])
 @pytest.mark.parametrize("left", ["nothing", "an empty folder"])
 def test_scale_without_its_replica(command: Command, store: str, queue: str, mode: str, left: str) -> None:
