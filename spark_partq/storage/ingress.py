@@ -21,7 +21,7 @@ def set_ingress(queue: Queue, enabled: bool) -> QueueState:
     """
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
-        check_primary(queue)
+        check_primary(queue, opening=True)
         if state.scaling is not None and state.scaling.mode == "drain":
             raise ScalingInProgressError(
                 f"queue {queue.name!r} is being drained to change its partition count to {state.scaling.partitions}; that disables "

@@ -43,7 +43,7 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
 
     Partitions that a change of the count left to be drained are removed if they are (S2).
     """
-    check_primary(queue)
+    check_primary(queue, opening=True)
     tell_groups(queue)
     remove_drained(queue)
     close_parent(queue)

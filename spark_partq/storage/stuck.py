@@ -41,7 +41,7 @@ def copy_stuck(queue: Queue) -> int:
     """
     queue.control.refresh()
     check_usable(queue.control)
-    check_primary(queue)
+    check_primary(queue, opening=True)
     tell_groups(queue)  # from here on no group moves its position in the parent
     close_parent(queue)
     start = _start(queue)
