@@ -1,0 +1,264 @@
+"""Replicas in tests: what is done to a queue and to what follows it, what the two are compared by, and processes that die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import spark_partq as partq
+from spark_partq.core.queue import QueueFact
+from spark_partq.storage import replica
+from spark_partq.storage.delta import CasTable
+from spark_partq.storage.doctor import diagnose
+from spark_partq.storage.files import Files
+from spark_partq.storage.groups import Group, list_groups
+from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queues import queue_state
+from spark_partq.storage.replicafacts import tell
+from spark_partq.storage.rows import now
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.helpers import new_file
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(name="there")
+def there_fixture(tmp_path: Path) -> str:
+    """The path of the replica's store, which does not exist yet."""
+    return str(tmp_path / "there")
+
+
+@pytest.fixture(name="queue")
+def queue_fixture(store: str) -> str:
+    """Queue `q` of 2 partitions."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, vacuum_grace_ms=0)
+    return store
+
+
+# ---- what tests do and look at
+def table(store: str, number: int, queue: str = "q") -> PartitionTable:
+    found = PartitionTable(Store.at(store), queue, number, queue_state(Store.at(store), queue).schema)
+    found.refresh()
+    return found
+
+
+def put(store: str, number: int, values: Any, queue: str = "q", generation: int = 0) -> int:
+    file = new_file(store, queue, number, {"v": pa.array(list(values), pa.int64())})
+    start = table(store, number, queue).append([file], None, now, generation)
+    assert start is not None
+    return start
+
+
+def sync(store: str, there: str) -> replica.ReplicaStatus:
+    return replica.replicate(Store.at(store), "q", there)
+
+
+def messages(store: str, number: int, queue: str = "q") -> dict[int, int]:
+    """Offset to value, read as any Delta reader would."""
+    rows = {}
+    for add in pa.table(DeltaTable(table(store, number, queue)._cas.uri).get_add_actions(flatten=True)).to_pylist():
+        file = pq.read_table(f"{table(store, number, queue)._cas.uri}/{add['path']}", partitioning=None).to_pylist()
+        rows |= {add["partition.base_offset"] + row["_row"]: row["v"] for row in file}
+    return rows
+
+
+def group_of(store: str, name: str = "g") -> Group:
+    group = Group(Store.at(store), name)
+    group.refresh()
+    return group
+
+
+def tables_of(store: str) -> list[str]:
+    """All Delta tables of the store but those that say what a replica is."""
+    found = [str(p.parent.relative_to(store)) for p in Path(store).rglob("_delta_log")]
+    return sorted(f for f in found if not f.endswith("/replica"))
+
+
+def version(store: str, folder: str) -> int:
+    return DeltaTable(f"{store}/{folder}").version()
+
+
+def log_names(store: str, folder: str) -> set[str]:
+    return set(os.listdir(f"{store}/{folder}/_delta_log")) - {"_last_checkpoint"}
+
+
+def assert_equal(store: str, there: str) -> None:
+    """The replica is what the primary is: versions, commits byte for byte, live files, state of queue and groups."""
+    assert tables_of(store) == tables_of(there)
+    for folder in tables_of(store):
+        assert version(store, folder) == version(there, folder), folder
+        both = {n for n in log_names(store, folder) & log_names(there, folder) if n.endswith(".json")}
+        for name in both:
+            paths = [Path(s) / folder / "_delta_log" / name for s in (store, there)]
+            assert paths[0].read_bytes() == paths[1].read_bytes(), (folder, name)
+        here, copy = (DeltaTable(f"{s}/{folder}") for s in (store, there))
+        assert here.metadata().id == copy.metadata().id
+        names = [sorted(uri.removeprefix(s) for uri in t.file_uris()) for s, t in ((store, here), (there, copy))]
+        assert names[0] == names[1]
+        for name in names[1]:
+            assert Path(f"{store}{name}").read_bytes() == Path(f"{there}{name}").read_bytes()
+    for name in partq.list_queues(store):
+        assert queue_state(Store.at(store), name) == queue_state(Store.at(there), name)
+    for name in list_groups(Store.at(store)):
+        assert group_of(store, name).state == group_of(there, name).state
+        assert group_of(store, name).acks == group_of(there, name).acks
+
+
+def faults(store: str) -> list[str]:
+    return [str(f) for f in diagnose(Store.at(store)).faults]
+
+
+def assert_usable(store: str, there: str, promoted: bool = False) -> None:
+    """What is there, wherever copying was interrupted, is whole, and what the primary was at some moment."""
+    if "queues/q/control" not in tables_of(there):
+        return  # the first pass has not come so far
+    state = queue_state(Store.at(there), "q")
+    assert faults(there) == []
+    for number in state.every:
+        copy, original = table(there, number), table(store, number)
+        assert copy.next_offset <= original.next_offset
+        kept = messages(store, number)
+        assert all(kept.get(o, v) == v for o, v in messages(there, number).items())
+        assert len(messages(there, number)) == copy.next_offset - copy.first_offset
+    for name in list_groups(Store.at(there)):
+        group, original_group = group_of(there, name), group_of(store, name)
+        if not promoted:
+            assert group.history() == original_group.history()[: len(group.history())]
+        for where in group.state.partitions:
+            if where[0] == state.queue_id:
+                position = group.position(where)
+                assert position is not None
+                assert position <= table(there, where[1]).next_offset
+                assert position <= (original_group.position(where) or 0) or promoted
+
+
+def age(folder: Path, pattern: str = "*") -> None:
+    """Make files look older than any grace."""
+    for file in folder.rglob(pattern):
+        if file.is_file():
+            os.utime(file, (1e9, 1e9))
+
+
+def clean_log(store: str, folder: str) -> None:
+    """What happens to a log whose commits have outlived their retention."""
+    age(Path(store) / folder / "_delta_log")
+    found = DeltaTable(f"{store}/{folder}")
+    found.create_checkpoint()
+    found.cleanup_metadata()
+
+
+def maintain(store: str) -> None:
+    """Retention, with every file older than its grace."""
+    for folder in tables_of(store):
+        age(Path(store) / folder, "*.parquet")
+    partq.maintain(store)
+
+
+def grow(store: str) -> None:
+    """One more partition, by hand: seal, then open the next map."""
+    primary = Store.at(store)
+    state = queue_state(primary, "q")
+    count = state.partitions + 1
+    tell(primary, "q", lambda _: [QueueFact("ScalingStarted", {"partitions": count, "mode": "live"})])
+    PartitionTable(primary, "q", count - 1, state.schema).create()
+    cuts = {str(n): table(store, n).seal(state.generation) for n in range(count)}
+    tell(primary, "q", lambda _: [QueueFact("GenerationOpened", {"partitions": count, "cuts": cuts})])
+
+
+class World:
+    """A primary on which things happen at random."""
+
+    def __init__(self, store: str, seed: int) -> None:
+        self.store, self.random = store, random.Random(seed)
+        self.consumers: list[Consumer] = []
+        self.value = 0
+        self.steps: list[Callable[[], None]] = [
+            *[self.put] * 6, *[self.ack] * 5, self.join, self.leave, self.maintain, self.grow, self.toggle,
+            self.shorten_logs,
+        ]  # fmt: skip
+
+    def step(self) -> None:
+        self.random.choice(self.steps)()
+
+    def put(self) -> None:
+        state = queue_state(Store.at(self.store), "q")
+        count = self.random.randint(1, 4)
+        values = range(self.value, self.value + count)
+        self.value += count
+        put(self.store, self.random.choice(state.numbers), values, generation=state.generation)
+
+    def join(self) -> None:
+        if len(self.consumers) < 2:
+            number = self.random.randint(0, 9)
+            with contextlib.suppress(partq.GroupMismatchError):
+                self.consumers.append(Consumer(self.store, f"i{number}", group=self.random.choice(["g", "h"])))
+
+    def leave(self) -> None:
+        if self.consumers:
+            self.consumers.pop().leave()
+
+    def ack(self) -> None:
+        for consumer in self.consumers:
+            consumer.group.refresh()
+            state = consumer.group.state
+            for where, own in state.partitions.items():
+                position, end = consumer.group.position(where) or 0, table(self.store, where[1]).next_offset
+                if own.incarnation == consumer.incarnation and position < end:
+                    consumer.ack(where[1], self.random.randint(position + 1, end))
+
+    def maintain(self) -> None:
+        maintain(self.store)
+
+    def grow(self) -> None:
+        if queue_state(Store.at(self.store), "q").partitions < 4:
+            grow(self.store)
+
+    def toggle(self) -> None:
+        tell(
+            Store.at(self.store),
+            "q",
+            lambda s: [QueueFact("IngressDisabled" if s.ingress else "IngressEnabled", {})],
+        )
+
+    def shorten_logs(self) -> None:
+        clean_log(self.store, self.random.choice(tables_of(self.store)))
+
+
+@contextlib.contextmanager
+def crashing(at: int) -> Iterator[list[str]]:
+    """The process ends at its `at`-th operation on plain files or rows, before or after it was done; yields what it did."""
+    done: list[str] = []
+    before = {(Files, n): getattr(Files, n) for n in ("exists", "read", "list", "delete", "put", "put_new", "copy")}
+    before |= {(CasTable, n): getattr(CasTable, n) for n in ("create", "commit")}
+
+    def wrap(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            done.append(name)
+            if len(done) >= at and at % 2 == 0:
+                raise Crash
+            result = original(*args, **kwargs)
+            if len(done) >= at:
+                raise Crash
+            return result
+
+        return call
+
+    for (class_, name), original in before.items():
+        setattr(class_, name, wrap(name, original))
+    try:
+        yield done
+    finally:
+        for (class_, name), original in before.items():
+            setattr(class_, name, original)
