@@ -2,7 +2,7 @@
 
     python jobs/scale.py --store s3://bucket/store --queue orders --partitions 12 --timeout 600
 
-A scheduler may run it again after any exit code: what was begun goes on.
+A scheduler may run it again after it was interrupted: what was begun goes on. The count that the queue has is refused.
 """
 
 from __future__ import annotations

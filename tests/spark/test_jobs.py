@@ -266,15 +266,16 @@ def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) ->
 
 # ---- scaling
 def test_scale(here: Here, store: str) -> None:
-    """U1, S1, S2: what is waited for and what the queue is then are lines of JSON; again it does nothing more."""
+    """U1, S1, S2: what is waited for and what the queue is then are lines of JSON; the same count again is refused."""
     partq.create_queue(store, "q", "v long", partitions=2)
     put(store, 1, range(5))
     about = ["--store", store, "--queue", "q", "--partitions"]
-    for _ in range(2):
-        done = here("scale", *about, "4")
-        assert (done.code, done.err) == (0, "")
-        told = json.loads(done.out)
-        assert (told["queue"], told["operating_partitions"], told["status"], told["depth"]) == ("q", 4, "Ready", 5)
+    done = here("scale", *about, "4")
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    assert (told["queue"], told["operating_partitions"], told["status"], told["depth"]) == ("q", 4, "Ready", 5)
+    again = here("scale", *about, "4")
+    assert again.code == 1 and "has 4 partitions already" in again.err
     drain = here("scale", *about, "3", "--mode", "drain", "--timeout", "0")
     assert drain.code == 1
     assert re.fullmatch(r"error: \[SCALING_IN_PROGRESS\] [^\n]* run it again to go on\n", drain.err)
