@@ -15,21 +15,14 @@ import typer
 
 import spark_partq as partq
 from spark_partq.core.errors import ScalingInProgressError
-from spark_partq.core.queue import Mode
-from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main
+from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, key_values, main
 
 
 def scale(
     store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
     queue: Annotated[str, typer.Option(help="Queue to change.")],
     partitions: Annotated[int, typer.Option(help="Its new partition count: 1 to 4096, or 0 for an exclusive queue.")],
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
-            "ingress. delete: lose what is left in partitions that go."
-        ),
-    ] = "live",
+    mode: ScalingMode = "live",
     confirm_lost: Annotated[
         int | None, typer.Option(min=0, help="With --mode delete: how many messages may be lost.")
     ] = None,

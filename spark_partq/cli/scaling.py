@@ -15,7 +15,7 @@ import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.cli.settings import duration_ms
-from spark_partq.core.queue import Mode
+from spark_partq.spark.jobs import ScalingMode
 
 _TELL_EVERY_S = 30.0
 
@@ -26,13 +26,7 @@ def scale(
     context: typer.Context,
     queue: QueueName,
     partitions: Annotated[int, typer.Argument(metavar="N", help="1 to 4096, or 0 for an exclusive queue.")],
-    mode: Annotated[
-        Mode,
-        typer.Option(
-            help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
-            "ingress. delete: lose what is left in partitions that go."
-        ),
-    ] = "live",
+    mode: ScalingMode = "live",
     confirm_lost: Annotated[
         int | None,
         typer.Option(min=0, metavar="M", help="With --mode delete: how many messages may be lost. Default: ask."),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cache, cached_property
@@ -396,6 +396,10 @@ class GroupState:
         """
         own = self.partitions.get(where)
         return 0 if own is None else max(own.start, self.floors.get(where, 0))
+
+    def settled_in(self, queue_id: str) -> Callable[[int], int]:
+        """`settled` of a queue's partitions, by their numbers."""
+        return lambda number: self.settled((queue_id, number))
 
     def delivered(self, where: PartitionId, acks: Acks) -> int:
         """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""

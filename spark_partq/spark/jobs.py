@@ -23,16 +23,24 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_partq.core.errors import PartqError
+from spark_partq.core.queue import Mode
 
 BatchFunction = Callable[[DataFrame, int], None]
 
-# Options that several jobs have.
+# Options that several jobs and commands have.
 Trigger = Annotated[
     str,
     typer.Option(
         "--trigger",
         help="available-now: what is there, then end. continuous: as fast as possible, for ever. "
         '"10 seconds": that often.',
+    ),
+]
+ScalingMode = Annotated[
+    Mode,
+    typer.Option(
+        help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
+        "ingress. delete: lose what is left in partitions that go."
     ),
 ]
 StorageOptions = Annotated[

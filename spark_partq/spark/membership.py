@@ -100,9 +100,8 @@ class Membership:
         self._names: dict[str, str] = {}  # of all queues that the group ever had
         self._failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
         self._loads_s = time.monotonic()
-        self.drained: list[
-            str
-        ] = []  # queues with partitions that go and that this group has settled; the planner says so
+        # Queues with partitions that go and that this group has settled; the planner says so.
+        self.drained: list[str] = []
         self._removed_s = 0.0
         self._told: dict[PartitionId, int] = {}
         self._told_active: dict[str, bool] = {}
@@ -149,10 +148,6 @@ class Membership:
         self._handed.plan(ranges)
         if ranges:
             self._tell_flows()
-
-    def settle_up_to(self, queue_id: str, offsets: Mapping[int, int]) -> None:
-        """Let the group's control table say that everything below these offsets is finished, of those for which that is so (S5)."""
-        self.group.settle(queue_id, offsets)
 
     def handed_out(self, where: PartitionId) -> Range | None:
         """The end of what this process has handed out of a partition; None if it has not yet."""

@@ -234,7 +234,7 @@ class Planner:
             self.membership.hand_out(acks, {})
             acks = []
             for name, barrier in self._barriers.items():
-                self.membership.settle_up_to(self._subscription.ids[name], barrier.missing)
+                self._group.settle(self._subscription.ids[name], barrier.missing)
             self._barriers = self._subscription.barriers(self._group.state)
         self.membership.drained = [queue.name for queue in self._subscription.drained(self._group.state)]
         return acks

@@ -19,7 +19,7 @@ from spark_partq.core.errors import (
 from spark_partq.core.events import QueuesChanged
 from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
 from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
-from spark_partq.core.scaling import Barrier
+from spark_partq.core.scaling import Barrier, drained
 from spark_partq.spark.options import Options
 from spark_partq.spark.starting import offset_at_time
 from spark_partq.storage.partition import PartitionTable
@@ -155,10 +155,7 @@ class Subscription:
             first = self._settled.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-
-            def settled(number: int, queue_id: str = queue_id) -> int:
-                return state.settled((queue_id, number))
-
+            settled = state.settled_in(queue_id)
             barriers[name] = Barrier(queue.state.generations, settled, queue.state.gone, first)
             self._settled[queue_id] = barriers[name].first_open
         return barriers
@@ -167,8 +164,8 @@ class Subscription:
         """Queues with partitions that go and that the group has settled, so that they may perhaps be removed (S2)."""
         found = []
         for queue in self._queues.values():
-            queue_id, going = queue.state.queue_id, queue.state.going
-            if going and all(state.settled((queue_id, n)) >= queue.table(n).next_offset for n in going):
+            ends = {number: queue.table(number).next_offset for number in queue.state.going}
+            if ends and drained(ends, [state.settled_in(queue.state.queue_id)]):
                 found.append(queue)
         return found
 

@@ -31,7 +31,7 @@ from spark_partq.storage.groups import Group
 from spark_partq.storage.partition import CLOCK, PartitionTable
 from spark_partq.storage.queuecontrol import COLUMNS
 from spark_partq.storage.queues import in_threads, open_queue, queue_state
-from spark_partq.storage.replicafacts import ReplicaTable, replica_role
+from spark_partq.storage.replicafacts import ReplicaTable, is_replica
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
@@ -169,7 +169,7 @@ class _Queue(_Check):
     def check(self) -> None:
         self.found.queues += 1
         folder = f"{queue_folder(self.name)}/control"
-        replica = replica_role(self.store, self.name) == "replica"
+        replica = is_replica(self.store, self.name)
         if "_delta_log" not in self.store.names(folder):
             if replica:
                 self.warn("its control table has no log yet", _PASS)

@@ -26,7 +26,7 @@ from spark_partq.core.settings import QueueSettings, check_partition_count
 from spark_partq.storage.delta import Conflict
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queuecontrol import QueueControl, look
-from spark_partq.storage.replicafacts import replica_role
+from spark_partq.storage.replicafacts import is_replica
 from spark_partq.storage.store import Store, queue_folder
 
 A = TypeVar("A")
@@ -97,7 +97,7 @@ def create_queue(
         QueueSettings.parse(settings),
     )
     store.check_can_be_made()
-    if replica_role(store, name) == "replica":
+    if is_replica(store, name):
         raise ReplicaError(
             f"{store.uri} is to be a replica of a queue {name!r}; choose another name or store", queue=name
         )

@@ -15,7 +15,7 @@ from spark_partq.core.group import GroupFact, Status
 from spark_partq.core.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.groups import Group, list_groups, open_group
 from spark_partq.storage.queuecontrol import who
-from spark_partq.storage.roles import is_replica
+from spark_partq.storage.replicafacts import is_replica
 from spark_partq.storage.store import Store
 
 # A longer wait between two looks would count as time in which nobody watched.

@@ -133,6 +133,11 @@ def replica_role(store: Store, queue: str) -> Role:
     return "promoted" if about.promoted else "replica"
 
 
+def is_replica(store: Store, queue: str) -> bool:
+    """Whether only a replicator may write the queue's tables in this store."""
+    return replica_role(store, queue) == "replica"
+
+
 def tell(store: Store, queue: str, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
     """Commit facts about the queue that follow from its newest state."""
     return look(store, queue).decide(facts)

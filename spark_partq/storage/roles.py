@@ -5,8 +5,7 @@ from __future__ import annotations
 from spark_partq.core.errors import ReplicaError
 from spark_partq.storage.promotion import check_not_superseded
 from spark_partq.storage.queues import Queue
-from spark_partq.storage.replicafacts import fenced_error, replica_role
-from spark_partq.storage.store import Store
+from spark_partq.storage.replicafacts import fenced_error, is_replica
 
 
 def check_primary(queue: Queue, opening: bool = False) -> None:
@@ -32,8 +31,3 @@ def check_primary(queue: Queue, opening: bool = False) -> None:
         )
     if opening and state.replicas:
         check_not_superseded(queue.store, state)
-
-
-def is_replica(store: Store, queue: str) -> bool:
-    """Whether only a replicator may write the queue's tables in this store."""
-    return replica_role(store, queue) == "replica"

@@ -10,12 +10,11 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
 from spark_partq.core.events import QueuesChanged
 from spark_partq.core.group import Status
-from spark_partq.core.queue import Mode, QueueFact, QueueState
+from spark_partq.core.queue import MODES, Mode, QueueFact, QueueState
 from spark_partq.core.scaling import PARENT, drained, numbers
 from spark_partq.core.settings import check_partition_count
 from spark_partq.storage.groups import Group, groups_of
@@ -109,8 +108,8 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
         Before anything is changed.
     """
     check_partition_count(partitions)
-    if mode not in get_args(Mode):
-        raise InvalidArgumentError(f"mode={mode!r} is none of {', '.join(get_args(Mode))}", mode=mode)
+    if mode not in MODES:
+        raise InvalidArgumentError(f"mode={mode!r} is none of {', '.join(MODES)}", mode=mode)
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue)
@@ -131,9 +130,8 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
             )
         return []  # an interrupted change is ended
 
-    ended = any(
-        [tell_groups(queue), close_parent(queue), remove_files(queue)]
-    )  # what an interrupted change has left to do
+    # What an interrupted change has left to do; each of them, whatever the others had.
+    ended = any([tell_groups(queue), close_parent(queue), remove_files(queue)])
     return queue.control.decide(facts)
 
 
@@ -251,7 +249,7 @@ def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
         }
         for group in readers:
             group.settle(queue_id, ends)
-        if drained(ends, [settled_by(group, queue_id) for group in readers]):
+        if drained(ends, [group.state.settled_in(queue_id) for group in readers]):
             return None
     behind = [
         group
@@ -261,10 +259,6 @@ def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
     return Waiting(
         "consumers to acknowledge what is left", left, alone=not any(group.state.members for group in behind)
     )
-
-
-def settled_by(group: Group, queue_id: str) -> Callable[[int], int]:
-    return lambda number: group.state.settled((queue_id, number))
 
 
 def update_replicas(queue: Queue) -> list[ReplicaStatus]:
