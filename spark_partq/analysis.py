@@ -26,8 +26,8 @@ import pyarrow as pa
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.group import Flow, Kind, PartitionId, Status, instance_of
 from spark_partq.storage import facts as _facts
+from spark_partq.storage.fileindex import enqueued_at
 from spark_partq.storage.groups import open_group
-from spark_partq.storage.partition import enqueued_at
 from spark_partq.storage.queues import open_queue
 from spark_partq.storage.store import Store
 

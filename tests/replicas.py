@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from deltalake import DeltaTable
 import spark_partq as partq
 from spark_partq.core.queue import QueueFact
 from spark_partq.storage import replica
-from spark_partq.storage.delta import CasTable
 from spark_partq.storage.doctor import diagnose
-from spark_partq.storage.files import Files
+from spark_partq.storage.files.disk import DiskFiles, _DiskOutput
 from spark_partq.storage.groups import Group, list_groups
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import queue_state
 from spark_partq.storage.replicafacts import tell
@@ -68,8 +68,8 @@ def sync(store: str, there: str) -> replica.ReplicaStatus:
 def messages(store: str, number: int, queue: str = "q") -> dict[int, int]:
     """Offset to value, read as any Delta reader would."""
     rows = {}
-    for add in pa.table(DeltaTable(table(store, number, queue)._cas.uri).get_add_actions(flatten=True)).to_pylist():
-        file = pq.read_table(f"{table(store, number, queue)._cas.uri}/{add['path']}", partitioning=None).to_pylist()
+    for add in pa.table(DeltaTable(table(store, number, queue)._log.uri).get_add_actions(flatten=True)).to_pylist():
+        file = pq.read_table(f"{table(store, number, queue)._log.uri}/{add['path']}", partitioning=None).to_pylist()
         rows |= {add["partition.base_offset"] + row["_row"]: row["v"] for row in file}
     return rows
 
@@ -82,7 +82,7 @@ def group_of(store: str, name: str = "g") -> Group:
 
 def tables_of(store: str) -> list[str]:
     """All Delta tables of the store but those that say what a replica is."""
-    found = [str(p.parent.relative_to(store)) for p in Path(store).rglob("_delta_log")]
+    found = [str(p.parent.relative_to(store)) for p in Path(store).rglob("_delta_log") if any(p.iterdir())]
     return sorted(f for f in found if not f.endswith("/replica"))
 
 
@@ -154,9 +154,7 @@ def age(folder: Path, pattern: str = "*") -> None:
 def clean_log(store: str, folder: str) -> None:
     """What happens to a log whose commits have outlived their retention."""
     age(Path(store) / folder / "_delta_log")
-    found = DeltaTable(f"{store}/{folder}")
-    found.create_checkpoint()
-    found.cleanup_metadata()
+    LogFolder(Store.at(store).files, folder).write_checkpoint()
 
 
 def maintain(store: str) -> None:
@@ -236,12 +234,16 @@ class World:
         clean_log(self.store, self.random.choice(tables_of(self.store)))
 
 
+CHANGES = ("put_if_absent", "put", "open_output", "delete", "make_folder")
+LOOKS = ("info", "read", "list_files", "list_folders")
+
+
 @contextlib.contextmanager
-def crashing(at: int) -> Iterator[list[str]]:
-    """The process ends at its `at`-th operation on plain files or rows, before or after it was done; yields what it did."""
+def crashing(at: int, names: Sequence[str] = CHANGES) -> Iterator[list[str]]:
+    """The process ends at its `at`-th operation of these on files, before or after it was done; yields what it did."""
     done: list[str] = []
-    before = {(Files, n): getattr(Files, n) for n in ("exists", "read", "list", "delete", "put", "put_new", "copy")}
-    before |= {(CasTable, n): getattr(CasTable, n) for n in ("create", "commit")}
+    before: dict[tuple[type, str], Any] = {(DiskFiles, n): getattr(DiskFiles, n) for n in names}
+    before[_DiskOutput, "close"] = _DiskOutput.close
 
     def wrap(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

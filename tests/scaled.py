@@ -15,7 +15,7 @@ import spark_partq as partq
 from spark_partq.core.acks import AckRow
 from spark_partq.core.keys import key_hash
 from spark_partq.core.scaling import Barrier, is_in, target
-from spark_partq.storage.delta import CasTable
+from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.partition import BatchRecord, NewFile
 from spark_partq.storage.producer import Producer, Written
@@ -208,7 +208,7 @@ def _die_after(patch: pytest.MonkeyPatch, commits: int) -> None:
         return call
 
     for name in ("commit", "create"):
-        patch.setattr(CasTable, name, limited(getattr(CasTable, name)))
+        patch.setattr(DeltaLog, name, limited(getattr(DeltaLog, name)))
 
 
 def known(store: str, group: str = "g") -> list[int]:

@@ -164,21 +164,31 @@ class QueueState:
         return [types[name] for name in self.key]
 
 
-def replay(name: str, facts: Iterable[QueueFact]) -> QueueState | None:
-    """The state after these facts, or None if there are none."""
-    state: QueueState | None = None
+def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = None) -> QueueState | None:
+    """The state after these facts, which follow `state` or begin the queue; None if there are none."""
     for fact in facts:
         if state is None:
             if fact.kind != "QueueCreated":
                 raise ValueError(f"fact {fact.kind} cannot follow nothing")
             state = _created(name, fact.body)
         else:
-            state = replace(after(state, fact), revision=state.revision + 1)
+            state = after(state, fact)
     return state
 
 
 def after(state: QueueState, fact: QueueFact) -> QueueState:
     """The state after one more fact.
+
+    Raises
+    ------
+    ValueError
+        If it cannot follow.
+    """
+    return replace(_after(state, fact), revision=state.revision + 1)
+
+
+def _after(state: QueueState, fact: QueueFact) -> QueueState:
+    """The state after one more fact, but for its revision.
 
     Raises
     ------

@@ -25,8 +25,9 @@ from spark_partq.core.offsets import EARLIEST, LATEST, parse_offsets, resolve
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.starting import offset_at_time
+from spark_partq.storage.fileindex import FileIndex, enqueued_at
 from spark_partq.storage.messages import Slice
-from spark_partq.storage.partition import FileIndex, PartitionTable, enqueued_at
+from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import Queue, open_queue
 
 # A task reads about so many stored bytes, like spark.sql.files.maxPartitionBytes.

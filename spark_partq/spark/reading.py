@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_partq.core.schema import MESSAGE_COLUMNS
+from spark_partq.storage.fileindex import FileIndex
 from spark_partq.storage.messages import Slice, read_slice
-from spark_partq.storage.partition import FileIndex
 from spark_partq.storage.store import Store
 
 

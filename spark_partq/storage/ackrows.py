@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from spark_partq.core.acks import AckRow, Acks, compacted
-from spark_partq.storage.delta import retrying
+from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable, now
 from spark_partq.storage.store import Store, group_folder
 
@@ -49,11 +49,7 @@ class AckTable:
         """Look at the table; True if it has changed."""
         if not self._table.refresh():
             return False
-        if self._table.gone:
-            self.acks = Acks.of(map(_row, self._table.rows()))
-        else:
-            for row in self._table.fresh:
-                self.acks.add(_row(row))
+        self._take_in()
         return True
 
     def vacuum(self, grace_ms: int) -> None:
@@ -83,8 +79,15 @@ class AckTable:
                     self._table.append(_plain(rows, at))
 
         retrying(attempt, self._what)
-        for row in rows:
-            self.acks.add(row)
+        self._take_in()
+
+    def _take_in(self) -> None:
+        fresh = self._table.take_fresh()
+        if fresh is None:
+            self.acks = Acks.of(map(_row, self._table.rows()))
+        else:
+            for row in fresh:
+                self.acks.add(_row(row))
 
 
 def _row(row: Row) -> AckRow:

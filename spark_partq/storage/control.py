@@ -7,13 +7,14 @@ changes no row of the history, and is a compare-and-set like everything else.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group import GroupFact, GroupState
-from spark_partq.storage.delta import SHORT_LOG, CasTable, Conflict, removed
+from spark_partq.storage.log import Conflict, Remove, now_ms
 from spark_partq.storage.rows import Row, RowFiles, now
 from spark_partq.storage.store import Store, group_folder
 
@@ -62,73 +63,80 @@ class ControlTable:
         folder = f"{group_folder(group)}/control"
         self._what = f"the control table of group {group!r}"
         self._disk = RowFiles(store, folder, self._what, COLUMNS)
-        self._table = CasTable(store, folder, self._what)
-        self._files: list[str] = []
-        self._replayed: set[str] = set()
+        self._log = store.log(folder, self._what)
+        self._paths: set[str] = set()
         self._version = -1  # of which `state` is
         self.state = GroupState()
 
     def exists(self) -> bool:
-        return self._table.exists()
+        return self._log.exists()
 
     def refresh(self) -> bool:
-        """Look at the table; True if it has changed.
+        """Look at the table; True if others have changed it.
 
         Raises
         ------
         CorruptTableError
             If facts are missing or cannot follow one another.
         """
-        self._table.refresh()
-        version = self._table.version
-        if version == self._version:
-            return False
-        # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
-        # that is older than the handle would pass for one on the newest.
-        files, state = self._table.paths(), self.state.copy()
-        snapshot = max((path for path in files if kind_of(path) == SNAPSHOT), default=None)
-        if snapshot is not None and _seq(snapshot) > state.seq:
-            (row,) = self._disk.read(snapshot)
-            state = GroupState.from_json(json.loads(row["body"]))
-        tail = [path for path in files if kind_of(path) == FACTS]
-        for path in tail:
-            if path not in self._replayed:
-                self._replay(state, self._disk.read(path))
-        self._files, self._replayed, self.state, self._version = files, set(tail), state, version
-        return True
+        self._log.refresh()
+        return self._follow({})
 
     def commit(self, facts: Sequence[GroupFact]) -> None:
-        """Commit the facts on top of the last look; makes the table if it is not there.
+        """Commit the facts on top of the last look; makes the table if it is not there. `state` then knows them.
 
         Raises
         ------
         Conflict
             If somebody else was first. Look again and decide again.
         """
-        if self._table.version != self._version:
+        if self._log.version != self._version:
             raise Conflict  # the look was interrupted
         at = now()
         rows: list[Row] = [
             {"seq": seq, **dataclasses.asdict(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)
         ]
-        if self._table.version < 0:
-            self._disk.make_folder()
-            self._table.create(self._disk.created, [self._disk.write(rows, 0, FACTS)], SHORT_LOG)
+        add, written = self._disk.write(rows, self._log.version + 1, FACTS)
+        if self._log.version < 0:
+            self._log.create(self._disk.spec, [add])
         else:
-            self._table.commit(self._disk.created, [self._disk.write(rows, self._table.version + 1, FACTS)])
-        if len([path for path in self._files if kind_of(path) == FACTS]) >= MERGE_AFTER:
+            self._log.commit([add])
+        self._follow({add.path: written})
+        if sum(kind_of(path) == FACTS for path in self._paths) > MERGE_AFTER:
             self._merge()
 
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
         self.refresh()
-        rows = [row for path in self._files if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
+        rows = [row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that were merged, or lost a race, more than `grace_ms` ago."""
-        self.refresh()
-        self._table.vacuum(grace_ms)
+        self._log.vacuum(grace_ms)
+
+    def _follow(self, written: Mapping[str, list[Row]]) -> bool:
+        """Bring `state` to the log's version; facts that were written here need not be read."""
+        if self._log.version == self._version:
+            return False
+        # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
+        # that is older than the handle would pass for one on the newest.
+        try:
+            changes = self._log.take_changes()
+            paths = set(self._log.snapshot.files)
+            fresh = paths if self._version < 0 or changes.reloaded else {add.path for add in changes.added} & paths
+            state = self.state.copy()
+            snapshot = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
+            if snapshot is not None and _seq(snapshot) > state.seq:
+                (row,) = self._disk.read(snapshot)
+                state = GroupState.from_json(json.loads(row["body"]))
+            for path in sorted(path for path in fresh if kind_of(path) == FACTS):
+                self._replay(state, written.get(path) or self._disk.read(path))
+        except BaseException:
+            self._version = -1
+            raise
+        self._paths, self.state, self._version = paths, state, self._log.version
+        return True
 
     def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
         for row in sorted(rows, key=lambda row: int(row["seq"])):
@@ -144,22 +152,21 @@ class ControlTable:
 
     def _merge(self) -> None:
         """Put a snapshot beside the facts and merge their files; whoever loses the race leaves it to the next."""
-        self.refresh()
-        version = self._table.version + 1
+        version = self._log.version + 1
         row: Row = {"seq": self.state.seq, "kind": "Snapshot", "body": json.dumps(self.state.to_json()), "at": now()}
-        adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)]
-        gone = [path for path in self._files if kind_of(path) == SNAPSHOT]
+        adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
+        gone = [path for path in self._paths if kind_of(path) == SNAPSHOT]
         for small, merged in ((FACTS, HISTORY), (HISTORY, ARCHIVE)):
-            files = [path for path in self._files if kind_of(path) == small]
+            files = sorted(path for path in self._paths if kind_of(path) == small)
             if len(files) >= MERGE_AFTER:
                 rows = [row for path in files for row in self._disk.read(path)]
-                adds.append(self._disk.write(rows, version, merged, data_change=False))
+                adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
                 gone += files
-        try:
-            self._table.commit(self._disk.created, adds, [removed(path, data_change=False) for path in gone])
-        except Conflict:
-            return
-        self.refresh()
+        at, live = now_ms(), self._log.snapshot.files
+        removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in gone]
+        with contextlib.suppress(Conflict):
+            self._log.commit(adds, removes, operation="OPTIMIZE")
+            self._follow({})
 
 
 def kind_of(path: str) -> str:

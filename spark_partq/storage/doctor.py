@@ -14,10 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
-from pyarrow import fs
 
 from spark_partq.core import invariants
 from spark_partq.core.acks import Acks
@@ -25,9 +23,9 @@ from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, Partq
 from spark_partq.core.group import GroupFact, GroupState, Kind, instance_of
 from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import SNAPSHOT, kind_of
-from spark_partq.storage.delta import CasTable
-from spark_partq.storage.facts import control_files, control_table
+from spark_partq.storage.facts import control_files, control_log
 from spark_partq.storage.groups import Group
+from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.partition import CLOCK, PartitionTable
 from spark_partq.storage.queuecontrol import COLUMNS
 from spark_partq.storage.queues import in_threads, open_queue, queue_state
@@ -138,25 +136,22 @@ class _Check:
             return False
         return True
 
-    def check_files(self, table: CasTable, remedy: str) -> bool:
+    def check_files(self, log: DeltaLog, remedy: str) -> bool:
         """Whether every file that the log names is there, and as large as it says."""
-        there = self.files(table.folder)
-        adds = table.adds()
+        there, live = self.files(log.folder), log.snapshot.files
         wrong = []
-        for path, size in zip(adds.column("path").to_pylist(), adds.column("size_bytes").to_pylist(), strict=True):
-            name = unquote(path)
+        for name, add in live.items():
             if name not in there:
                 wrong.append(f"{name} is missing")
-            elif there[name] != size:
-                wrong.append(f"{name} has {there[name]} bytes instead of {size}: it was replaced")
+            elif there[name] != add.size:
+                wrong.append(f"{name} has {there[name]} bytes instead of {add.size}: it was replaced")
         if wrong:
             more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            self.fault(f"of {adds.num_rows} files, {'; '.join(sorted(wrong)[:3])}{more}", remedy)
+            self.fault(f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}", remedy)
         return not wrong
 
     def files(self, folder: str) -> dict[str, int]:
-        infos = self.store.files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-        return {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
+        return {info.name: info.size for info in self.store.files.list_files(folder)}
 
 
 class _Queue(_Check):
@@ -217,8 +212,7 @@ class _Queue(_Check):
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
             check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
-        log = CasTable(self.store, table.folder, check.about)
-        log.refresh()
+        log = self.store.log(table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
         return int(table.index.rows.sum()), found.findings
 
@@ -241,7 +235,7 @@ class _Group(_Check):
     def _check(self) -> None:
         # Acknowledgements first: whoever wrote one was let in by a fact that is there by then.
         acks = self._read_acks()
-        control = control_table(self.store, self.name)
+        control = control_log(self.store, self.name)
         if not control.exists():
             self._no_log("control")
             return
@@ -250,7 +244,7 @@ class _Group(_Check):
         if not self.check_files(control, _RESTORE_GROUP):
             return
         disk = control_files(self.store, self.name)
-        rows = [row for path in control.paths() for row in disk.read(path)]
+        rows = [row for path in sorted(control.snapshot.files) for row in disk.read(path)]
         if any(row["seq"] is None for row in rows):
             self.fault("its history has a fact without a number: the table was edited", _RESTORE_GROUP)
             return
@@ -269,7 +263,7 @@ class _Group(_Check):
                 return Acks()
             self._no_log("ack")
             return None
-        log = CasTable(self.store, folder, f"the acknowledgements of group {self.name!r}")
+        log = self.store.log(folder, f"the acknowledgements of group {self.name!r}")
         if not self.readable(log.refresh, _RESTORE_GROUP) or not self.check_files(log, _RESTORE_GROUP):
             return None
         return table.acks if self.readable(table.refresh, _RESTORE_GROUP) else None
@@ -287,7 +281,7 @@ class _Group(_Check):
         group.refresh_control()
         return any(queue_id in self._replicas for queue_id in group.state.queues)
 
-    def _check_truncated(self, control: CasTable) -> list[str]:
+    def _check_truncated(self, control: DeltaLog) -> list[str]:
         """Report that the log ends too early; returns the files of the very next version, which a crash leaves too."""
         named = [(int(m[1]), path) for path in self.files(control.folder) if (m := re.match(r"(\d{20})-", path))]
         log = self.files(f"{control.folder}/_delta_log")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spark_partq.storage import ackrows, control
-from spark_partq.storage.delta import CasTable
 from spark_partq.storage.groups import open_group
+from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.rows import Row, RowFiles, RowTable
 from spark_partq.storage.store import Store, group_folder
 
@@ -19,16 +19,16 @@ def history(store: Store, group: str) -> pa.Table:
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
     rows = open_group(store, group).history()
-    return pa.Table.from_pylist(rows, _schema(control_files(store, group)))
+    return pa.Table.from_pylist(rows, control_files(store, group).arrow)
 
 
 def recent(store: Store, group: str, count: int) -> list[Row]:
     """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
-    table, disk = control_table(store, group), control_files(store, group)
-    table.refresh()
+    log, disk = control_log(store, group), control_files(store, group)
     rows: list[Row] = []
     # A file is named by the version that brought it in, and holds what was committed up to then.
-    for path in reversed([path for path in table.paths() if control.kind_of(path) != control.SNAPSHOT]):
+    paths = sorted(path for path in log.snapshot.files if control.kind_of(path) != control.SNAPSHOT)
+    for path in reversed(paths):
         if len(rows) >= count:
             break
         rows += disk.read(path)
@@ -43,11 +43,11 @@ def acknowledgements(store: Store, group: str) -> pa.Table:
     if table.exists():
         table.refresh()
         rows = table.rows()
-    return pa.Table.from_pylist(rows, _schema(RowFiles(store, *about)))
+    return pa.Table.from_pylist(rows, RowFiles(store, *about).arrow)
 
 
-def control_table(store: Store, group: str) -> CasTable:
-    return CasTable(store, *_about(group))
+def control_log(store: Store, group: str) -> DeltaLog:
+    return store.log(*_about(group))
 
 
 def control_files(store: Store, group: str) -> RowFiles:
@@ -56,7 +56,3 @@ def control_files(store: Store, group: str) -> RowFiles:
 
 def _about(group: str) -> tuple[str, str]:
     return f"{group_folder(group)}/control", f"the control table of group {group!r}"
-
-
-def _schema(files: RowFiles) -> pa.Schema:
-    return pa.schema(files.created.delta_schema.to_arrow())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pyarrow import fs
-
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import GroupNotFoundError
 from spark_partq.core.events import Event, RaiseFloors
@@ -14,7 +12,7 @@ from spark_partq.core.rebalance import Loads, decide
 from spark_partq.storage import assignors
 from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import ControlTable
-from spark_partq.storage.delta import retrying
+from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store, group_folder
 
@@ -82,7 +80,6 @@ class Group:
             facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
             if facts:
                 self._control.commit(facts)
-                self._control.refresh()
             return facts
 
         return retrying(attempt, f"a decision of group {self.name!r}")
@@ -144,6 +141,4 @@ def delete_group(store: Store, name: str) -> None:
     NotAStoreError, GroupNotFoundError
     """
     open_group(store, name)
-    folder = group_folder(name)
-    if store.files.get_file_info(folder).type == fs.FileType.Directory:
-        store.files.delete_dir(folder)
+    store.files.delete_folder(group_folder(name))

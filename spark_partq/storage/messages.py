@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core.errors import CorruptTableError
-from spark_partq.storage.partition import SOURCE_SHIFT, Ints, NewFile, delta_stats
+from spark_partq.core.errors import CommitFailedError, CorruptTableError
+from spark_partq.storage.fileindex import Ints
+from spark_partq.storage.files import FileMissing, Output
+from spark_partq.storage.partition import SOURCE_SHIFT, NewFile, delta_stats
 from spark_partq.storage.store import Store, partition_folder
 
 # A row group is written when a partition has gathered so much, or the largest when all together have gathered more.
@@ -91,10 +93,10 @@ class _File:
         self._path = f"part-{uuid.uuid4().hex}.parquet"
         self._schema = task._schema.append(pa.field("_row", pa.int64()))
         self._bounded = [f.name for f in task._schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
-        self._out = task._store.files.open_output_stream(f"{partition_folder(task._queue, partition)}/{self._path}")
+        self._out = _opened(task._store, task._queue, partition, self._path)
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
-            self._out,
+            self._out.sink,
             self._schema,
             compression="zstd",
             compression_level=1,
@@ -123,8 +125,7 @@ class _File:
     def close(self) -> NewFile:
         self.flush()
         self._writer.close()
-        size = self._out.tell()
-        self._out.close()
+        size = self._out.close()
         stats = delta_stats(self._rows, self._bounds())
         return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
 
@@ -138,6 +139,17 @@ class _File:
                         low, high = bounds.get(name, (stats.min, stats.max))
                         bounds[name] = (min(low, stats.min), max(high, stats.max))
         return bounds
+
+
+def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
+    try:
+        return store.files.open_output(f"{partition_folder(queue, partition)}/{name}")
+    except FileMissing as error:
+        raise CommitFailedError(
+            f"partition {partition} of queue {queue!r} in {store.uri} has no folder (was the queue deleted?); nothing was changed",
+            queue=queue,
+            partition=partition,
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -163,14 +175,15 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
     """
     path = f"{partition_folder(piece.queue, piece.partition)}/{piece.path}"
     try:
-        with store.files.open_input_file(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
+        with store.files.open_input(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
             if file.metadata.num_rows < piece.last_row:
                 raise pa.ArrowInvalid(f"it holds {file.metadata.num_rows} rows, not {piece.last_row}")
             yield from _read_groups(file, piece.first_row, piece.last_row, schema)
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (FileMissing, OSError, pa.ArrowException, KeyError) as error:
+        reason = "it is missing" if isinstance(error, FileMissing) else str(error)
         raise CorruptTableError(
             f"file {path} of queue {piece.queue!r} (offsets {piece.base_offset + piece.first_row} to "
-            f"{piece.base_offset + piece.last_row - 1} of partition {piece.partition}) cannot be read: {error}. "
+            f"{piece.base_offset + piece.last_row - 1} of partition {piece.partition}) cannot be read: {reason}. "
             "Restore it from a backup; nothing was acknowledged",
             queue=piece.queue,
             partition=piece.partition,

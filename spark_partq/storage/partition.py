@@ -22,18 +22,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
-
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.records import expired_records
 from spark_partq.core.scaling import may_append
 from spark_partq.core.schema import Struct, with_columns
-from spark_partq.storage.delta import CasTable, Conflict, Created, added, removed, retrying
+from spark_partq.storage.fileindex import FileIndex, GrowingIndex, IrregularFiles, partition_values
+from spark_partq.storage.log import LONG_LOG, Add, Conflict, Remove, TableSpec, now_ms, retrying
 from spark_partq.storage.store import Store, partition_folder
-
-Ints = NDArray[np.int64]
 
 # Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
 SOURCE_SHIFT = 33
@@ -87,76 +82,45 @@ class Sealed(Exception):
     """The partition map under which rows were placed is not in force any more, or is about to end."""
 
 
-@dataclass(frozen=True)
-class FileIndex:
-    """The live files of a partition in the order of their offsets.
-
-    `base`, `rows`, `size`, `enqueued_us` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`.
-    """
-
-    paths: pa.ChunkedArray | pa.Array
-    base: Ints
-    rows: Ints
-    size: Ints
-    enqueued_us: Ints
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    @property
-    def end(self) -> Ints:
-        return self.base + self.rows
-
-    def overlapping(self, start: int, end: int) -> range:
-        """Positions of the files that hold messages of ``[start, end)``."""
-        if end <= start:
-            return range(0)
-        first = int(np.searchsorted(self.end, start, side="right"))
-        return range(first, int(np.searchsorted(self.base, end, side="left")))
-
-    def path(self, i: int) -> str:
-        return str(self.paths[i].as_py())
-
-
 class PartitionTable:
     """Reads and appends to one partition. Not safe for use by several threads at once."""
 
     def __init__(self, store: Store, queue: str, partition: int, payload: Struct) -> None:
         self.queue, self.partition = queue, partition
         self.folder = partition_folder(queue, partition)
-        self._cas = CasTable(store, self.folder, f"partition {partition} of queue {queue!r}")
-        columns = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
-        self._created = Created(columns, ("base_offset", "_enqueued_at"))
-        self._index: FileIndex | None = None
-        self._next_offset = 0
+        self._log = store.log(self.folder, f"partition {partition} of queue {queue!r}", expired_records)
+        self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
+        self._files: GrowingIndex | None = None
 
-    def create(self) -> None:
-        """Make the table unless it is there."""
-        if not self._cas.exists():
+    def exists(self) -> bool:
+        return self._log.exists()
+
+    def create(self, vacuum_grace_ms: int = 86_400_000) -> None:
+        """Make the table unless it is there. What is removed from it is remembered until its file may be deleted."""
+        if not self._log.exists():
+            hours = -(-vacuum_grace_ms // 3_600_000) + 1
+            settings = {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
             with contextlib.suppress(Conflict):
-                self._cas.create(self._created)
+                self._log.create(TableSpec(self._schema, ("base_offset", "_enqueued_at"), settings))
 
     def refresh(self) -> bool:
-        """Look at the log; True if it has changed."""
-        changed = self._cas.refresh()
-        if changed or self._index is None:
-            self._index = None
-            self._next_offset = self.recorded(NEXT, 0)
-        return changed
+        """Look at the log; True if others have changed it."""
+        return self._log.refresh()
 
     def may_have_changed(self) -> bool:
         """False only if `refresh` would find nothing; costs one look at the file system at most."""
-        return self._cas.may_have_changed()
+        return self._log.may_have_changed()
 
     @property
     def next_offset(self) -> int:
         """The offset that the next message will get, as of the last look."""
-        return self._next_offset
+        return self.recorded(NEXT, 0)
 
     @property
     def first_offset(self) -> int:
         """The offset of the first message that is still there; `next_offset` if there is none."""
-        return int(self.index.base[0]) if len(self.index) else self.next_offset
+        index = self.index
+        return int(index.base[0]) if len(index) else self.next_offset
 
     @property
     def index(self) -> FileIndex:
@@ -167,12 +131,24 @@ class PartitionTable:
         CorruptTableError
             If a file was committed by something else than this protocol.
         """
-        if self._index is None:
-            self._index = self._build_index()
-        return self._index
+        try:
+            changes = self._log.take_changes()
+            if self._files is None or changes.reloaded:
+                changed = GrowingIndex(changes.added if changes.reloaded else self._log.snapshot.files.values())
+            else:
+                changed = self._files
+                changed.apply(changes.added, changes.removed)
+            changed.check_end(self.next_offset)
+        except BaseException as error:
+            self._files = None  # begins again with all files
+            if isinstance(error, IrregularFiles):
+                raise self._corrupt(str(error)) from None
+            raise
+        self._files = changed
+        return changed.view()
 
     def recorded(self, app: str, default: int = -1) -> int:
-        return self._cas.recorded(app, default)
+        return self._log.recorded(app, default)
 
     def append(
         self,
@@ -208,16 +184,14 @@ class PartitionTable:
             clock_us = max(self.recorded(CLOCK, 0), (now() - _EPOCH) // dt.timedelta(microseconds=1))
             adds = []
             for file in files:
-                adds.append(added(file.path, file.size_bytes, file.rows, _partition_values(base, clock_us), file.stats))
+                values = partition_values(base, clock_us)
+                adds.append(Add(file.path, file.size_bytes, values, file.stats, now_ms()))
                 base += file.rows
-            self._cas.commit(
-                self._created,
-                adds,
-                transactions={NEXT: base, CLOCK: clock_us, **(record.transactions(generation) if record else {})},
-            )
+            recorded = record.transactions(generation) if record else {}
+            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
             return start
 
-        return retrying(attempt, self._cas.what)
+        return retrying(attempt, self._log.what)
 
     def seal(self, generation: int) -> int:
         """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5)."""
@@ -226,87 +200,54 @@ class PartitionTable:
             self.refresh()
             cut = f"partq:cut/{generation}"
             if self.recorded(SEALED) < generation:
-                self._cas.commit(self._created, transactions={SEALED: generation, cut: self.next_offset})
-                return self.next_offset
+                self._log.commit(transactions={SEALED: generation, cut: self.next_offset}, operation="SEAL")
             return self.recorded(cut)
 
-        return retrying(attempt, self._cas.what)
+        return retrying(attempt, self._log.what)
+
+    def fence(self, fenced: bool) -> None:
+        """Let no more rows in at all, as the queue's replica takes over; or take that back (S7)."""
+
+        def attempt() -> None:
+            self.refresh()
+            sealed = self.recorded(SEALED)
+            if (sealed >= FENCED - 1) != fenced:
+                self._log.commit(transactions={SEALED: sealed + (FENCED if fenced else -FENCED)}, operation="FENCE")
+
+        retrying(attempt, self._log.what)
 
     def remove(self, until: Callable[[FileIndex], int]) -> int:
         """Take the first `until(index)` files out of the log and return how many messages they held."""
 
         def attempt() -> int:
             self.refresh()
-            count = until(self.index)
+            index = self.index
+            count = until(index)
             if count == 0:
                 return 0
-            index = self.index
-            removes = [
-                removed(
-                    index.path(i),
-                    _partition_values(int(index.base[i]), int(index.enqueued_us[i])),
-                    int(index.size[i]),
-                )
-                for i in range(count)
-            ]
-            self._cas.commit(self._created, removes=removes)
+            at, live = now_ms(), self._log.snapshot.files
+            adds = [live[index.path(i)] for i in range(count)]
+            removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
+            self._log.commit(removes=removes, operation="DELETE")
             return int(index.rows[:count].sum())
 
-        return retrying(attempt, self._cas.what)
+        return retrying(attempt, self._log.what)
 
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
-        self.refresh()
-        gone = self._cas.vacuum(grace_ms)
-        self.refresh()
-        return gone
+        return self._log.vacuum(grace_ms)
 
     def checkpoint(self) -> None:
         """Write a checkpoint and drop log files that have outlived their retention."""
-        self.refresh()
-        self._cas.table.create_checkpoint()
-        self._cas.table.cleanup_metadata()
-
-    def _build_index(self) -> FileIndex:
-        adds = self._cas.adds()
-        if not {"num_records", "partition.base_offset", "partition._enqueued_at"} <= set(adds.column_names):
-            raise self._corrupt("its files carry no row counts or base offsets")
-        adds = adds.select(
-            ["path", "size_bytes", "num_records", "partition.base_offset", "partition._enqueued_at"]
-        ).sort_by("partition.base_offset")
-        if any(adds.column(c).null_count for c in adds.column_names):
-            foreign = adds.filter(pc.is_null(adds.column(3))).column("path").to_pylist()[:3]
-            raise self._corrupt(f"files without offset or row count were committed to it ({foreign})")
-        base, rows = _ints(adds, 3), _ints(adds, 2)
-        ends = base + rows
-        if len(base) and (np.any(ends[:-1] != base[1:]) or int(ends[-1]) != self._next_offset):
-            raise self._corrupt("its files do not make up one run of offsets")
-        enqueued = adds.column(4).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        return FileIndex(
-            adds.column(0).combine_chunks(), base, rows, _ints(adds, 1), enqueued.to_numpy().astype(np.int64)
-        )
+        self._log.checkpoint()
 
     def _corrupt(self, why: str) -> CorruptTableError:
         return CorruptTableError(
             f"partition {self.partition} of queue {self.queue!r} is damaged: {why}. Only this package may write to "
-            f"{self._cas.uri}; undo the foreign commit",
+            f"{self._log.uri}; undo the foreign commit",
             queue=self.queue,
             partition=self.partition,
         )
-
-
-def enqueued_at(micros: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=micros)
-
-
-def _ints(table: pa.Table, column: int) -> Ints:
-    return np.asarray(table.column(column).to_numpy(), dtype=np.int64)
-
-
-def _partition_values(base: int, clock_us: int) -> dict[str, str]:
-    # ISO 8601 with Z: the form with a space is read in the session's time zone by some readers
-    text = enqueued_at(clock_us).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return {"base_offset": str(base), "_enqueued_at": text}
 
 
 def delta_stats(rows: int, bounds: dict[str, tuple[Any, Any]]) -> str:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from deltalake.exceptions import DeltaError
-
 from spark_partq.core.errors import (
     NotAStoreError,
     PartqError,
@@ -26,13 +24,12 @@ from spark_partq.core.errors import (
 from spark_partq.core.group import GroupFact, Kind
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.core.schema import with_columns
 from spark_partq.storage.ackrows import AckTable
 from spark_partq.storage.control import ControlTable
-from spark_partq.storage.delta import CasTable, Created, retrying
-from spark_partq.storage.files import Files
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.groups import groups_of
-from spark_partq.storage.partition import FENCED, SEALED, PartitionTable
+from spark_partq.storage.log import retrying
+from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import in_threads, queue_state
 from spark_partq.storage.replicafacts import (
     About,
@@ -103,7 +100,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
             queue=queue,
         )
     problem = _take_over(store, queue, about, force, options)
-    if not Files(store).list(f"{queue_folder(queue)}/control/_delta_log"):
+    if not store.files.list_files(f"{queue_folder(queue)}/control/_delta_log"):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {about.primary} cannot be "
             f"reached ({problem}): there is nothing that could be used",
@@ -174,23 +171,9 @@ def fence(store: Store, queue: str, location: str) -> QueueState:
 
 
 def fence_partitions(store: Store, state: QueueState, fenced: bool) -> None:
-    columns = with_columns(state.schema, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
-    created = Created(columns, ("base_offset", "_enqueued_at"))
-
-    def mark(name: str) -> None:
-        folder = f"{queue_folder(state.name)}/partitions/{name}"
-        table = CasTable(store, folder, f"{name} of queue {state.name!r}")
-
-        def attempt() -> None:
-            table.refresh()
-            sealed = table.recorded(SEALED)
-            if (sealed >= FENCED - 1) != fenced:
-                table.commit(created, transactions={SEALED: sealed + (FENCED if fenced else -FENCED)})
-
-        if table.exists():
-            retrying(attempt, table.what)
-
-    in_threads(store, mark, store.names(f"{queue_folder(state.name)}/partitions"))
+    numbers = [int(name.partition("=")[2]) for name in store.names(f"{queue_folder(state.name)}/partitions")]
+    tables = [PartitionTable(store, state.name, number, state.schema) for number in numbers]
+    in_threads(store, lambda table: table.fence(fenced), [table for table in tables if table.exists()])
 
 
 def check_not_superseded(store: Store, state: QueueState, options: Options | None = None) -> None:
@@ -204,7 +187,7 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
         raise fenced_error(store, state, state.fenced_by)
     for location in state.replicas:
         about = None
-        with contextlib.suppress(PartqError, OSError, DeltaError):  # who cannot be reached cannot be asked
+        with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be asked
             about = ReplicaTable(target_store(store, location, options), state.name).look()
         if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
             fence(store, state.name, location)
@@ -225,12 +208,11 @@ def _close(store: Store, state: QueueState) -> None:
     ]
     for group in groups_of(store, state.queue_id):
         folders += [f"{group_folder(group.name)}/control", f"{group_folder(group.name)}/acks"]
-    files = Files(store)
-    folders = [folder for folder in folders if files.list(f"{folder}/_delta_log")]
+    folders = [folder for folder in folders if store.files.list_files(f"{folder}/_delta_log")]
 
     def end(folder: str) -> None:
-        close(files, folder, jumps.get(folder, ()))
-        drop_ahead(files, folder)
+        close(store, folder, jumps.get(folder, ()))
+        drop_ahead(store, folder)
 
     in_threads(store, end, folders)
 

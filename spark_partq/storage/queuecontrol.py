@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from spark_partq.core import queue as core
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.storage.delta import retrying
+from spark_partq.core.records import expired_records
+from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable, now
 from spark_partq.storage.store import Store, queue_folder
 
@@ -55,8 +56,7 @@ class QueueControl:
         except CorruptTableError:
             self._explain()
             raise
-        if changed or self._state is None:
-            self._state = self._replay(self._rows)
+        self._take_in()
         return changed
 
     def reopen(self) -> None:
@@ -83,7 +83,7 @@ class QueueControl:
                 status="Deleting",
             ) from None
         rows.refresh()
-        if self._state is not None and self._replay(rows).queue_id != self._state.queue_id:
+        if self._state is not None and self._replayed(None, rows.rows()).queue_id != self._state.queue_id:
             raise self._made_anew() from None
 
     def _made_anew(self) -> QueueNotFoundError:
@@ -94,7 +94,11 @@ class QueueControl:
 
     def _table(self) -> RowTable:
         return RowTable(
-            self.store, f"{queue_folder(self.name)}/control", f"the control table of queue {self.name!r}", COLUMNS
+            self.store,
+            f"{queue_folder(self.name)}/control",
+            f"the control table of queue {self.name!r}",
+            COLUMNS,
+            expired_records,
         )
 
     def create(self, fact: QueueFact) -> None:
@@ -110,7 +114,7 @@ class QueueControl:
             If they cannot follow.
         """
         state = self.state
-        for fact in facts:
+        for fact in facts:  # refused before anything is written
             state = core.after(state, fact)
         before = self._rows.rows()
         rows = [_row(fact, seq) for seq, fact in enumerate(facts, len(before))]
@@ -118,6 +122,7 @@ class QueueControl:
             self._rows.append([*before, *rows], replace=True)
         else:
             self._rows.append(rows)
+        self._take_in()
 
     def decide(self, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
         """Commit what follows from the newest state, which is looked at again when a race was lost; the state after that."""
@@ -127,7 +132,6 @@ class QueueControl:
             wanted = facts(self.state)
             if wanted:
                 self.commit(wanted)
-                self.refresh()
             return self.state
 
         return retrying(attempt, f"a decision about queue {self.name!r}")
@@ -158,11 +162,21 @@ class QueueControl:
         self.refresh()
         return self._rows.rows()
 
-    def _replay(self, table: RowTable) -> QueueState:
-        rows = sorted(table.rows(), key=lambda row: int(row["seq"]))
+    def _take_in(self) -> None:
+        """Bring the state to the rows as of the last look."""
+        state, fresh = self._state, self._rows.take_fresh()
+        self._state = None  # an error leaves none, so that the next look begins with all rows
+        if state is None or fresh is None:
+            self._state = self._replayed(None, self._rows.rows())
+        else:
+            self._state = self._replayed(state, fresh)
+
+    def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
+        rows = sorted(rows, key=lambda row: int(row["seq"]))
         try:
-            state = core.replay(self.name, (QueueFact(row["kind"], json.loads(row["body"])) for row in rows))
-            if state is None:
+            facts = (QueueFact(row["kind"], json.loads(row["body"])) for row in rows)
+            found = core.replay(self.name, facts, state)
+            if found is None:
                 raise ValueError("it is empty")
         except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
             raise CorruptTableError(
@@ -170,7 +184,7 @@ class QueueControl:
                 "edited. Restore it from a backup",
                 queue=self.name,
             ) from error
-        return state
+        return found
 
 
 def look(store: Store, name: str) -> QueueControl:
@@ -194,7 +208,7 @@ def look(store: Store, name: str) -> QueueControl:
 def list_queues(store: Store) -> list[str]:
     """Names of the queues in the store, sorted."""
     store.check_exists()
-    return [name for name in store.names("queues") if "_delta_log" in store.names(f"queues/{name}/control")]
+    return [name for name in store.names("queues") if QueueControl(store, name).exists()]
 
 
 def who() -> str:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from pyarrow import fs
-
 from spark_partq.core import queue as core
 from spark_partq.core.errors import (
     InvalidArgumentError,
@@ -23,7 +21,7 @@ from spark_partq.core.queue import QueueFact, QueueState
 from spark_partq.core.scaling import numbers
 from spark_partq.core.schema import Struct, payload_schema, type_name
 from spark_partq.core.settings import QueueSettings, check_partition_count
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queuecontrol import QueueControl, look
 from spark_partq.storage.replicafacts import is_replica
@@ -34,13 +32,10 @@ B = TypeVar("B")
 
 
 def in_threads(store: Store, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """`function` of each item, in order; delta-rs lets other threads run while it works.
-
-    On a local disk that work is the processor's, on an object store it is mostly waiting.
-    """
-    if len(items) <= 1:
+    """`function` of each item, in order; on an object store, where it mostly waits, of several at once."""
+    if len(items) <= 1 or store.is_local:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(8 if store.is_local else 32, len(items))) as pool:
+    with ThreadPoolExecutor(min(32, len(items))) as pool:
         return list(pool.map(function, items))
 
 
@@ -168,24 +163,19 @@ def delete_queue(store: Store, name: str) -> None:
     folder = queue_folder(name)
     for part in ("replica", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")
-    _remove_folder(store, folder)
+    store.files.delete_folder(folder)
 
 
 def _remove_tree(store: Store, folder: str) -> None:
-    """Newest log files first and version 0 last: as long as anything is left, the table is still seen to be there."""
-    found = store.files.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
-    files = [info.path for info in found if info.type == fs.FileType.File]
-    log = sorted((p for p in files if "/_delta_log/" in p), reverse=True)
-    for path in [*set(files).difference(log), *log]:
-        with contextlib.suppress(FileNotFoundError):  # another process deletes the same queue
-            store.files.delete_file(path)
-    _remove_folder(store, folder)
-
-
-def _remove_folder(store: Store, folder: str) -> None:
-    if store.files.get_file_info(folder).type == fs.FileType.Directory:
-        with contextlib.suppress(OSError):  # another process deletes it too; an empty folder is no queue
-            store.files.delete_dir(folder)
+    """The log last, and of it the newest files first: as long as anything is left, the table is still seen to be there."""
+    files = store.files
+    for name in files.list_folders(folder):
+        if name != "_delta_log":
+            _remove_tree(store, f"{folder}/{name}")
+    for part in (folder, f"{folder}/_delta_log"):
+        for info in reversed(files.list_files(part)):
+            files.delete(f"{part}/{info.name}")
+    files.delete_folder(folder)
 
 
 def _create_partitions(control: QueueControl) -> QueueState:
@@ -198,7 +188,8 @@ def _create_partitions(control: QueueControl) -> QueueState:
 
 def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
     """Make the tables of these partitions, unless they are there."""
-    in_threads(queue.store, lambda number: queue.table(number).create(), list(wanted))
+    grace_ms = queue.state.settings.vacuum_grace_ms
+    in_threads(queue.store, lambda number: queue.table(number).create(grace_ms), list(wanted))
 
 
 def first_left(queue: Queue, table: PartitionTable) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_partq.core.errors import PartqError, QueueNotFoundError, ReplicaError
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.storage.files import Files, Gone
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.groups import groups_of
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.promotion import fence_partitions
@@ -117,8 +117,8 @@ def _status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
                 return replace(found, lag=lag, problem="its first pass has not ended")
             behind = {n: max(0, end - next_offset(log_of(target, state.name, n))) for n, end in lag.items()}
             synced_at = None
-            with contextlib.suppress(Gone, ValueError, KeyError):
-                data = Files(target).read(f"{queue_folder(state.name)}/replica/{SYNCED}")
+            with contextlib.suppress(FileMissing, ValueError, KeyError):
+                data = target.files.read(f"{queue_folder(state.name)}/replica/{SYNCED}")
                 synced_at = dt.datetime.fromisoformat(json.loads(data)["at"])
             return replace(
                 found,

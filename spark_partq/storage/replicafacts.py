@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from deltalake.exceptions import DeltaError
-
 from spark_partq.core.errors import (
     CorruptTableError,
     InvalidArgumentError,
@@ -27,11 +25,12 @@ from spark_partq.core.errors import (
     ReplicaError,
 )
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.storage.delta import CasTable, retrying
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.partition import NEXT
 from spark_partq.storage.queuecontrol import look
 from spark_partq.storage.rows import RowTable, now
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, partition_folder, queue_folder
 
 Role = Literal["primary", "replica", "promoted"]
 Options = Mapping[str, str]
@@ -187,19 +186,17 @@ def reaching(target: Store) -> Iterator[None]:
         yield
     except (NotAStoreError, InvalidArgumentError, QueueFencedError, CorruptTableError, ReplicaError):
         raise
-    except (PartqError, OSError, DeltaError) as error:
+    except (PartqError, OSError, FileMissing) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ReplicaError(f"the replica in {target.uri} cannot be kept: {first}", location=target.uri) from error
 
 
-def log_of(store: Store, queue: str, number: int) -> CasTable:
-    return CasTable(
-        store, f"{queue_folder(queue)}/partitions/partition={number}", f"partition {number} of queue {queue!r}"
-    )
+def log_of(store: Store, queue: str, number: int) -> DeltaLog:
+    return store.log(partition_folder(queue, number), f"partition {number} of queue {queue!r}")
 
 
-def next_offset(table: CasTable) -> int:
-    return (table.table.transaction_version(NEXT) or 0) if table.exists() else 0
+def next_offset(log: DeltaLog) -> int:
+    return log.recorded(NEXT, 0) if log.exists() else 0
 
 
 def fenced_error(store: Store, state: QueueState, location: str) -> QueueFencedError:

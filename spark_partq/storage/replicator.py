@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.storage.delta import CasTable
-from spark_partq.storage.files import Files
 from spark_partq.storage.groups import Group
+from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queues import in_threads, queue_state
 from spark_partq.storage.replicafacts import (
     About,
@@ -80,13 +79,12 @@ class Replicator:
         self.target = target_store(store, location, options)
         self._taking_over = taking_over
         self._replica_id = ""
-        self._files = Files(store), Files(self.target)
         self._tables: dict[str, ReplicaTable] = {}
         self._copies: dict[str, TableCopy] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         self._groups: dict[str, Group] = {}
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
-        self._sources: dict[int, CasTable] = {}
+        self._sources: dict[int, DeltaLog] = {}
 
     def register(self) -> None:
         """Make the replica known to both sides, unless it is.
@@ -141,7 +139,7 @@ class Replicator:
         with reaching(self.target):
             commits, problems = self._pass(state)
             synced = Synced(commits, self._lag(state))
-            self._files[1].put(
+            self.target.files.put(
                 f"{queue_folder(self.queue)}/replica/{SYNCED}",
                 json.dumps({"at": now().isoformat(), "lag": synced.total_lag}).encode(),
             )
@@ -216,7 +214,7 @@ class Replicator:
         self._owners[folder] = owners
         if folder not in self._copies:
             ask = lambda: self._check_open(folder)  # noqa: E731
-            self._copies[folder] = TableCopy(*self._files, folder, self._announce, ask)
+            self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
         return self._copies[folder]
 
     def _announce(self, folder: str, version: int) -> None:

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from spark_partq.core.scaling import PARENT
+from spark_partq.storage.fileindex import FileIndex, enqueued_at
 from spark_partq.storage.groups import groups_of
-from spark_partq.storage.partition import FileIndex, PartitionTable, enqueued_at
+from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queues import Queue, in_threads
 from spark_partq.storage.roles import check_primary
 from spark_partq.storage.rows import now as wall_clock
@@ -90,8 +90,7 @@ def _removed(queue: Queue) -> list[PartitionTable]:
     tables = [queue.table(n) for n in state.every if n not in state.numbers and (n != PARENT or state.copying is None)]
 
     def holds_files(table: PartitionTable) -> bool:
-        found = queue.store.files.get_file_info(fs.FileSelector(table.folder, allow_not_found=True))
-        return any(info.type == fs.FileType.File for info in found)
+        return bool(queue.store.files.list_files(table.folder))
 
     holding = in_threads(queue.store, holds_files, tables)
     return [table for table, holds in zip(tables, holding, strict=True) if holds]

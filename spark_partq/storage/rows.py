@@ -9,54 +9,56 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 
-from spark_partq.core.errors import CommitFailedError, CorruptTableError
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.schema import Struct, with_columns
-from spark_partq.storage.delta import SHORT_LOG, CasTable, Created, added, removed
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.log import SHORT_LOG, Add, Expired, Remove, TableSpec, nothing_expires, now_ms
 from spark_partq.storage.store import Store
 
 Row = dict[str, Any]
-
-_ARROW = {
-    "long": pa.int64(),
-    "integer": pa.int32(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+Columns = Sequence[tuple[str, str]]
 
 
 class RowFiles:
     """Writes and reads the little files of one table. They are named so that they sort in the order of their commits."""
 
-    def __init__(self, store: Store, folder: str, what: str, columns: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, store: Store, folder: str, what: str, columns: Columns) -> None:
         self._store, self._folder, self._what = store, folder, what
         struct: Struct = with_columns({"type": "struct", "fields": []}, *columns)
-        self.created = Created(struct)
-        self._arrow = pa.schema([(name, _ARROW[type_]) for name, type_ in columns])
+        self.spec = TableSpec(struct, configuration=SHORT_LOG)
+        self.arrow = arrow_schema(struct)
 
-    def make_folder(self) -> None:
-        self._store.files.create_dir(self._folder, recursive=True)
-
-    def write(self, rows: Sequence[Row], version: int, kind: str = "rows", data_change: bool = True) -> AddAction:
+    def write(
+        self, rows: Sequence[Row], version: int, kind: str = "rows", data_change: bool = True
+    ) -> tuple[Add, list[Row]]:
+        """A file of these rows for the commit of that version, and the rows as they will be read."""
         path = f"{version:020d}-{kind}-{uuid.uuid4().hex}.parquet"
-        table = pa.Table.from_pylist(list(rows), self._arrow)
+        table = pa.Table.from_pylist(list(rows), self.arrow)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        data = sink.getvalue().to_pybytes()
         try:
-            with self._store.files.open_output_stream(f"{self._folder}/{path}") as file:
-                pq.write_table(table, file)
-                size = file.tell()
-        except OSError as error:
+            if version == 0:
+                self._store.files.make_folder(self._folder)
+            self._store.files.put(f"{self._folder}/{path}", data)
+        except (StoreUnavailableError, FileMissing) as error:
             raise CommitFailedError(
                 f"{self._what} cannot be written ({error}); nothing was changed", path=path
             ) from error
-        return added(path, size, len(rows), data_change=data_change)
+        stats = f'{{"numRecords":{len(rows)}}}'
+        return Add(path, len(data), {}, stats, now_ms(), data_change), table.to_pylist()
 
     def read(self, path: str) -> list[Row]:
         try:
-            with self._store.files.open_input_file(f"{self._folder}/{path}") as file:
-                rows: list[Row] = pq.ParquetFile(file).read(columns=self._arrow.names).cast(self._arrow).to_pylist()
-                return rows
+            file = pq.ParquetFile(pa.BufferReader(self._store.files.read(f"{self._folder}/{path}")))
+            rows: list[Row] = file.read(columns=self.arrow.names).cast(self.arrow).to_pylist()
+            return rows
+        except FileMissing:
+            raise CorruptTableError(
+                f"file {path} of {self._what} is missing; restore it from a backup", path=path
+            ) from None
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:  # other columns are a ValueError
             raise CorruptTableError(
                 f"file {path} of {self._what} cannot be read ({error}); restore it from a backup", path=path
@@ -64,51 +66,44 @@ class RowFiles:
 
 
 class RowTable:
-    """Rows of fixed columns in a compare-and-set table, with what was read kept in memory.
+    """Rows of fixed columns in a compare-and-set table, with what was read or written kept in memory.
 
-    Files are never changed, so each is read once.
-
-    Attributes
-    ----------
-    fresh : list of rows
-        What the last look found that the one before did not.
-    gone : bool
-        Whether the last look missed rows that the one before found.
+    Files are never changed, so each is read once, and those that this handle wrote never.
     """
 
-    def __init__(self, store: Store, folder: str, what: str, columns: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, store: Store, folder: str, what: str, columns: Columns, expired: Expired = nothing_expires
+    ) -> None:
         self._disk = RowFiles(store, folder, what, columns)
-        self._table = CasTable(store, folder, what)
+        self._log = store.log(folder, what, expired)
         self._files: dict[str, list[Row]] = {}
         self._version = -1  # of which `_files` are
-        self.fresh: list[Row] = []
-        self.gone = False
+        self._fresh: list[Row] = []
+        self._gone = False
 
     def exists(self) -> bool:
-        return self._table.exists()
+        return self._log.exists()
 
     def create(self, rows: Sequence[Row]) -> None:
         """Make the table with these rows; `Conflict` if it is there by now."""
-        self._disk.make_folder()
-        self._table.create(self._disk.created, [self._disk.write(rows, 0)], SHORT_LOG)
+        add, written = self._disk.write(rows, 0)
+        self._log.create(self._disk.spec, [add])
+        self._follow({add.path: written})
 
     def refresh(self) -> bool:
-        """Look at the table; True if its rows have changed."""
-        self._table.refresh()
-        version = self._table.version
-        if version == self._version:
-            return False
-        before = self._files
-        files = {path: before.get(path) or self._disk.read(path) for path in self._table.paths()}
-        self.fresh = [row for path, rows in files.items() if path not in before for row in rows]
-        self.gone = any(path not in files for path in before)
-        self._files, self._version = files, version
-        return True
+        """Look at the table; True if others have changed its rows or records."""
+        self._log.refresh()
+        return self._follow({})
+
+    def take_fresh(self) -> list[Row] | None:
+        """The rows that came since the last call, also by this handle; None if others went, so that all count anew."""
+        fresh = None if self._gone else self._fresh
+        self._fresh, self._gone = [], False
+        return fresh
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that were replaced, or lost a race, more than `grace_ms` ago."""
-        self.refresh()
-        self._table.vacuum(grace_ms)
+        self._log.vacuum(grace_ms)
 
     @property
     def files(self) -> list[str]:
@@ -120,16 +115,44 @@ class RowTable:
 
     def append(self, rows: Sequence[Row], replace: bool = False) -> None:
         """Commit rows on top of the last look, or `Conflict`. With `replace` they take the place of all others."""
-        removes = [removed(path) for path in self._files] if replace else []
-        self._table.commit(self._disk.created, [self._disk.write(rows, self._table.version + 1)], removes)
+        at = now_ms()
+        removes = [Remove(path, at, self._log.snapshot.files[path].size, {}) for path in self._files] if replace else []
+        add, written = self._disk.write(rows, self._log.version + 1)
+        self._log.commit([add], removes)
+        self._follow({add.path: written})
 
     def recorded(self, app: str, default: int = -1) -> int:
         """What an application transaction of the table says, as of the last look."""
-        return self._table.recorded(app, default)
+        return self._log.recorded(app, default)
 
     def record(self, transactions: Mapping[str, int]) -> None:
         """Commit application transactions alone on top of the last look, or `Conflict`."""
-        self._table.commit(self._disk.created, transactions=transactions)
+        self._log.commit(transactions=transactions)
+        self._follow({})
+
+    def _follow(self, written: Mapping[str, list[Row]]) -> bool:
+        """Let the rows be those of the log's version; what was written here need not be read."""
+        if self._log.version == self._version:
+            return False
+        try:
+            changes = self._log.take_changes()
+            if self._version < 0 or changes.reloaded:
+                before, paths = self._files, list(self._log.snapshot.files)
+                gone = [path for path in before if path not in self._log.snapshot.files]
+            else:
+                before, gone = {}, [path for path in changes.removed if path in self._files]
+                paths = [add.path for add in changes.added if add.path in self._log.snapshot.files]
+            added = {path: written.get(path) or self._disk.read(path) for path in sorted(paths) if path not in before}
+            for path in gone:
+                del self._files[path]
+            self._files |= added
+            self._version = self._log.version
+        except BaseException:
+            self._files, self._version, self._gone = {}, -1, True  # half done: the next look begins again
+            raise
+        self._fresh += [row for rows in added.values() for row in rows]
+        self._gone = self._gone or bool(gone)
+        return True
 
 
 def now() -> dt.datetime:

@@ -17,8 +17,8 @@ from spark_partq.core.group import Status
 from spark_partq.core.queue import MODES, Mode, QueueFact, QueueState
 from spark_partq.core.scaling import PARENT, drained, numbers
 from spark_partq.core.settings import check_partition_count
+from spark_partq.storage.fileindex import FileIndex
 from spark_partq.storage.groups import Group, groups_of
-from spark_partq.storage.partition import FileIndex
 from spark_partq.storage.queues import Queue, check_usable, first_left, in_group, in_threads, make_tables
 from spark_partq.storage.rebalancer import Rebalancer
 from spark_partq.storage.replica import ReplicaStatus, status

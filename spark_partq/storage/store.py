@@ -13,17 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
-
-from spark_partq.core.errors import InvalidArgumentError, NotAStoreError, StoreUnavailableError
+from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
 from spark_partq.core.names import check_name
+from spark_partq.storage.files import Files, open_files
+from spark_partq.storage.log import DeltaLog, Expired, nothing_expires
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")  # delta-rs colours its errors
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,24 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        return self.uri.startswith("/")
+        """Whether a look at a file costs microseconds."""
+        return self.files.is_local
+
+    @classmethod
+    def over(cls, files: Files) -> Store:
+        """A store whose files are given; it cannot be sent to another process."""
+        store = cls("memory:")
+        store.__dict__["files"] = files
+        return store
 
     @cached_property
-    def files(self) -> fs.FileSystem:
-        """A file system whose root is the store."""
-        if self.is_local:
-            return fs.SubTreeFileSystem(self.uri, fs.LocalFileSystem())
-        return fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+    def files(self) -> Files:
+        """The files of the store, by their paths in it."""
+        return open_files(self.uri, self.options)
+
+    def log(self, folder: str, what: str, expired: Expired = nothing_expires) -> DeltaLog:
+        """A handle on the table in that folder."""
+        return DeltaLog(self.files, folder, what, self.uri_of(folder), expired=expired)
 
     def __getstate__(self) -> dict[str, object]:
         return {"uri": self.uri, "options": self.options}  # an open file system cannot be pickled
@@ -76,8 +83,7 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """Names of the folders in `folder`, sorted; none if it does not exist."""
-        found = self._info(fs.FileSelector(folder, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+        return self.files.list_folders(folder)
 
     def check_exists(self) -> None:
         """Refuse a path that holds no store.
@@ -88,7 +94,7 @@ class Store:
             If there is nothing at the path, or something else.
         """
         if not self.has_folder("queues"):
-            what = "something else" if self._listing() else "nothing"
+            what = "nothing" if self._is_empty() else "something else"
             raise NotAStoreError(
                 f"{self.uri} is not a store: it holds {what}. Check the path, or create a queue there first",
                 path=self.uri,
@@ -97,28 +103,19 @@ class Store:
     def check_can_be_made(self) -> None:
         """Refuse to make a store in a folder that is used for something else."""
         # In this order: another process may be making the store just now, and begins with that folder.
-        if self._listing() and not self.has_folder("queues"):
+        if not self._is_empty() and not self.has_folder("queues"):
             raise NotAStoreError(
                 f"{self.uri} is not empty and not a store; choose an empty or new folder for a store", path=self.uri
             )
 
     def has_folder(self, folder: str) -> bool:
-        return bool(self._info(folder).type == fs.FileType.Directory)
+        parent, _, name = folder.rpartition("/")
+        return name in self.files.list_folders(parent)
 
-    def _listing(self) -> list[fs.FileInfo]:
-        if self.is_local and os.path.isfile(self.uri):
+    def _is_empty(self) -> bool:
+        if os.path.isfile(self.uri):
             raise NotAStoreError(f"{self.uri} is a file, not a store", path=self.uri)
-        return list(self._info(fs.FileSelector("", allow_not_found=True)))
-
-    def _info(self, what: str | fs.FileSelector) -> Any:
-        try:
-            return self.files.get_file_info(what)
-        except OSError as error:
-            reason = " ".join(_COLOUR.sub("", str(error)).split())
-            raise StoreUnavailableError(
-                f"{self.uri} cannot be read: {reason}. Check the path, the network and the storage options",
-                path=self.uri,
-            ) from error
+        return not self.files.list_folders("") and not self.files.list_files("")
 
 
 def queue_folder(queue: str) -> str:

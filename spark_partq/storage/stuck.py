@@ -17,7 +17,7 @@ from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError
 from spark_partq.core.keys import key_hash
 from spark_partq.core.queue import QueueFact, QueueState
 from spark_partq.core.scaling import PARENT, is_in, target
-from spark_partq.storage.delta import Created
+from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.partition import BatchRecord, NewFile
 from spark_partq.storage.producer import Producer, Written
@@ -97,7 +97,7 @@ def _start(queue: Queue) -> int | None:
 def _write_files(queue: Queue, piece: Slice, written: Written) -> list[NewFile]:
     """Write those rows of a file that are not in, into files of the partitions where the map in force puts them."""
     state = queue.state
-    schema = pa.schema(Created(state.schema).delta_schema.to_arrow())
+    schema = arrow_schema(state.schema)
     writer = MessageWriter(queue.store, queue.name, schema, state.key, sorted_input=False)
     for first, batch in read_slice(queue.store, piece, schema):
         hashes = list(_hashes(state, batch, piece.base_offset + first))

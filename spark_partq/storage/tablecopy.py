@@ -10,23 +10,21 @@ passing each other there, so a jump is announced before it is made, and `close` 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import io
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from spark_partq.core.errors import CorruptTableError, ReplicaError
-from spark_partq.storage.files import UNFINISHED, Files, Gone, Taken
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, is_temporary
+from spark_partq.storage.log import VACUUMED, Add, retrying
+from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
+from spark_partq.storage.log.entries import ForeignEntry, decode
+from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
+from spark_partq.storage.store import Store
 
 # Further behind than this, the copy goes on at a checkpoint.
 MAX_COMMITS = 1_000
@@ -34,32 +32,8 @@ MAX_COMMITS = 1_000
 _FEW = 100
 # A file that is in no log may belong to a commit that somebody else is about to copy.
 SPARE_S = 3_600.0
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_CLOSED = "CLOSE REPLICA"
 _ATTEMPTS = 10
-
-
-@dataclass(frozen=True)
-class Log:
-    """The numbers of the commits and checkpoints that a log folder holds, each sorted."""
-
-    commits: list[int]
-    checkpoints: list[int]
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> Log:
-        commits: list[int] = []
-        checkpoints: list[int] = []
-        for name in names:
-            for pattern, found in ((_COMMIT, commits), (_CHECKPOINT, checkpoints)):
-                if match := pattern.fullmatch(name):
-                    found.append(int(match[1]))
-        return cls(sorted(commits), sorted(checkpoints))
-
-    @property
-    def last(self) -> int:
-        return max([-1, *self.commits[-1:], *self.checkpoints[-1:]])
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -85,15 +59,15 @@ class TableCopy:
 
     def __init__(
         self,
-        source: Files,
-        target: Files,
+        source: Store,
+        target: Store,
         folder: str,
         before_jump: Callable[[str, int], None] = lambda *_: None,
         before_delete: Callable[[], None] = lambda: None,
     ) -> None:
         self._source, self._target, self.folder = source, target, folder
         self._before_jump, self._before_delete = before_jump, before_delete
-        self._log = f"{folder}/_delta_log"
+        self._from, self._to = LogFolder(source.files, folder), LogFolder(target.files, folder)
         self._version: int | None = None  # not known yet
         self._checkpoint = -1  # the copy's newest
 
@@ -101,7 +75,7 @@ class TableCopy:
     def version(self) -> int:
         """The copy's version; -1 if there is none yet."""
         if self._version is None:
-            log = Log.of(self._target.list(self._log))
+            log = self._to.names()
             if log.last >= 0:
                 self._check_same(log.last)
             self._version, self._checkpoint = log.last, max(log.checkpoints, default=-1)
@@ -122,14 +96,14 @@ class TableCopy:
         for _ in range(_ATTEMPTS):
             try:
                 until = self._few(at)
-                log = Log([], [])
+                log = LogNames([], [])
                 if lost or until is None:
-                    log = Log.of(self._source.list(self._log))
+                    log = self._from.names()
                     until = log.last
                     if until < at:
                         raise ReplicaError(
-                            f"{self._source.store.uri_of(self.folder)} ends at version {until}, its copy in "
-                            f"{self._target.store.uri} at {at}: an older state was put back. Remove the replica and make it anew",
+                            f"{self._source.uri_of(self.folder)} ends at version {until}, its copy in "
+                            f"{self._target.uri} at {at}: an older state was put back. Remove the replica and make it anew",
                             folder=self.folder,
                         )
                     if lost or self._must_jump(log, at):
@@ -141,83 +115,83 @@ class TableCopy:
                     yield step
                     at = step.version
                 return
-            except Gone as error:  # it was cleaned up; only a newer checkpoint can stand for it
+            except FileMissing as error:  # it was cleaned up; only a newer checkpoint can stand for it
                 lost, why = True, error
         raise CorruptTableError(
-            f"{self._source.store.uri_of(self.folder)} names {why}, which is not there; restore it from a backup, or promote the "
+            f"{self._source.uri_of(self.folder)} names {why}, which is not there; restore it from a backup, or promote the "
             "replica",
             path=str(why),
         )
 
     def _few(self, at: int) -> int | None:
         """The version up to which to follow, if that can be told without a listing: all that is there lies below."""
-        if at < 0 or not self._source.exists(self._commit_file(at)):
+        if at < 0 or not self._has(at):
             return None
-        if not self._source.exists(self._commit_file(at + 1)):
+        if not self._has(at + 1):
             return at
-        if self._source.exists(self._commit_file(at + _FEW)):
+        if self._has(at + _FEW):
             return None
         last = at + 1
-        while last + 1 < at + _FEW and self._source.exists(self._commit_file(last + 1)):
+        while last + 1 < at + _FEW and self._has(last + 1):
             last += 1
         return last
 
-    def _must_jump(self, log: Log, at: int) -> bool:
+    def _has(self, version: int) -> bool:
+        return self._source.files.info(self._from.entry_path(version)) is not None
+
+    def _must_jump(self, log: LogNames, at: int) -> bool:
         if log.last == at:
             return False
         first = at < 0 and bool(log.checkpoints)
         far = log.last - at > MAX_COMMITS
-        return first or far or at + 1 not in log.commits
+        return first or far or at + 1 not in log.entries
 
     def _commit(self, version: int) -> Step:
-        data = self._source.read(self._commit_file(version))
-        cleaned = False
-        for line in data.splitlines():
-            action: dict[str, Any] = json.loads(line) if line.strip() else {}
-            if "add" in action:
-                self._bring(action["add"])
-            cleaned |= action.get("commitInfo", {}).get("operation") == "VACUUM END"
-        return Step(version, data, cleaned=cleaned)
+        data = self._source.files.read(self._from.entry_path(version))
+        try:
+            entry = decode(data)
+        except ForeignEntry as error:
+            raise self._unreadable(f"{version:020d}.json: {error}") from error
+        for add in entry.adds:
+            self._bring(add)
+        return Step(version, data, cleaned=entry.operation == VACUUMED)
 
-    def _jump(self, log: Log, at: int, lost: bool) -> Step:
+    def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
         """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach."""
         newest = max(log.checkpoints, default=-1)
-        if lost or newest <= at or log.last - newest > MAX_COMMITS:
-            try:
-                table = DeltaTable(self._source.store.uri_of(self.folder), storage_options=self._source.store.options)
-                newest = table.version()
-                table.create_checkpoint()
-            except (DeltaError, OSError) as error:
-                raise CorruptTableError(
-                    f"the log of {self._source.store.uri_of(self.folder)} cannot be read ({_first_line(error)})",
-                    path=self.folder,
-                ) from error
-        data = self._source.read(self._checkpoint_file(newest))
-        for batch in pq.ParquetFile(io.BytesIO(data)).iter_batches(columns=["add.path", "add.size", "add.stats"]):
-            for add in batch.column("add").drop_null().to_pylist():
-                self._bring(add)
+        try:
+            if lost or newest <= at or log.last - newest > MAX_COMMITS:
+                newest = self._from.write_checkpoint()
+            data = self._source.files.read(self._from.checkpoint_path(newest))
+            snapshot = decode_checkpoint(data, newest, tombstones=False)
+        except (DamagedLog, LogMissing, ForeignEntry) as error:
+            raise self._unreadable(str(error)) from error
+        for add in snapshot.files.values():
+            self._bring(add)
         return Step(newest, data, jump=True, cleaned=True)
 
-    def _bring(self, add: dict[str, Any]) -> None:
+    def _unreadable(self, why: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"the log of {self._source.uri_of(self.folder)} cannot be read ({why})", path=self.folder
+        )
+
+    def _bring(self, add: Add) -> None:
         """Copy a data file, unless it is there, and check it."""
-        path, size = f"{self.folder}/{unquote(add['path'])}", int(add["size"])
-        there = self._target.store.files.get_file_info(path)
-        if there.size == size:
+        path = f"{self.folder}/{add.path}"
+        there = self._target.files.info(path)
+        if there is not None and there.size == add.size:
             return
-        self._target.copy(self._source, path, size)
-        rows = json.loads(add.get("stats") or "{}").get("numRecords")
+        copy_file(self._source, self._target, path, add.size)
         try:
-            with self._target.store.files.open_input_file(path) as file:
+            with self._target.files.open_input(path) as file:
                 found = pq.read_metadata(file).num_rows
         except (pa.ArrowException, ValueError) as error:
-            self._target.delete(path)
+            self._target.files.delete(path)
+            raise CorruptTableError(f"{self._source.uri_of(path)} is no Parquet file ({error})", path=path) from error
+        if add.rows is not None and found != add.rows:
+            self._target.files.delete(path)
             raise CorruptTableError(
-                f"{self._source.store.uri_of(path)} is no Parquet file ({error})", path=path
-            ) from error
-        if rows is not None and found != rows:
-            self._target.delete(path)
-            raise CorruptTableError(
-                f"{self._source.store.uri_of(path)} holds {found} rows, and its log says {rows}; restore it from a backup",
+                f"{self._source.uri_of(path)} holds {found} rows, and its log says {add.rows}; restore it from a backup",
                 path=path,
             )
 
@@ -236,13 +210,13 @@ class TableCopy:
                 continue
             if step.jump:
                 self._before_jump(self.folder, step.version)
-            file = self._checkpoint_file(step.version) if step.jump else self._commit_file(step.version)
+            file = self._to.checkpoint_path(step.version) if step.jump else self._to.entry_path(step.version)
             try:
-                self._target.put_new(file, step.data)
-            except Taken:
+                self._put(file, step.data)
+            except FileAlreadyExists:
                 raise ReplicaError(
-                    f"{self._target.store.uri_of(self.folder)} has another version {step.version} than "
-                    f"{self._source.store.uri}: it was promoted, or written by something else; it is a replica no more",
+                    f"{self._target.uri_of(self.folder)} has another version {step.version} than "
+                    f"{self._source.uri}: it was promoted, or written by something else; it is a replica no more",
                     folder=self.folder,
                 ) from None
             self._version = step.version
@@ -255,108 +229,131 @@ class TableCopy:
             self.tidy()
         return self.version - before
 
+    def _put(self, path: str, data: bytes) -> None:
+        """Put a file of the log unless it is there already; raises `FileAlreadyExists` if it is another one."""
+        files = self._target.files
+        try:
+            files.put_if_absent(path, data)
+        except FileMissing:
+            files.make_folder(self._to.path)
+            files.put_if_absent(path, data)
+        except FileAlreadyExists:
+            if files.read(path) != data:
+                raise
+
     def _mirror_checkpoint(self, trim: bool) -> None:
         """Take over a checkpoint of the versions that are there, and drop what the source has dropped of the log before it."""
-        try:
-            newest = int(json.loads(self._source.read(f"{self._log}/_last_checkpoint"))["version"])
-            if self._checkpoint < newest <= self.version:
-                data = self._source.read(self._checkpoint_file(newest))
-                with contextlib.suppress(Taken):  # made anew at the source, of the same version
-                    self._target.put_new(self._checkpoint_file(newest), data)
-                self._checkpoint, trim = newest, True
-        except (Gone, ValueError, KeyError):
-            pass  # there is none, or a newer one by now
+        newest = self._from.hint()
+        if newest is not None and self._checkpoint < newest <= self.version:
+            # There may be a newer one by now, or another one of the same version.
+            with contextlib.suppress(FileMissing, FileAlreadyExists):
+                self._put(self._to.checkpoint_path(newest), self._source.files.read(self._from.checkpoint_path(newest)))
+                self._checkpoint = newest
+            trim = True
         if not trim:
             return
-        first = min(Log.of(self._source.list(self._log)).commits, default=self._checkpoint)
-        for name, info in sorted(self._target.list(self._log).items()):
-            number = re.match(r"(\d{20})\.", name)
+        first = min(self._from.names().entries, default=self._checkpoint)
+        for info in self._target.files.list_files(self._to.path):
+            number = re.match(r"(\d{20})\.", info.name)
             old = number is not None and int(number[1]) < min(first, self._checkpoint)
-            if old or (name.startswith(UNFINISHED) and _age_s(info) > SPARE_S):
-                self._target.delete(f"{self._log}/{name}")
+            if old or (is_temporary(info.name) and _age_s(info) > SPARE_S):
+                self._target.files.delete(f"{self._to.path}/{info.name}")
 
     def tidy(self) -> int:
         """Delete the copy's data files that are neither live nor in the source any more; return how many."""
         # In this order: what is listed before it is known to be a copy was written by copying.
-        there = self._target.list(self.folder)
-        here = self._source.list(self.folder)
-        table = DeltaTable(self._target.store.uri_of(self.folder), storage_options=self._target.store.options)
-        live = {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
+        there = self._target.files.list_files(self.folder)
+        here = {info.name for info in self._source.files.list_files(self.folder)}
+        live = self._to.load().files
         self._before_delete()
-        gone = [n for n, info in there.items() if n not in here and n not in live and _age_s(info) > SPARE_S]
+        gone = [i.name for i in there if i.name not in here and i.name not in live and _age_s(i) > SPARE_S]
         for name in gone:
-            self._target.delete(f"{self.folder}/{name}")
+            self._target.files.delete(f"{self.folder}/{name}")
         return len(gone)
-
-    # ---- names
-    def _commit_file(self, version: int) -> str:
-        return f"{self._log}/{version:020d}.json"
-
-    def _checkpoint_file(self, version: int) -> str:
-        return f"{self._log}/{version:020d}.checkpoint.parquet"
 
     def _check_same(self, version: int) -> None:
         """Refuse a copy that is of another table, or has gone its own way."""
         try:
-            same = self._source.read(self._commit_file(version)) == self._target.read(self._commit_file(version))
-        except Gone:
-            ids = [_table_id(files, self.folder) for files in (self._source, self._target)]
+            here, there = (log.files.read(log.entry_path(version)) for log in (self._from, self._to))
+            same = here == there
+        except FileMissing:
+            ids = [_table_id(log) for log in (self._from, self._to)]
             same = None not in ids and ids[0] == ids[1]
         if not same:
             raise ReplicaError(
-                f"{self._target.store.uri_of(self.folder)} is no copy of {self._source.store.uri_of(self.folder)}, or has been "
+                f"{self._target.uri_of(self.folder)} is no copy of {self._source.uri_of(self.folder)}, or has been "
                 "written since; choose another location, or delete what is there",
                 folder=self.folder,
             )
 
 
-def close(files: Files, folder: str, jumps: Iterable[int]) -> None:
+def copy_file(source: Store, target: Store, path: str, size: int) -> None:
+    """Take over a file of that size from another store, under the same path; it appears when it is whole.
+
+    Raises
+    ------
+    FileMissing
+        If the other store does not have it.
+    CorruptTableError
+        If it has another size.
+    """
+    with source.files.open_input(path) as from_:
+        target.files.make_folder(path.rpartition("/")[0])
+        output, copied = target.files.open_output(path), 0
+        try:
+            while chunk := from_.read(_CHUNK):
+                output.sink.write(chunk)
+                copied += len(chunk)
+            if copied != size:
+                raise CorruptTableError(
+                    f"{path} in {source.uri} has {copied} bytes instead of {size}: it was replaced or cut short. Restore it from "
+                    "a backup",
+                    path=path,
+                )
+        except BaseException:
+            output.discard()
+            raise
+        output.close()
+
+
+def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
     """End the following of a table: nothing that is still on its way can be put any more.
 
     A commit without content takes the next number. Of each announced jump that has not been made, a checkpoint of what the copy is
     now takes the place.
     """
-    log_folder = f"{folder}/_delta_log"
+    log = LogFolder(store.files, folder)
     for version in sorted(jumps):
-        last = Log.of(files.list(log_folder)).last
-        if version <= last:
+        if version <= log.names().last:
             continue
-        DeltaTable(files.store.uri_of(folder), storage_options=files.store.options).create_checkpoint()
-        now = files.read(f"{log_folder}/{last:020d}.checkpoint.parquet")
-        with contextlib.suppress(Taken):  # the jump was made
-            files.put_new(f"{log_folder}/{version:020d}.checkpoint.parquet", now)
-    info = {"timestamp": time.time_ns() // 1_000_000, "operation": _CLOSED, "engineInfo": "spark_partq"}
-    data = f"{json.dumps({'commitInfo': info})}\n".encode()
-    while True:
-        last = Log.of(files.list(log_folder)).last
-        try:
-            files.put_new(f"{log_folder}/{last + 1:020d}.json", data)
-            return
-        except Taken:
-            continue
+        snapshot = log.load(tombstones=True)
+        snapshot.version = version
+        with contextlib.suppress(FileAlreadyExists):  # the jump was made
+            store.files.put_if_absent(log.checkpoint_path(version), encode_checkpoint(snapshot)[0])
+    table = store.log(folder, f"the table {folder}")
+
+    def end() -> None:
+        table.refresh()
+        table.commit(operation="CLOSE REPLICA")
+
+    retrying(end, f"the end of a replica's table {folder}")
 
 
-def drop_ahead(files: Files, folder: str) -> None:
+def drop_ahead(store: Store, folder: str) -> None:
     """Delete files of commits that were not put any more, after `close`: they look as if the log had been cut off (`storage.rows`)."""
-    last = Log.of(files.list(f"{folder}/_delta_log")).last
-    for name in files.list(folder):
-        version = re.match(r"(\d{20})-", name)
+    last = LogFolder(store.files, folder).names().last
+    for info in store.files.list_files(folder):
+        version = re.match(r"(\d{20})-", info.name)
         if version is not None and int(version[1]) > last:
-            files.delete(f"{folder}/{name}")
+            store.files.delete(f"{folder}/{info.name}")
 
 
-def _table_id(files: Files, folder: str) -> str | None:
-    try:
-        table = DeltaTable(files.store.uri_of(folder), storage_options=files.store.options)
-        return str(table.metadata().id)
-    except (DeltaError, OSError):
-        return None
+def _table_id(log: LogFolder) -> str | None:
+    with contextlib.suppress(DamagedLog, LogMissing):
+        metadata = log.load().metadata
+        return None if metadata is None else metadata.id
+    return None
 
 
-def _age_s(info: Any) -> float:
-    age: dt.timedelta = dt.datetime.now(dt.UTC) - info.mtime
-    return age.total_seconds()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _age_s(info: FileInfo) -> float:
+    return time.time() - info.modified_ns / 1e9

@@ -16,7 +16,7 @@ from spark_partq.core import acks as core_acks
 from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.group import GroupFact, GroupState
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 
 Listener = Callable[[GroupState, Sequence[GroupFact], GroupState], None]
 
@@ -127,6 +127,7 @@ class MemoryControl:
             If the outcome is unknown.
         """
         self.log.append(self._version, facts)
+        self.refresh()
 
     def history(self) -> list[dict[str, Any]]:
         """All facts ever, in order."""

@@ -17,7 +17,7 @@ from spark_partq.core.events import Drained, Event, Join, Leave, LoadsMeasured, 
 from spark_partq.core.group import Member, PartitionId, QueueInGroup
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import MemoryAcks, MemoryControl
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.group import Status
 from spark_partq.core.queue import Mode, QueueFact, QueueState
 from spark_partq.core.scaling import numbers, target
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.testing.queues import Look, Message
 
 if TYPE_CHECKING:

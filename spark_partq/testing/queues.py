@@ -6,12 +6,12 @@ Every commit is a compare-and-set on a look. Whoever listens is told of each at 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.queue import QueueFact, QueueState, after, created, replay
 from spark_partq.core.settings import QueueSettings
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import Faults
 
 SCHEMA = {"type": "struct", "fields": [{"name": "k", "type": "long", "nullable": True, "metadata": {}}]}
@@ -119,13 +119,9 @@ class QueueLog:
         if fault != "lost":
             before, state = self.state, look
             for fact in facts:
-                state = _next(state, fact)
+                state = after(state, fact)
             self.state = state
             self.facts += facts
             self.on_commit(before, facts, state)
         if fault:
             raise CommitFailedError("it is not known whether the commit has landed; look again")
-
-
-def _next(state: QueueState, fact: QueueFact) -> QueueState:
-    return replace(after(state, fact), revision=state.revision + 1)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.core.queue import QueueFact
+from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.rows import now
 from tests.cli.outcome import Command, assert_refused
 from tests.helpers import ROOT, eventually, new_file, opened, put
@@ -370,9 +370,9 @@ def read_only(store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if os.getuid() == 0:  # who may write everywhere
 
         def refuse(*_: object, **__: object) -> None:
-            raise OSError("Read-only file system (os error 30)")
+            raise partq.StoreUnavailableError("the store cannot be written: Read-only file system")
 
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+        monkeypatch.setattr(DiskFiles, "put_if_absent", refuse)
         yield
         return
     folders = [Path(store), *(path for path in Path(store).rglob("*") if path.is_dir())]

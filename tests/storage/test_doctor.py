@@ -293,7 +293,7 @@ def test_a_foreign_commit_to_a_partition(at: Path) -> None:
     rows = old.append_column("base_offset", pa.array([0] * old.num_rows, pa.int64()))
     stamp = pa.array([0] * old.num_rows, pa.timestamp("us", tz="UTC"))
     write_deltalake(folder, rows.append_column("_enqueued_at", stamp), mode="append")
-    assert "partition 0 of queue q" in the_fault(at) and "run of offsets" in the_fault(at)
+    assert "partition 0 of queue q" in the_fault(at) and "was committed by delta-rs" in the_fault(at)
 
 
 def test_a_queue_without_control_table(at: Path) -> None:

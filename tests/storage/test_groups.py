@@ -20,8 +20,8 @@ from spark_partq.core.group import GroupFact, GroupState, Kind, Member, QueueInG
 from spark_partq.core.rebalance import decide
 from spark_partq.storage.ackrows import COMPACT_AFTER, AckTable
 from spark_partq.storage.control import MERGE_AFTER, ControlTable
-from spark_partq.storage.delta import Conflict
 from spark_partq.storage.groups import Group
+from spark_partq.storage.log import Conflict
 from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
 from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl

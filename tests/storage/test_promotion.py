@@ -16,7 +16,8 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage import promotion, replica, tablecopy
 from spark_partq.storage.doctor import diagnose
-from spark_partq.storage.files import Files, Taken
+from spark_partq.storage.files import FileAlreadyExists
+from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.partition import FENCED, SEALED
 from spark_partq.storage.queues import queue_state
 from spark_partq.storage.replicafacts import replica_role
@@ -193,7 +194,7 @@ def test_a_pass_that_sleeps_through_the_promotion(queue: str, there: str) -> Non
     sync(queue, there)
     put(queue, 0, [5])
     consumer.ack(0, 6)
-    files = Files(Store.at(queue)), Files(Store.at(there))
+    files = Store.at(queue), Store.at(there)
     folders = ["queues/q/partitions/partition=0", "groups/g/acks"]
     copies = [tablecopy.TableCopy(*files, folder) for folder in folders]
     steps = [list(copy.steps()) for copy in copies]
@@ -217,26 +218,26 @@ def test_a_jump_that_sleeps_through_the_promotion(queue: str, there: str, monkey
     for n in range(20):
         consumer.ack(0, n + 2)
     clean_log(queue, "groups/g/acks")
-    held: list[tuple[Files, str, bytes]] = []
-    put_new = Files.put_new
+    held: list[tuple[DiskFiles, str, bytes]] = []
+    put_if_absent = DiskFiles.put_if_absent
 
-    def hold(self: Files, path: str, data: bytes) -> None:
+    def hold(self: DiskFiles, path: str, data: bytes) -> None:
         if "checkpoint" in path:
             held.append((self, path, data))
             raise Crash
-        put_new(self, path, data)
+        put_if_absent(self, path, data)
 
-    monkeypatch.setattr(Files, "put_new", hold)
+    monkeypatch.setattr(DiskFiles, "put_if_absent", hold)
     with pytest.raises(Crash):
         sync(queue, there)
-    monkeypatch.setattr(Files, "put_new", put_new)
+    monkeypatch.setattr(DiskFiles, "put_if_absent", put_if_absent)
     take_away(queue)
     promotion.promote(Store.at(there), "q")
     reader = Consumer(there, "i")
     reader.ack(0, 50)
     ((files, path, data),) = held
-    with pytest.raises(Taken):
-        files.put_new(path, data)
+    with pytest.raises(FileAlreadyExists):
+        files.put_if_absent(path, data)
     assert group_of(there).position(reader.where(0)) == 50
     assert diagnose(Store.at(there)).faults == []
 

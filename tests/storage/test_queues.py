@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyarrow import fs
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spark_partq as partq
 from spark_partq.core.queue import QueueFact
+from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.partition import PartitionTable
 from spark_partq.storage.queuecontrol import QueueControl
 from spark_partq.storage.queues import open_queue
@@ -115,11 +115,11 @@ def test_interrupted_creation(store: str, monkeypatch: pytest.MonkeyPatch, made:
     """Q1, S8: a creation that died half-way shows as ScalingUp, takes no messages, and is finished by whoever creates it next."""
     create, count = PartitionTable.create, [0]
 
-    def limited(self: PartitionTable) -> None:
+    def limited(self: PartitionTable, *args: Any) -> None:
         if self.partition >= made:
             raise Crash
         count[0] += 1
-        create(self)
+        create(self, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionTable, "create", limited)
@@ -185,17 +185,18 @@ def test_interrupted_deletion(store: str, monkeypatch: pytest.MonkeyPatch) -> No
         put(path, 1, range(3))
         deleted = [0]
 
-        class Limited(fs.SubTreeFileSystem):
-            def delete_file(self, file: str, deleted: list[int] = deleted, limit: int = limit) -> None:
-                if deleted[0] == limit:
-                    raise Crash
-                deleted[0] += 1
-                super().delete_file(file)
+        delete = DiskFiles.delete
+
+        def limited(
+            files: DiskFiles, file: str, deleted: list[int] = deleted, limit: int = limit, delete: Any = delete
+        ) -> None:
+            if deleted[0] == limit:
+                raise Crash
+            deleted[0] += 1
+            delete(files, file)
 
         with monkeypatch.context() as patch:
-            patch.setattr(
-                Store, "files", property(lambda self, limited=Limited: limited(self.uri, fs.LocalFileSystem()))
-            )
+            patch.setattr(DiskFiles, "delete", limited)
             try:
                 partq.delete_queue(path, "q")
                 files_of_a_queue = limit
@@ -255,8 +256,8 @@ def test_creation_does_not_bring_back_a_deleted_queue(store: str, monkeypatch: p
     """S8: a queue that is marked as deleted while its partitions are still being made stays so."""
     create = PartitionTable.create
 
-    def deleted_meanwhile(self: PartitionTable) -> None:
-        create(self)
+    def deleted_meanwhile(self: PartitionTable, *args: Any) -> None:
+        create(self, *args)
         QueueControl(Store.at(store), "q").decide(lambda state: [QueueFact("QueueDeleted", {})])
 
     with monkeypatch.context() as patch:

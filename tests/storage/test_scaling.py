@@ -11,6 +11,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage import scaling
+from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.partition import PartitionTable
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling
@@ -79,8 +80,8 @@ def test_steps_of_an_increase(store: str, monkeypatch: pytest.MonkeyPatch) -> No
     looks: list[tuple[Any, ...]] = []
     create = PartitionTable.create
 
-    def create_and_look(self: PartitionTable) -> None:
-        create(self)
+    def create_and_look(self: PartitionTable, *args: Any) -> None:
+        create(self, *args)
         looks.append((self.partition, *shape(store), known(store)))
         Sink(store, None).write(0, messages(0, 10))
 
@@ -262,10 +263,10 @@ def test_a_store_that_cannot_be_written(store: str, monkeypatch: pytest.MonkeyPa
     make(store, 2)
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError("Read-only file system")
+        raise partq.StoreUnavailableError("the store cannot be written: Read-only file system")
 
     with monkeypatch.context() as patch:
-        patch.setattr("deltalake.DeltaTable.create_write_transaction", refuse)
+        patch.setattr(DiskFiles, "put_if_absent", refuse)
         for function in (
             lambda: partq.scale(store, "q", 3),
             lambda: partq.scale(store, "q", 3, "drain"),

@@ -18,7 +18,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.scaling import PARENT
 from spark_partq.storage import messages as message_files
 from spark_partq.storage import scaling, stuck
-from spark_partq.storage.delta import Created
+from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.messages import MessageWriter
 from spark_partq.storage.rows import now
 from tests.helpers import ROOT, eventually, in_parallel, opened, put
@@ -171,7 +171,7 @@ def test_every_type_of_key(store: str) -> None:
     ddl = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
     partq.create_queue(store, "q", f"{ddl}, v bigint", key=list(columns), partitions=0)
     queue = opened(store)
-    schema = pa.schema(Created(queue.state.schema).delta_schema.to_arrow())
+    schema = arrow_schema(queue.state.schema)
     keys = [{name: types[type_][n % 3] for name, type_ in columns.items()} for n in range(9)]
     keys += [{**dict.fromkeys(columns), name: keys[0][name]} for name in columns]
     rows = [{**key, "v": v} for v, key in enumerate([*keys, dict.fromkeys(columns), dict.fromkeys(columns)])]

@@ -9,7 +9,7 @@ import pytest
 from spark_partq.core.acks import AckRow
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.group import GroupFact, Kind
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import AckLog, ControlLog, Faults, MemoryAcks, MemoryControl
 from tests.core.groups import Decided
 
@@ -28,7 +28,7 @@ def test_compare_and_set() -> None:
     one, two = MemoryControl(log), MemoryControl(log)
     assert not one.exists() and not one.refresh()
     one.commit(FACTS)
-    assert one.exists() and one.state.seq == 0  # not looked at yet
+    assert one.exists() and one.state.seq == len(FACTS)  # what it committed it knows
     with pytest.raises(Conflict):
         two.commit(FACTS)
     assert two.state.seq == 0

@@ -21,7 +21,7 @@ from spark_partq.core.member import Handed, Standing
 from spark_partq.core.observer import Observer
 from spark_partq.core.offsets import Range
 from spark_partq.core.rebalance import _Decision
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict
 from spark_partq.testing import memory, process, simulator
 from spark_partq.testing.process import Process
 from spark_partq.testing.simulator import World

@@ -19,7 +19,7 @@ from spark_partq.core.errors import PartqError
 from spark_partq.core.queue import QueueFact, QueueState
 from spark_partq.core.rebalance import _Decision
 from spark_partq.core.scaling import Barrier, numbers
-from spark_partq.testing import queues, resizing, simulator
+from spark_partq.testing import resizing, simulator
 from spark_partq.testing.producing import Actor, Producer, Scaler, Source
 from spark_partq.testing.queues import Look, Message, PartitionLog
 from spark_partq.testing.resizing import Group, Reader, Town
@@ -320,14 +320,12 @@ def a_partition_comes_back_from_its_beginning(patch: Patch) -> None:
 @bug(scenarios.test_a_drain)
 @bug()
 def ingress_is_enabled_in_a_drain(patch: Patch) -> None:
-    rewrite(patch, core_queue, "after", "ingress = state.ingress and not drain", "ingress = state.ingress")
-    patch.setattr(queues, "after", core_queue.after)
+    rewrite(patch, core_queue, "_after", "ingress = state.ingress and not drain", "ingress = state.ingress")
 
 
 @bug()
 def somebody_enables_ingress_in_a_drain(patch: Patch) -> None:
-    rewrite(patch, core_queue, "after", 'if scaling is None or scaling.mode != "drain"', "if True")
-    patch.setattr(queues, "after", core_queue.after)
+    rewrite(patch, core_queue, "_after", 'if scaling is None or scaling.mode != "drain"', "if True")
 
 
 @bug()

@@ -1,18 +1,17 @@
-"""The compare-and-set table that everything else rests on."""
+"""Tables of small rows, and the compare-and-set that everything else rests on."""
 
 from __future__ import annotations
 
 import os
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
-from spark_partq.storage import delta
-from spark_partq.storage.delta import Conflict
+from spark_partq.storage.log import Conflict, retrying
+from spark_partq.storage.log.upkeep import UPKEEP
 from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel
@@ -49,8 +48,8 @@ def test_look_after_a_lost_race_shows_what_the_winner_wrote(store: str) -> None:
     assert two.refresh()
     assert values(two) == [0, 1]
     two.append([{"n": 2}])
-    assert two.refresh() and values(two) == [0, 1, 2]
-    assert not two.refresh()
+    assert values(two) == [0, 1, 2]  # without another look
+    assert not two.refresh() and values(two) == [0, 1, 2]
 
 
 def test_only_one_creates(store: str) -> None:
@@ -76,7 +75,7 @@ def test_counting_by_many_writers(store: str) -> None:
             mine.append([{"n": values(mine)[-1] + 1}])
 
         for _ in range(times):
-            delta.retrying(attempt, "counting")
+            retrying(attempt, "counting")
 
     assert in_parallel([lambda: count(12)] * 6) == [None] * 6
     last = table(store)
@@ -86,18 +85,19 @@ def test_counting_by_many_writers(store: str) -> None:
 
 def test_old_handle_after_log_cleanup(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handle whose next log files were cleaned up still finds the newest version and does not write over history."""
-    monkeypatch.setattr(delta, "_FULL_LOOK_S", -1.0)
     old, writer = table(store), table(store)
     old.create([{"n": 0}])
     old.refresh()
+    writer.refresh()
     for n in range(1, 8):
-        writer.refresh()
         writer.append([{"n": n}])
     path = Path(store) / "t"
     DeltaTable(path).create_checkpoint()
     for log in (path / "_delta_log").glob("*.json"):
         if int(log.name[:20]) < 7:
             log.unlink()
+    with pytest.raises(Conflict):  # its place is empty, but not the end of the log
+        old.append([{"n": 8}])
     assert old.refresh()
     assert values(old) == list(range(8))
     old.append([{"n": 8}])
@@ -106,40 +106,30 @@ def test_old_handle_after_log_cleanup(store: str, monkeypatch: pytest.MonkeyPatc
     assert values(fresh) == list(range(9))
 
 
-def test_old_log_files_go_and_few_commits_list_them(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R7: a table's age costs nothing: what a checkpoint stands for goes when it has outlived its retention, and only each tenth
-    commit lists the log for that."""
-    hooks, asked = delta.PostCommitHookProperties, []
-
-    def asking(**options: Any) -> Any:
-        asked.append(options["cleanup_expired_logs"] is None)
-        return hooks(**options)
-
-    monkeypatch.setattr(delta, "PostCommitHookProperties", asking)
+def test_old_log_files_go(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: a table's age costs nothing: what a checkpoint stands for goes when it has outlived its retention."""
     mine = table(store)
     mine.create([{"n": 0}])
     log = Path(store) / "t" / "_delta_log"
     counts = []
-    for n in range(1, 121):
+    for n in range(1, 401):
         for file in log.iterdir():
-            os.utime(file, (0, 0))
-        mine.refresh()
+            os.utime(file, (n, n))
         mine.append([{"n": n}], replace=True)
+        UPKEEP.wait()
         counts.append(len(list(log.glob("*.json"))))
-    assert len(asked) == 120 and sum(asked) == 12
-    assert max(counts) <= 101 and counts[-1] == 22
+    assert max(counts) <= 201 and counts[-1] <= 101
+    assert len(list(log.glob("*.checkpoint.parquet"))) == 1
     late = table(store)
     late.refresh()
-    assert values(late) == [120]
+    assert values(late) == [400]
 
 
 def test_names_of_files_are_those_of_the_log(store: str) -> None:
     """What a look finds is named as it was committed."""
     mine = RowTable(Store.at(store), "t", "the table", COLUMNS)
     mine.create([{"n": 0}])
-    mine.refresh()
     mine.append([{"n": 1}])
-    mine.refresh()
     named = DeltaTable(Path(store) / "t").get_add_actions().column("path").to_pylist()
     assert mine.files == sorted(named) and len(named) == 2
 

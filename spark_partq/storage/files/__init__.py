@@ -1,0 +1,21 @@
+"""The files of a store: on a disk, in an object store, or in memory.
+
+Nothing else in `storage` knows where a store lies. The package is the only one that imports obstore.
+"""
+
+from __future__ import annotations
+
+from spark_partq.storage.files.memory import MemoryFiles
+from spark_partq.storage.files.opening import open_files
+from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
+
+__all__ = [
+    "FileAlreadyExists",
+    "FileInfo",
+    "FileMissing",
+    "Files",
+    "MemoryFiles",
+    "Output",
+    "is_temporary",
+    "open_files",
+]

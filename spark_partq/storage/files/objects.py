@@ -1,0 +1,206 @@
+"""A store in an object store (S3, Azure, Google Cloud), through obstore."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, UnknownConfigurationKeyError
+from obstore.store import from_url
+
+from spark_partq.core.errors import StoreUnavailableError
+from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing
+
+# Settings of the HTTP client, which obstore wants apart.
+_CLIENT = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only", "proxy_ca_certificate",
+    "proxy_excludes", "proxy_url", "timeout", "user_agent",
+}  # fmt: skip
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+class ObjectFiles:
+    """Objects below a URI. A new object is put under the condition that there is none of its name.
+
+    Parameters
+    ----------
+    options : dict
+        As delta-rs and obstore take them (credentials, endpoint…); names that neither knows have no effect.
+    """
+
+    is_local = False
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        self._uri = uri
+        self._store = _connected(uri, options)
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        with self._explained(path, "written"):
+            try:
+                self._store.put(path, data, mode="create")
+            except AlreadyExistsError:
+                raise FileAlreadyExists(path) from None
+
+    def put(self, path: str, data: bytes) -> None:
+        with self._explained(path, "written"):
+            self._store.put(path, data)
+
+    def read(self, path: str) -> bytes:
+        with self._explained(path, "read"):
+            return bytes(self._store.get(path).bytes())
+
+    def info(self, path: str) -> FileInfo | None:
+        with self._explained(path, "read"):
+            try:
+                return _info(self._store.head(path))
+            except (NotFoundError, FileNotFoundError):
+                return None
+
+    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+        with self._explained(folder, "read"):
+            if after:
+                pages = self._store.list(folder, offset=f"{folder}/{after}")
+                below = [meta for page in pages for meta in page]
+            else:
+                below = list(self._store.list_with_delimiter(folder)["objects"])
+            depth = folder.count("/") + 1 if folder else 0
+            return sorted(_info(meta) for meta in below if meta["path"].count("/") == depth)
+
+    def list_folders(self, folder: str) -> list[str]:
+        with self._explained(folder, "read"):
+            prefixes = self._store.list_with_delimiter(folder or None)["common_prefixes"]
+            return sorted(prefix.rpartition("/")[2] for prefix in prefixes)
+
+    def make_folder(self, folder: str) -> None:
+        pass
+
+    def delete(self, path: str) -> None:
+        with self._explained(path, "written"), contextlib.suppress(NotFoundError, FileNotFoundError):
+            self._store.delete(path)
+
+    def delete_folder(self, folder: str) -> None:
+        with self._explained(folder, "written"):
+            for page in self._store.list(folder):
+                self._store.delete([meta["path"] for meta in page])
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        found = self.info(path)
+        if found is None:
+            raise FileMissing(path)
+        return pa.PythonFile(_ObjectInput(self, path, found.size), mode="r")
+
+    def open_output(self, path: str) -> _ObjectOutput:
+        with self._explained(path, "written"):
+            return _ObjectOutput(self, path, obstore.open_writer(self._store, path))
+
+    @contextlib.contextmanager
+    def _explained(self, path: str, done: str) -> Iterator[None]:
+        """Errors of the client library as those of this package."""
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError):
+            raise FileMissing(path) from None
+        except (BaseError, OSError) as error:
+            reason = _COLOUR.sub("", (str(error).splitlines() or [type(error).__name__])[0])
+            raise StoreUnavailableError(
+                f"{self._uri}/{path} cannot be {done}: {reason}. Check the path, the network and the storage options",
+                path=path,
+            ) from error
+
+
+def _connected(uri: str, options: Mapping[str, str]) -> Any:
+    client: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for name, value in options.items():
+        short = re.sub("^(aws|azure|google)_", "", name.lower())
+        (client if short in _CLIENT else config)[short if short in _CLIENT else name] = value
+    while True:
+        try:
+            return from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
+        except UnknownConfigurationKeyError as error:  # one of delta-rs's own
+            named = re.search("'(.+?)'", str(error))
+            if named is None:
+                raise
+            config = {n: v for n, v in config.items() if n.lower() != named[1].lower()}
+        except (BaseError, ValueError) as error:
+            raise StoreUnavailableError(
+                f"{uri} cannot be reached: {str(error).splitlines()[0]}. Check the URI and the storage options",
+                path=uri,
+            ) from error
+
+
+def _info(meta: Any) -> FileInfo:
+    modified_ns = round(meta["last_modified"].timestamp() * 1e6) * 1000
+    return FileInfo(meta["path"].rpartition("/")[2], int(meta["size"]), modified_ns)
+
+
+class _ObjectInput(io.RawIOBase):
+    """Reads ranges of an object, each with one request."""
+
+    def __init__(self, files: ObjectFiles, path: str, size: int) -> None:
+        self._files, self._path, self._size, self._at = files, path, size, 0
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        if end <= self._at:
+            return b""
+        with self._files._explained(self._path, "read"):
+            data = bytes(obstore.get_range(self._files._store, self._path, start=self._at, end=end))
+        self._at = end
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+class _ObjectOutput:
+    def __init__(self, files: ObjectFiles, path: str, writer: Any) -> None:
+        self._files, self._path = files, path
+        self._upload = _Upload(writer)
+        self.sink = pa.PythonFile(self._upload, mode="w")
+
+    def close(self) -> int:
+        with self._files._explained(self._path, "written"):
+            self.sink.flush()
+            self._upload.finish()
+        return self._upload.tell()
+
+    def discard(self) -> None:
+        """What was uploaded so far has no name, and the object store drops it as it is set up to."""
+
+
+class _Upload(io.RawIOBase):
+    """Counts what is written; an upload that is not finished leaves no object."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer, self._written = writer, 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self._writer.write(view)
+        self._written += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self._written
+
+    def writable(self) -> bool:
+        return True
+
+    def finish(self) -> None:
+        self._writer.close()

@@ -1,0 +1,115 @@
+"""What a store asks of the place where it lies: to put a file if there is none of that name, to read, to list, to delete.
+
+Paths are relative to the store, with ``/`` between names. An implementation raises `FileMissing`, `FileAlreadyExists`, or
+`StoreUnavailableError` for everything else that keeps it from answering; whether a write that failed so has landed is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+# Suffix of what is being written; nobody reads such files. They begin with a dot, too, which Delta's readers take for hidden.
+TEMPORARY = ".tmp"
+
+
+class FileMissing(Exception):
+    """There is no such file, or no folder to put it into."""
+
+
+class FileAlreadyExists(Exception):
+    """Another file has that name."""
+
+
+class FileInfo(NamedTuple):
+    """A file as a listing tells it; `modified_ns` is the time of its last change by the store's clock, since 1970."""
+
+    name: str
+    size: int
+    modified_ns: int
+
+
+class Output(Protocol):
+    """A file that is being written. It appears, whole, when it is closed."""
+
+    sink: pa.NativeFile
+
+    def close(self) -> int:
+        """Let the file appear and return its size in bytes."""
+        ...
+
+    def discard(self) -> None:
+        """Leave no file."""
+        ...
+
+
+class Files(Protocol):
+    """The files of one store.
+
+    Attributes
+    ----------
+    is_local : bool
+        A look at one file costs microseconds; elsewhere it is a request over a network.
+    """
+
+    is_local: bool
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Write a file unless there is one of that name; of several at once exactly one does. No half file is ever seen.
+
+        Raises
+        ------
+        FileAlreadyExists
+        FileMissing
+            If its folder is not there.
+        """
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write or replace a file, in one step for all who read it; raises `FileMissing` if its folder is not there."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file, or `FileMissing`."""
+        ...
+
+    def info(self, path: str) -> FileInfo | None:
+        """Size and time of a file; None if there is none."""
+        ...
+
+    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+        """The files directly in a folder whose names sort behind `after`, by name; none if there is no such folder.
+
+        What is no plain file (a symbolic link, a device) is left out.
+        """
+        ...
+
+    def list_folders(self, folder: str) -> list[str]:
+        """Names of the folders directly in a folder, sorted; none if there is no such folder."""
+        ...
+
+    def make_folder(self, folder: str) -> None:
+        """Let files be put into this folder."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens if there is none."""
+        ...
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder with all that is in it; nothing happens if there is none."""
+        ...
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A file to read parts of, or `FileMissing`."""
+        ...
+
+    def open_output(self, path: str) -> Output:
+        """A file to write part by part; raises `FileMissing` if its folder is not there."""
+        ...
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name says that it was being written. If it is old, its writer has died."""
+    return name.startswith(".") and name.endswith(TEMPORARY)

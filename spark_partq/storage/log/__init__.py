@@ -1,0 +1,35 @@
+"""Delta's protocol, as far as the tables of a store use it: reader version 1, writer version 2, no table features.
+
+entries      one log entry: actions to JSON and back
+snapshot     the table that the entries make up
+checkpoints  a snapshot as a Parquet file
+folder       the `_delta_log` folder: finding, loading and cleaning up
+table        one process's handle on a table: refresh, and commit as compare-and-set
+upkeep       checkpoints in the background
+"""
+
+from __future__ import annotations
+
+from spark_partq.storage.log.entries import Add, Remove, Transaction, now_ms
+from spark_partq.storage.log.folder import Expired, nothing_expires
+from spark_partq.storage.log.retry import Conflict, retrying
+from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.log.table import LONG_LOG, SHORT_LOG, VACUUMED, DeltaLog, FileChanges, TableSpec
+
+__all__ = [
+    "LONG_LOG",
+    "SHORT_LOG",
+    "VACUUMED",
+    "Add",
+    "Conflict",
+    "DeltaLog",
+    "Expired",
+    "FileChanges",
+    "Remove",
+    "Snapshot",
+    "TableSpec",
+    "Transaction",
+    "nothing_expires",
+    "now_ms",
+    "retrying",
+]

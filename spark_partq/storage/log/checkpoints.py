@@ -1,0 +1,238 @@
+"""A snapshot as one Parquet file, so that a start need not read the whole log (Delta's classic checkpoint)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_partq.storage.log.entries import (
+    READER_VERSION,
+    WRITER_VERSION,
+    Add,
+    ForeignEntry,
+    Remove,
+    Transaction,
+    check_protocol,
+    metadata_of,
+)
+from spark_partq.storage.log.snapshot import Snapshot
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_METADATA = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", _TEXTS),
+        ("createdTime", pa.int64()),
+    ]
+)
+_TRANSACTION = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
+_ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", _TEXTS),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+    ]
+)
+_REMOVE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("deletionTimestamp", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("extendedFileMetadata", pa.bool_()),
+        ("partitionValues", _TEXTS),
+        ("size", pa.int64()),
+    ]
+)
+# In the Parquet file's own metadata: of which version it is, and the token of that version's entry.
+_VERSION, _TOKEN = b"partq.version", b"partq.token"
+
+
+def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
+    """The file's bytes, and how many actions it holds; `snapshot` has tombstones and metadata."""
+    metadata, tombstones = snapshot.metadata, snapshot.tombstones
+    if metadata is None or tombstones is None:
+        raise ValueError("a checkpoint needs the table's metadata and its tombstones")
+    plain = {
+        "id": metadata.id,
+        "format": {"provider": "parquet", "options": []},
+        "schemaString": metadata.schema,
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": list(metadata.configuration.items()),
+        "createdTime": metadata.created_ms,
+    }
+    versions = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
+    actions = {
+        "protocol": pa.array([versions], _PROTOCOL),
+        "metaData": pa.array([plain], _METADATA),
+        "txn": _transactions_array(snapshot.transactions),
+        "add": _adds_array(list(snapshot.files.values())),
+        "remove": _removes_array(list(tombstones.values())),
+    }
+    count = sum(map(len, actions.values()))
+    columns, before = {}, 0
+    for name, array in actions.items():
+        after = count - before - len(array)
+        columns[name] = pa.chunked_array([pa.nulls(before, array.type), array, pa.nulls(after, array.type)])
+        before += len(array)
+    about = {_VERSION: str(snapshot.version), **({_TOKEN: snapshot.token} if snapshot.token else {})}
+    table = pa.table(columns).combine_chunks().replace_schema_metadata(about)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="snappy")
+    return sink.getvalue().to_pybytes(), count
+
+
+def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
+    """The snapshot of a checkpoint file.
+
+    Raises
+    ------
+    ForeignEntry
+        If it is cut short, damaged, of another version, or says what this package does not handle.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        told = (file.schema_arrow.metadata or {}).get(_VERSION)
+        if told is not None and int(told) != version:
+            raise ForeignEntry(f"it was written for version {int(told)}")
+        table = file.read(columns=_columns(file.schema_arrow, tombstones))
+        token = (file.schema_arrow.metadata or {}).get(_TOKEN)
+        return _snapshot(table, version, tombstones, None if token is None else token.decode())
+    except ForeignEntry:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ForeignEntry(f"it is cut short or damaged ({' '.join(str(error).split())})") from None
+
+
+def _columns(schema: pa.Schema, tombstones: bool) -> list[str]:
+    """What is to be read: the parts that are used of what this package knows, and all that it does not know."""
+    names = set(schema.names)
+    if not {"protocol", "metaData", "add"} <= names:
+        raise ForeignEntry("it has no protocol, metadata or files")
+    columns = sorted(names - {"add", "remove", "commitInfo"})
+    kinds = ["add", *(["remove"] if tombstones and "remove" in names else [])]
+    for kind in kinds:
+        wanted = {f.name for f in (_ADD if kind == "add" else _REMOVE)} | {"deletionVector"}
+        columns += [f"{kind}.{f.name}" for f in schema.field(kind).type if f.name in wanted]
+    return columns
+
+
+def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None) -> Snapshot:
+    # sidecar, checkpointMetadata: a version 2 checkpoint; domainMetadata: a table feature. Empty columns say nothing.
+    unknown = set(table.column_names) - {"protocol", "metaData", "txn", "add", "remove"}
+    foreign = sorted(name for name in unknown if table.column(name).null_count < table.num_rows)
+    if foreign:
+        raise ForeignEntry(f"it has the actions {', '.join(foreign)}")
+    protocols, metadatas = (_present(table, name).to_pylist() for name in ("protocol", "metaData"))
+    if len(protocols) != 1 or len(metadatas) != 1:
+        raise ForeignEntry(f"it has {len(protocols)} protocols and {len(metadatas)} table metadata instead of one each")
+    check_protocol(protocols[0])
+    plain = metadatas[0]
+    plain["configuration"] = dict(plain["configuration"] or ())
+    snapshot = Snapshot(version, metadata_of(plain), token=token)
+    if "txn" in table.column_names:
+        txns = _fields(_present(table, "txn"), "appId", "version", "lastUpdated")
+        snapshot.transactions = {app: Transaction(number, updated) for app, number, updated in txns}
+    adds = _present(table, "add")
+    _refuse_deletion_vectors(adds)
+    names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange"
+    for path, size, values, stats, modified, change in _fields(adds, *names):
+        name = unquote(path)
+        snapshot.files[name] = Add(name, size, dict(values), stats, modified, change)
+    if len(snapshot.files) != len(adds):
+        raise ForeignEntry("it names a file twice")
+    if tombstones:
+        snapshot.tombstones = {}
+        if "remove" in table.column_names:
+            removes = _present(table, "remove")
+            _refuse_deletion_vectors(removes)
+            names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
+            for path, deleted, size, values, change in _fields(removes, *names):
+                name = unquote(path)
+                snapshot.tombstones[name] = Remove(
+                    name, deleted or 0, size, None if values is None else dict(values), bool(change)
+                )
+    return snapshot
+
+
+def _present(table: pa.Table, name: str) -> pa.StructArray:
+    column: pa.ChunkedArray = table.column(name)
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    return array.drop_null()
+
+
+def _fields(array: pa.StructArray, *names: str) -> Any:
+    """Tuples of these fields of each struct; None for a field that there is not."""
+    have = {f.name for f in array.type}
+    columns = [array.field(n).to_pylist() if n in have else [None] * len(array) for n in names]
+    return zip(*columns, strict=True)
+
+
+def _refuse_deletion_vectors(array: pa.StructArray) -> None:
+    if "deletionVector" in {f.name for f in array.type}:
+        vectors = array.field("deletionVector")
+        if vectors.null_count != len(vectors):
+            raise ForeignEntry("a file has a deletion vector")
+
+
+def _transactions_array(transactions: Mapping[str, Transaction]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(
+        [
+            pa.array(list(transactions), pa.string()),
+            pa.array([txn.version for txn in transactions.values()], pa.int64()),
+            pa.array([txn.updated_ms for txn in transactions.values()], pa.int64()),
+        ],
+        fields=list(_TRANSACTION),
+    )
+
+
+def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(
+        [
+            pa.array([quote(add.path) for add in adds], pa.string()),
+            _maps([add.partition_values for add in adds]),
+            pa.array([add.size for add in adds], pa.int64()),
+            pa.array([add.modified_ms for add in adds], pa.int64()),
+            pa.array([False] * len(adds), pa.bool_()),  # Delta: what a checkpoint holds is no news
+            pa.array([add.stats for add in adds], pa.string()),
+        ],
+        fields=list(_ADD),
+    )
+
+
+def _removes_array(removes: Sequence[Remove]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(
+        [
+            pa.array([quote(remove.path) for remove in removes], pa.string()),
+            pa.array([remove.deleted_ms for remove in removes], pa.int64()),
+            pa.array([False] * len(removes), pa.bool_()),
+            pa.array(
+                [remove.partition_values is not None and remove.size is not None for remove in removes], pa.bool_()
+            ),
+            _maps([remove.partition_values or {} for remove in removes]),
+            pa.array([remove.size for remove in removes], pa.int64()),
+        ],
+        fields=list(_REMOVE),
+    )
+
+
+def _maps(maps: Sequence[Mapping[str, str | None]]) -> pa.MapArray:
+    offsets = np.cumsum([0, *map(len, maps)], dtype=np.int32)
+    keys = pa.array([key for one in maps for key in one], pa.string())
+    values = pa.array([value for one in maps for value in one.values()], pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=_TEXTS)

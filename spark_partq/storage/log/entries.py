@@ -1,0 +1,294 @@
+"""One entry of a Delta log: the actions of a commit, as lines of JSON.
+
+What is written is a small part of what Delta knows, and what is read is that part and nothing else: whoever committed with
+features that this package does not handle must not be misread. An unknown action or feature is a `ForeignEntry`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+READER_VERSION, WRITER_VERSION = 1, 2
+# Begins the `engineInfo` of every commit of this package.
+ENGINE = "spark_partq"
+# Where the identity of a commit stands in its `commitInfo`, and that of the commit before it.
+TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
+
+_ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn"}
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class ForeignEntry(ValueError):
+    """The log holds what this package never writes, or is damaged; the text says what."""
+
+
+class Add(NamedTuple):
+    """A live file of the table. `path` is its name in the table's folder; `partition_values` are text, `stats` is JSON."""
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None]
+    stats: str | None = None
+    modified_ms: int = 0
+    data_change: bool = True
+
+    @property
+    def rows(self) -> int | None:
+        """The row count that the statistics tell."""
+        try:
+            return int(json.loads(self.stats)["numRecords"]) if self.stats else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+class Remove(NamedTuple):
+    """A file that is not live any more. In a checkpoint it is a tombstone, until `deleted_ms` is long ago."""
+
+    path: str
+    deleted_ms: int
+    size: int | None = None
+    partition_values: Mapping[str, str | None] | None = None
+    data_change: bool = True
+
+
+class Transaction(NamedTuple):
+    """The last version of an application transaction, and when that was."""
+
+    version: int
+    updated_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The table's id, schema (Spark's JSON form) and settings."""
+
+    id: str
+    schema: str
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    created_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one commit says."""
+
+    info: Mapping[str, Any] | None = None
+    protocol: bool = False  # there is one, and it is ours
+    metadata: Metadata | None = None
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    transactions: Mapping[str, Transaction] = field(default_factory=dict)
+
+    @property
+    def token(self) -> str | None:
+        """Identifies the commit; None if another program made it."""
+        return self._info(TOKEN)
+
+    @property
+    def previous_token(self) -> str | None:
+        return self._info(PREVIOUS_TOKEN)
+
+    @property
+    def operation(self) -> str:
+        return self._info("operation") or "an unknown operation"
+
+    @property
+    def engine(self) -> str:
+        return self._info("engineInfo") or "an unknown program"
+
+    def _info(self, name: str) -> str | None:
+        value = (self.info or {}).get(name)
+        return value if isinstance(value, str) else None
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# ---- writing
+def encode(entry: Entry) -> bytes:
+    """The entry as the bytes of its file."""
+    lines: list[dict[str, Any]] = []
+    if entry.info is not None:
+        lines.append({"commitInfo": entry.info})
+    if entry.protocol:
+        lines.append({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}})
+    if entry.metadata is not None:
+        lines.append({"metaData": _metadata_json(entry.metadata)})
+    lines += ({"txn": _transaction_json(app, txn)} for app, txn in entry.transactions.items())
+    lines += ({"remove": _remove_json(remove)} for remove in entry.removes)
+    lines += ({"add": _add_json(add)} for add in entry.adds)
+    return ("\n".join(map(_dumps, lines)) + "\n").encode()
+
+
+def _metadata_json(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "id": metadata.id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": metadata.schema,
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": metadata.created_ms,
+    }
+
+
+def _transaction_json(app: str, txn: Transaction) -> dict[str, Any]:
+    plain: dict[str, Any] = {"appId": app, "version": txn.version}
+    return plain if txn.updated_ms is None else {**plain, "lastUpdated": txn.updated_ms}
+
+
+def _add_json(add: Add) -> dict[str, Any]:
+    return {
+        "path": quote(add.path),
+        "partitionValues": add.partition_values,
+        "size": add.size,
+        "modificationTime": add.modified_ms,
+        "dataChange": add.data_change,
+        "stats": add.stats,
+    }
+
+
+def _remove_json(remove: Remove) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "path": quote(remove.path),
+        "deletionTimestamp": remove.deleted_ms,
+        "dataChange": remove.data_change,
+    }
+    if remove.partition_values is not None and remove.size is not None:
+        plain |= {"extendedFileMetadata": True, "partitionValues": remove.partition_values, "size": remove.size}
+    return plain
+
+
+# ---- reading
+def decode(data: bytes) -> Entry:
+    """The entry of a log file.
+
+    Raises
+    ------
+    ForeignEntry
+        If it is cut short, damaged, or says what this package does not handle.
+    """
+    info: Mapping[str, Any] | None = None
+    protocol, metadata = False, None
+    adds: list[Add] = []
+    removes: list[Remove] = []
+    transactions: dict[str, Transaction] = {}
+    for action, body in _actions(data):
+        try:
+            match action:
+                case "add":
+                    adds.append(_add(body))
+                case "txn":
+                    app, txn = _transaction(body)
+                    transactions[app] = txn
+                case "commitInfo":
+                    info = body
+                case "remove":
+                    removes.append(_remove(body))
+                case "protocol":
+                    check_protocol(body)
+                    protocol = True
+                case "metaData":
+                    metadata = metadata_of(body)
+        except ForeignEntry:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ForeignEntry(f"its action {action!r} is damaged ({type(error).__name__}: {error})") from None
+    return Entry(info, protocol, metadata, tuple(adds), tuple(removes), transactions)
+
+
+def _actions(data: bytes) -> Iterable[tuple[str, Any]]:
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if not lines:
+        raise ForeignEntry("it is empty")
+    try:
+        actions = json.loads(b"[" + b",".join(lines) + b"]")
+    except (ValueError, RecursionError) as error:
+        raise ForeignEntry(f"it is cut short or is no JSON ({error})") from None
+    if len(actions) != len(lines):
+        raise ForeignEntry("a line holds several actions")
+    for action in actions:
+        if not isinstance(action, dict) or len(action) != 1:
+            raise ForeignEntry("a line is no action")
+        (name,) = action
+        if name not in _ACTIONS:
+            raise ForeignEntry(f"it has the action {name!r}")
+        body = action[name]
+        if not isinstance(body, dict):
+            raise ForeignEntry(f"its action {name!r} is damaged")
+        yield name, body
+
+
+def check_protocol(body: Mapping[str, Any]) -> None:
+    """Refuse a table whose readers or writers must know more than this package."""
+    features = [*(body.get("readerFeatures") or ()), *(body.get("writerFeatures") or ())]
+    if features:
+        raise ForeignEntry(f"the table uses the Delta features {', '.join(sorted(set(map(str, features))))}")
+    reader, writer = int(body["minReaderVersion"]), int(body["minWriterVersion"])
+    if reader > READER_VERSION or writer > WRITER_VERSION:
+        raise ForeignEntry(f"the table asks for Delta's reader version {reader} and writer version {writer}")
+
+
+def metadata_of(body: Mapping[str, Any]) -> Metadata:
+    configuration = {str(name): str(value) for name, value in (body.get("configuration") or {}).items()}
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        raise ForeignEntry("the table uses column mapping")
+    if (body.get("format") or {}).get("provider", "parquet") != "parquet":
+        raise ForeignEntry(f"the table's files are {body['format']['provider']}")
+    return Metadata(
+        _text(body["id"]),
+        _text(body["schemaString"]),
+        tuple(map(_text, body["partitionColumns"])),
+        configuration,
+        body.get("createdTime"),
+    )
+
+
+def _add(body: Mapping[str, Any]) -> Add:
+    if body.get("deletionVector") is not None:
+        raise ForeignEntry("a file has a deletion vector")
+    values = body["partitionValues"]
+    return Add(
+        unquote(_text(body["path"])),
+        _number(body["size"]),
+        values if isinstance(values, dict) else dict(values),
+        body.get("stats"),
+        _number(body["modificationTime"]),
+        bool(body["dataChange"]),
+    )
+
+
+def _remove(body: Mapping[str, Any]) -> Remove:
+    if body.get("deletionVector") is not None:
+        raise ForeignEntry("a file has a deletion vector")
+    size = body.get("size")
+    return Remove(
+        unquote(_text(body["path"])),
+        _number(body.get("deletionTimestamp") or 0),
+        None if size is None else _number(size),
+        body.get("partitionValues"),
+        bool(body["dataChange"]),
+    )
+
+
+def _transaction(body: Mapping[str, Any]) -> tuple[str, Transaction]:
+    updated = body.get("lastUpdated")
+    return _text(body["appId"]), Transaction(_number(body["version"]), None if updated is None else _number(updated))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no whole number")
+    return value

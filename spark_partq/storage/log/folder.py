@@ -1,0 +1,262 @@
+"""The folder `_delta_log` of one table: names of its files, loading a table from them, checkpoints, cleaning up.
+
+Three rules make commits safe beside the cleaning up:
+
+- an entry is removed only if a later checkpoint is there, and entries are removed in the order of their versions. So what is left is
+  one run, and an entry that is put behind a missing one was put by somebody who had slept while the log went on without him;
+- the entry of the last checkpoint's own version stays;
+- `_last_checkpoint` is a hint. Where it is wrong, old or missing, a listing finds the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
+from spark_partq.storage.log.entries import ENGINE, Entry, ForeignEntry, Transaction, decode, now_ms
+from spark_partq.storage.log.snapshot import Snapshot
+
+HINT = "_last_checkpoint"
+_ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_OTHER_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..+")
+# So often a load begins again because somebody cleaned up under it.
+_ATTEMPTS = 10
+# What a dead process was writing is deleted when it is so old.
+_LITTER_MS = 3_600_000
+
+# Of the transactions of a table, as of a time: those that nobody needs any more.
+Expired = Callable[[Mapping[str, Transaction], int], Iterable[str]]
+
+
+def nothing_expires(transactions: Mapping[str, Transaction], now: int) -> Iterable[str]:
+    return ()
+
+
+class LogMissing(Exception):
+    """The folder holds no log."""
+
+
+class DamagedLog(Exception):
+    """The log cannot be read; the text names the file and what is wrong with it."""
+
+
+class OtherHistory(DamagedLog):
+    """An entry follows another one than the one before it."""
+
+
+@dataclass(frozen=True)
+class LogNames:
+    """The versions of which a log folder holds entries and checkpoints, each sorted."""
+
+    entries: list[int]
+    checkpoints: list[int]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> LogNames:
+        entries: list[int] = []
+        checkpoints: list[int] = []
+        for name in names:
+            for pattern, found in ((_ENTRY, entries), (_CHECKPOINT, checkpoints)):
+                if match := pattern.fullmatch(name):
+                    found.append(int(match[1]))
+        return cls(sorted(entries), sorted(checkpoints))
+
+    @property
+    def last(self) -> int:
+        """The newest version; -1 if there is none."""
+        return max([-1, *self.entries[-1:], *self.checkpoints[-1:]])
+
+
+class LogFolder:
+    """The log folder of the table in `folder`. Keeps nothing in mind."""
+
+    def __init__(self, files: Files, folder: str, *, only_ours: bool = True) -> None:
+        self.files, self.folder, self.path = files, folder, f"{folder}/_delta_log"
+        self._only_ours = only_ours
+
+    def entry_path(self, version: int) -> str:
+        return f"{self.path}/{version:020d}.json"
+
+    def checkpoint_path(self, version: int) -> str:
+        return f"{self.path}/{version:020d}.checkpoint.parquet"
+
+    def names(self) -> LogNames:
+        return LogNames.of(info.name for info in self.files.list_files(self.path))
+
+    def exists(self) -> bool:
+        return self.files.info(self.entry_path(0)) is not None or self.names().last >= 0
+
+    def of_version(self, version: int) -> FileInfo | None:
+        """The entry of a version; of a copy that skipped it (`storage.tablecopy`), its checkpoint."""
+        return self.files.info(self.entry_path(version)) or self.files.info(self.checkpoint_path(version))
+
+    # ---- reading
+    def read(self, version: int) -> Entry:
+        """The entry of a version.
+
+        Raises
+        ------
+        FileMissing, DamagedLog
+        """
+        path = self.entry_path(version)
+        data = self.files.read(path)
+        try:
+            entry = decode(data)
+            if self._only_ours and not entry.engine.startswith(ENGINE):
+                raise ForeignEntry(
+                    f"it was committed by {entry.engine} ({entry.operation}), and only spark_partq may write here"
+                )
+        except ForeignEntry as error:
+            raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
+        return entry
+
+    def load(self, *, tombstones: bool = False) -> Snapshot:
+        """The table as it is now: the newest checkpoint and the entries behind it.
+
+        Raises
+        ------
+        LogMissing, DamagedLog
+        """
+        for _ in range(_ATTEMPTS):
+            names = self._names_from_hint()
+            snapshot = Snapshot(tombstones={} if tombstones else None)
+            if names.checkpoints:
+                try:
+                    snapshot = self._checkpoint(names.checkpoints[-1], tombstones)
+                except FileMissing:
+                    continue  # a newer one took its place
+            self.read_on(snapshot)
+            if snapshot.version >= names.last:
+                if snapshot.version < 0:
+                    raise LogMissing
+                return snapshot
+            missing = snapshot.version + 1
+            now = self.names()
+            if now.checkpoints[-1:] > names.checkpoints[-1:] or missing in now.entries:
+                continue  # cleaned up meanwhile, or put while the folder was listed
+            later = [version for version in now.entries if version > missing]
+            if later:
+                raise DamagedLog(f"version {missing} is missing, though there is version {later[0]}")
+        raise DamagedLog("checkpoints vanish faster than they can be read")
+
+    def read_on(self, snapshot: Snapshot) -> list[Entry]:
+        """Apply the entries that follow, as far as they are there; returns them."""
+        entries: list[Entry] = []
+        while True:
+            try:
+                entry = self.read(snapshot.version + 1)
+            except FileMissing:
+                return entries
+            name = f"{snapshot.version + 1:020d}.json"
+            if None not in (entry.previous_token, snapshot.token) and entry.previous_token != snapshot.token:
+                raise OtherHistory(f"{name}: it follows another version {snapshot.version} than the one that is there")
+            try:
+                snapshot.apply(entry)
+            except ForeignEntry as error:
+                raise DamagedLog(f"{name}: {error}") from error
+            entries.append(entry)
+
+    def _names_from_hint(self) -> LogNames:
+        hint = self.hint()
+        if hint is not None:
+            names = LogNames.of(info.name for info in self.files.list_files(self.path, after=f"{hint:020d}"))
+            if hint in names.checkpoints:
+                return names
+        found = [info.name for info in self.files.list_files(self.path)]
+        names = LogNames.of(found)
+        if not names.checkpoints and 0 not in names.entries:
+            other = sorted(name for name in found if _OTHER_CHECKPOINT.fullmatch(name))
+            if other:
+                raise DamagedLog(f"{other[-1]}: it is a checkpoint of a kind that spark_partq does not write")
+        return names
+
+    def hint(self) -> int | None:
+        """The version that `_last_checkpoint` names, if it can be read."""
+        try:
+            version = json.loads(self.files.read(f"{self.path}/{HINT}"))["version"]
+        except (FileMissing, ValueError, KeyError, TypeError):
+            return None
+        return version if isinstance(version, int) and 0 <= version < 10**20 else None
+
+    def _checkpoint(self, version: int, tombstones: bool) -> Snapshot:
+        path = self.checkpoint_path(version)
+        try:
+            return decode_checkpoint(self.files.read(path), version, tombstones)
+        except ForeignEntry as error:
+            raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
+
+    # ---- upkeep
+    def write_checkpoint(self, expired: Expired = nothing_expires) -> int:
+        """Put a checkpoint of the newest version, unless it has one, and remove what it stands for; returns that version.
+
+        Raises
+        ------
+        LogMissing, DamagedLog
+        """
+        snapshot = self.load(tombstones=True)
+        if self.files.info(self.checkpoint_path(snapshot.version)) is None:
+            data, count = encode_checkpoint(_forgetful(snapshot, expired))
+            with contextlib.suppress(FileAlreadyExists):  # another process made the same
+                self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)
+            hint = {
+                "version": snapshot.version,
+                "size": count,
+                "sizeInBytes": len(data),
+                "numOfAddFiles": len(snapshot.files),
+            }
+            if snapshot.version > (self.hint() or -1):
+                self.files.put(f"{self.path}/{HINT}", json.dumps(hint).encode())
+        self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
+        return snapshot.version
+
+    def clean_up(self, retention_ms: int) -> None:
+        """Remove entries and checkpoints that the newest checkpoint stands for and that are older than the retention.
+
+        Ages are by the store's clock: how much older a file is than the newest one of the folder.
+        """
+        found = self.files.list_files(self.path)
+        newest = max(LogNames.of(info.name for info in found).checkpoints, default=-1)
+        now_ns = max((info.modified_ns for info in found), default=0)
+        for info in found:  # in the order of versions
+            old = now_ns - info.modified_ns > retention_ms * 1_000_000
+            match = _ENTRY.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)
+            litter = is_temporary(info.name) and now_ns - info.modified_ns > _LITTER_MS * 1_000_000
+            if litter or (old and match is not None and int(match[1]) < newest):
+                self.files.delete(f"{self.path}/{info.name}")
+
+
+def _forgetful(snapshot: Snapshot, expired: Expired) -> Snapshot:
+    """Without the tombstones and transactions whose time is over."""
+    now = now_ms()
+    kept_ms = _duration_ms(snapshot, "delta.deletedFileRetentionDuration")
+    gone = set(expired(snapshot.transactions, now))
+    snapshot.transactions = {app: txn for app, txn in snapshot.transactions.items() if app not in gone}
+    tombstones = snapshot.tombstones or {}
+    snapshot.tombstones = {path: t for path, t in tombstones.items() if now - t.deleted_ms <= kept_ms}
+    return snapshot
+
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_DEFAULTS_MS = {"delta.logRetentionDuration": 30 * 86_400_000, "delta.deletedFileRetentionDuration": 7 * 86_400_000}
+
+
+def _duration_ms(snapshot: Snapshot, setting: str) -> int:
+    """A setting of the table such as ``interval 1 hours``; Delta's default if it is not set."""
+    text = snapshot.metadata.configuration.get(setting) if snapshot.metadata is not None else None
+    match = re.fullmatch(r"(?:interval +)?(\d+) +([a-z]+?)s?", (text or "").strip().lower())
+    if match is None or match[2] not in _UNITS_MS:
+        return _DEFAULTS_MS[setting]
+    return int(match[1]) * _UNITS_MS[match[2]]

@@ -1,0 +1,418 @@
+"""One process's handle on a Delta table whose every commit is a compare-and-set on its version.
+
+`commit` rests on what the last `refresh` saw. It becomes the next version, or raises `Conflict`, upon which its caller refreshes
+and decides again. A handle keeps what it knows and applies what is new; after its own commit it need not look.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
+from spark_partq.core.schema import Struct, to_json
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.storage.log.entries import (
+    ENGINE,
+    PREVIOUS_TOKEN,
+    TOKEN,
+    Add,
+    Entry,
+    Metadata,
+    Remove,
+    Transaction,
+    encode,
+    now_ms,
+)
+from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
+from spark_partq.storage.log.retry import Conflict, retrying
+from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.log.upkeep import UPKEEP
+
+# A look that finds nothing new asks this often whether the log was cleaned up under it; entries live at least a minute.
+_CHECK_EVERY_S = 30.0
+# So many entries behind a checkpoint the next one is due.
+CHECKPOINT_INTERVAL = 100
+# Where the answer to a put was lost, it is put so often.
+_PUTS = 3
+# The operation of a commit that says nothing but that files were deleted.
+VACUUMED = "VACUUM END"
+# More changes than this are not kept for an owner who does not ask for them; he is then told of all files.
+_MOST_CHANGES = 10_000
+# What a vacuum leaves alone in any case: somebody may just be writing it.
+_TEMPORARY_MS = 3_600_000
+
+LONG_LOG = {
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.enableExpiredLogCleanup": "true",
+}
+# For tables with several commits a second.
+SHORT_LOG = {
+    **LONG_LOG,
+    "delta.logRetentionDuration": "interval 1 minutes",
+    "delta.deletedFileRetentionDuration": "interval 1 minutes",
+}
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table is made as."""
+
+    schema: Struct
+    partition_by: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=lambda: LONG_LOG)
+
+
+@dataclass
+class FileChanges:
+    """What became of the live files since `DeltaLog.take_changes` was last called.
+
+    Attributes
+    ----------
+    reloaded : bool
+        All that was known before is void: `added` are all live files.
+    """
+
+    reloaded: bool = False
+    added: list[Add] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+class DeltaLog:
+    """A handle on one table. Not safe for use by several threads at once.
+
+    Parameters
+    ----------
+    what, uri : str
+        What the table is and where, for errors.
+    expired : function
+        Of the application transactions, as of a time, those that a checkpoint may forget.
+    only_ours : bool
+        Refuse commits of other programs.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str,
+        what: str,
+        uri: str,
+        *,
+        expired: Expired = nothing_expires,
+        only_ours: bool = True,
+    ) -> None:
+        self.files, self.folder, self.what, self.uri = files, folder, what, uri
+        self.log = LogFolder(files, folder, only_ours=only_ours)
+        self._expired = expired
+        self._snapshot: Snapshot | None = None
+        self._changes = FileChanges(reloaded=True)
+        # Of the last look, also when there is no snapshot because something went wrong since.
+        self._version, self._id = -1, ""
+        self._token: str | None = None
+        self._seen: FileInfo | None = None  # the entry of that version
+        self._checked_s = 0.0
+        self._checkpoint = -1  # the newest that is known of
+        self._phase = zlib.crc32(uri.encode()) % CHECKPOINT_INTERVAL
+
+    # ---- reading
+    def exists(self) -> bool:
+        return self._snapshot is not None or self.log.exists()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """As of the last look (the first use looks).
+
+        Raises
+        ------
+        CorruptTableError, StoreUnavailableError
+        """
+        if self._snapshot is None:
+            self.refresh()
+        if self._snapshot is None:
+            raise RuntimeError("a refresh leaves a snapshot or an error")
+        return self._snapshot
+
+    @property
+    def version(self) -> int:
+        """As of the last look; -1 before the first."""
+        return self._version
+
+    def recorded(self, app: str, default: int = -1) -> int:
+        """The last version of an application transaction."""
+        txn = self.snapshot.transactions.get(app)
+        return default if txn is None else txn.version
+
+    def take_changes(self) -> FileChanges:
+        """What became of the live files since the last call; the first call has all."""
+        snapshot, changes = self.snapshot, self._changes
+        self._changes = FileChanges()
+        return FileChanges(True, list(snapshot.files.values())) if changes.reloaded else changes
+
+    def may_have_changed(self) -> bool:
+        """False if a refresh would surely find nothing new; on a local disk this costs microseconds."""
+        if self._snapshot is None or not self.files.is_local or self._check_is_due():
+            return True
+        return self.files.info(self.log.entry_path(self._version + 1)) is not None or self._was_replaced()
+
+    def refresh(self) -> bool:
+        """Look at the table; True if others have changed it since the last look.
+
+        Raises
+        ------
+        CorruptTableError
+            If the log cannot be read, or is not the one of before.
+        StoreUnavailableError
+        """
+        before = self._version
+        try:
+            self._refresh()
+        except BaseException as error:
+            # Also a signal that ends the process may come between two steps: what is half applied is loaded again.
+            self._snapshot = None
+            if isinstance(error, LogMissing):
+                raise CorruptTableError(
+                    f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it, or delete and make "
+                    "it anew",
+                    path=self.uri,
+                ) from None
+            if isinstance(error, DamagedLog):
+                raise CorruptTableError(
+                    f"the Delta log of {self.what} at {self.uri} cannot be read: {error}. Undo what another program did in its "
+                    "_delta_log, or restore the table from a backup",
+                    path=self.uri,
+                ) from error
+            raise
+        return self._version != before
+
+    def _refresh(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is None or (self._check_is_due() and self._was_left_behind()):
+            self._reload()
+            return
+        try:
+            entries = self.log.read_on(snapshot)
+        except OtherHistory:
+            self._reload()  # tells another table, or an older state, by name
+            raise self._replaced() from None
+        if entries:
+            self._note(entries)
+            self._moved_on(snapshot)
+        elif self.files.is_local and self._was_replaced():
+            self._reload()
+
+    def _reload(self) -> None:
+        fresh = self.log.load()
+        table_id = fresh.metadata.id if fresh.metadata is not None else ""
+        same = self._id in ("", table_id)
+        if fresh.version < self._version or not same:
+            what = (
+                f"went back from version {self._version} to {fresh.version}" if same else "is another table than before"
+            )
+            raise CorruptTableError(
+                f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and made "
+                "anew. Restore the newest state, or start again",
+                path=self.uri,
+            )
+        if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
+            raise self._replaced()
+        self._id, self._checkpoint = table_id, max(self._checkpoint, self.log.hint() or -1)
+        self._snapshot, self._changes = fresh, FileChanges(reloaded=True)
+        self._checked_s = _clock_s()
+        self._moved_on(fresh)
+
+    def _moved_on(self, snapshot: Snapshot) -> None:
+        self._version, self._token = snapshot.version, snapshot.token
+        if self.files.is_local:
+            self._seen = self.log.of_version(snapshot.version)
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        changes = self._changes
+        for entry in entries:
+            changes.added += entry.adds
+            changes.removed += (remove.path for remove in entry.removes)
+        if changes.reloaded or len(changes.added) + len(changes.removed) > _MOST_CHANGES:
+            self._changes = FileChanges(reloaded=True)
+
+    def _check_is_due(self) -> bool:
+        return _clock_s() - self._checked_s > _CHECK_EVERY_S
+
+    def _was_left_behind(self) -> bool:
+        """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history."""
+        self._checked_s = _clock_s()
+        hint = self.log.hint()
+        if hint is not None:
+            return hint > self._version or self.log.of_version(self._version) is None
+        names = self.log.names()  # a copy has no such hint
+        return self._version + 1 not in names.entries and names.last != self._version
+
+    def _was_replaced(self) -> bool:
+        """Whether the entry of this version is gone or another; local only."""
+        return self.log.of_version(self._version) != self._seen
+
+    def _replaced(self) -> CorruptTableError:
+        return CorruptTableError(
+            f"{self.what} at {self.uri} has another version {self._version} than was read before: an older state was put back and "
+            "written since, or its file system let two commits have one number. Restore the newest state, or start again",
+            path=self.uri,
+        )
+
+    # ---- writing
+    def create(self, spec: TableSpec, adds: Sequence[Add] = ()) -> None:
+        """Make the table with these files as its version 0; its folder is made, too.
+
+        Raises
+        ------
+        Conflict
+            If it exists by now.
+        CommitFailedError
+        """
+        made = Metadata(str(uuid.uuid4()), to_json(spec.schema), spec.partition_by, spec.configuration, now_ms())
+        entry = Entry(self._info("CREATE TABLE", None), True, made, tuple(adds))
+        try:
+            self.files.make_folder(self.log.path)
+        except StoreUnavailableError as error:
+            raise CommitFailedError(
+                f"{self.what} cannot be made at {self.uri}: {_reason(error)}", path=self.uri
+            ) from error
+        self._put(0, entry)
+        if self.log.hint() is not None:  # the table is old, and its first entry was cleaned up
+            self._take_back(0)
+        self._version, self._id, self._token = -1, made.id, None
+        self._apply(Snapshot(), entry)
+
+    def commit(
+        self,
+        adds: Sequence[Add] = (),
+        removes: Sequence[Remove] = (),
+        transactions: Mapping[str, int] | None = None,
+        operation: str = "WRITE",
+    ) -> None:
+        """Become the version after the last one looked at; the handle then knows it.
+
+        Raises
+        ------
+        Conflict
+            If another commit came first; nothing was written.
+        CommitFailedError
+            If the store refused for another reason.
+        """
+        snapshot = self.snapshot
+        at = now_ms()
+        recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
+        info = self._info(operation, snapshot.token)
+        entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
+        self._put(snapshot.version + 1, entry)
+        if self.log.of_version(snapshot.version) is None:
+            # The log went on without this process, long enough to be cleaned up: so its place was empty, and is not the end.
+            self._take_back(snapshot.version + 1)
+        self._apply(snapshot, entry)
+        if self._version - self._checkpoint >= CHECKPOINT_INTERVAL + (self._phase if self._checkpoint < 0 else 0):
+            UPKEEP.request(self.uri, self._upkeep)
+
+    def _put(self, version: int, entry: Entry) -> None:
+        """Put the entry if there is none of that version; an outcome that is unknown is settled by the entry's token."""
+        path, data = self.log.entry_path(version), encode(entry)
+        problem: StoreUnavailableError | None = None
+        outcome = "nothing was changed"
+        for _ in range(_PUTS):
+            try:
+                self.files.put_if_absent(path, data)
+                return
+            except FileAlreadyExists:
+                pass
+            except FileMissing:
+                raise Conflict from None  # the folder is gone; the next look says so
+            except StoreUnavailableError as error:
+                problem = error
+            try:
+                if self.log.read(version).token == entry.token:
+                    return
+                raise Conflict
+            except FileMissing:
+                outcome = "nothing was changed"
+            except DamagedLog:
+                raise Conflict from None  # the next look says what is wrong
+            except StoreUnavailableError as error:
+                problem, outcome = error, "whether it went through is not known; what is read next says so"
+        raise CommitFailedError(
+            f"{self.what}: the store refused a commit at {self.uri} ({_reason(problem)}); {outcome}", path=self.uri
+        ) from problem
+
+    def _take_back(self, version: int) -> None:
+        """Remove an entry that this process put where the log does not end any more."""
+        self.files.delete(self.log.entry_path(version))
+        self._snapshot = None
+        raise Conflict
+
+    def _apply(self, snapshot: Snapshot, entry: Entry) -> None:
+        try:
+            snapshot.apply(entry)
+            self._snapshot = snapshot
+            self._note([entry])
+            self._moved_on(snapshot)
+        except BaseException:
+            self._snapshot = None
+            raise
+
+    def _info(self, operation: str, previous: str | None) -> dict[str, object]:
+        info: dict[str, object] = {"timestamp": now_ms(), "operation": operation, "operationParameters": {}}
+        info |= {"engineInfo": ENGINE, TOKEN: uuid.uuid4().hex}
+        return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
+
+    # ---- upkeep
+    def checkpoint(self) -> None:
+        """Put a checkpoint of the newest version, and remove the entries that it stands for and that have outlived their retention.
+
+        Raises
+        ------
+        CorruptTableError, StoreUnavailableError
+        """
+        self.refresh()
+        self._checkpoint = self.log.write_checkpoint(self._expired)
+
+    def _upkeep(self) -> None:
+        """What runs in the background, beside the handle's own thread."""
+        hint = self.log.hint()
+        if hint is None or self._version - hint >= CHECKPOINT_INTERVAL:
+            hint = self.log.write_checkpoint(self._expired)
+        self._checkpoint = hint
+
+    def vacuum(self, grace_ms: int) -> int:
+        """Delete files that no version has named for `grace_ms` (whole hours, rounded up); return how many."""
+        grace_ms = -(-grace_ms // 3_600_000) * 3_600_000
+        # In this order: a file that is committed in between is live.
+        there = self.files.list_files(self.folder)
+        snapshot = self.log.load(tombstones=True)
+        now, tombstones = now_ms(), snapshot.tombstones or {}
+        gone = 0
+        for info in there:
+            removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
+            unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
+            spare = is_temporary(info.name) and unnamed_ms < _TEMPORARY_MS
+            if info.name not in snapshot.files and unnamed_ms >= grace_ms and not spare:
+                self.files.delete(f"{self.folder}/{info.name}")
+                gone += 1
+        if gone:  # for who follows the table
+
+            def tell() -> None:
+                self.refresh()
+                self.commit(operation=VACUUMED)
+
+            retrying(tell, self.what)
+        return gone
+
+
+def _clock_s() -> float:
+    """Seconds of a clock that does not go back, and goes on while the machine sleeps where there is such a one."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _reason(error: BaseException | None) -> str:
+    return str(error).partition("] ")[2] or str(error)
