@@ -142,7 +142,7 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
     check_protocol(protocols[0])
     plain = metadatas[0]
     plain["configuration"] = dict(plain["configuration"] or ())
-    snapshot = Snapshot(version, metadata_of(plain), token=token)
+    snapshot = Snapshot(version, metadata_of(plain), token=token, base=version)
     if "txn" in table.column_names:
         txns = _fields(_present(table, "txn"), "appId", "version", "lastUpdated")
         snapshot.transactions = {app: Transaction(number, updated) for app, number, updated in txns}

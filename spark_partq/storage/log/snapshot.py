@@ -19,6 +19,8 @@ class Snapshot:
         The live files, by name.
     transactions : dict
         The last version of each application transaction.
+    base : int
+        Version of the checkpoint from which it was loaded; -1 without one.
     tombstones : dict or None
         The files that were removed, by name; None where nobody needs them (who writes a checkpoint or deletes files does).
     token : str or None
@@ -31,6 +33,7 @@ class Snapshot:
     transactions: dict[str, Transaction] = field(default_factory=dict)
     tombstones: dict[str, Remove] | None = None
     token: str | None = None
+    base: int = -1
 
     def apply(self, entry: Entry) -> None:
         """Go on to the next version, which the entry is."""

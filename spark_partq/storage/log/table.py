@@ -219,7 +219,7 @@ class DeltaLog:
             )
         if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
             raise self._replaced()
-        self._id, self._checkpoint = table_id, max(self._checkpoint, self.log.hint() or -1)
+        self._id, self._checkpoint = table_id, max(self._checkpoint, fresh.base)
         self._snapshot, self._changes = fresh, FileChanges(reloaded=True)
         self._checked_s = _clock_s()
         self._moved_on(fresh)
@@ -307,8 +307,7 @@ class DeltaLog:
         entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
         self._put(snapshot.version + 1, entry)
         if self.log.of_version(snapshot.version) is None:
-            # The log went on without this process, long enough to be cleaned up: so its place was empty, and is not the end.
-            self._take_back(snapshot.version + 1)
+            self._check_is_in(entry, snapshot.version + 1)
         self._apply(snapshot, entry)
         if self._version - self._checkpoint >= CHECKPOINT_INTERVAL + (self._phase if self._checkpoint < 0 else 0):
             UPKEEP.request(self.uri, self._upkeep)
@@ -342,8 +341,39 @@ class DeltaLog:
             f"{self.what}: the store refused a commit at {self.uri} ({_reason(problem)}); {outcome}", path=self.uri
         ) from problem
 
+    def _check_is_in(self, entry: Entry, version: int) -> None:
+        """The entry before the one that was just put is gone, so the log was cleaned up behind a checkpoint. Is this entry part of it?
+
+        If not, the log had gone on while this process slept, and its next name was free only because it had been cleaned up. As
+        entries are removed in the order of their versions, an entry of the log is never there without the one behind it.
+        """
+        newest = max(self.log.names().checkpoints, default=-1)
+        after = self._read_if_there(version + 1)
+        if after is not None:
+            is_in = after.previous_token == entry.token
+        elif newest == version:
+            is_in = self.log.load().token == entry.token
+        else:
+            is_in = False
+        mine = self._read_if_there(version)
+        if mine is None or mine.token != entry.token:
+            self._snapshot = None
+            raise CommitFailedError(
+                f"{self.what}: this process slept while it committed to {self.uri}, and the log was cleaned up meanwhile; whether the "
+                "commit went through is not known; what is read next says so",
+                path=self.uri,
+            )
+        if not is_in:
+            self._take_back(version)
+
+    def _read_if_there(self, version: int) -> Entry | None:
+        try:
+            return self.log.read(version)
+        except (FileMissing, DamagedLog):
+            return None
+
     def _take_back(self, version: int) -> None:
-        """Remove an entry that this process put where the log does not end any more."""
+        """Remove an entry that this process put where the log does not end."""
         self.files.delete(self.log.entry_path(version))
         self._snapshot = None
         raise Conflict
@@ -378,7 +408,10 @@ class DeltaLog:
         """What runs in the background, beside the handle's own thread."""
         hint = self.log.hint()
         if hint is None or self._version - hint >= CHECKPOINT_INTERVAL:
-            hint = self.log.write_checkpoint(self._expired)
+            try:
+                hint = self.log.write_checkpoint(self._expired)
+            except (LogMissing, FileMissing):
+                return  # the table was deleted
         self._checkpoint = hint
 
     def vacuum(self, grace_ms: int) -> int:
