@@ -165,7 +165,7 @@ def create_queue(
     partitions : int
         1 to 4096.
     storage_options : dict, optional
-        delta-rs's storage options.
+        Storage options (credentials, endpoint…), named as delta-rs and obstore name them.
     **settings
         See `core.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
 

@@ -45,7 +45,7 @@ ScalingMode = Annotated[
 ]
 StorageOptions = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Storage option of the store for delta-rs; repeatable."),
+    typer.Option(metavar="NAME=VALUE", help="Storage option of the store, such as aws_region=eu-west-1; repeatable."),
 ]
 
 # How long a micro-batch may go on after the job was told to stop. Most schedulers kill after 30 s.

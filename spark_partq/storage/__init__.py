@@ -1,1 +1,1 @@
-"""The store on disk: Delta tables through delta-rs, Parquet files through Arrow. No Spark here."""
+"""The store: Delta tables whose logs this package reads and writes itself, Parquet files through Arrow. No Spark here."""

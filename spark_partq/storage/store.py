@@ -30,9 +30,9 @@ class Store:
     Parameters
     ----------
     uri : str
-        An absolute local path, or ``s3://…``, ``abfss://…``, ``gs://…`` as delta-rs takes them.
+        An absolute local path, or ``s3://…``, ``abfss://…``, ``gs://…`` as object stores' URIs are.
     options : dict
-        delta-rs's storage options (credentials, endpoint…).
+        Storage options (credentials, endpoint…), named as delta-rs and obstore name them.
     """
 
     uri: str

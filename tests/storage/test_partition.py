@@ -208,14 +208,14 @@ def test_many_commits(queue: str) -> None:
     """Q4: past the interval of checkpoints the index is still right, for an old handle and a new one."""
     old = opened(queue).partitions[0]
     assert len(old.index) == 0
-    for n in range(205):
+    for n in range(105):
         put(queue, 0, [n], table=old)
     UPKEEP.wait()
     assert list((folder(queue) / "_delta_log").glob("*checkpoint*"))
     old.refresh()
     fresh = opened(queue).partitions[0]
-    assert old.index.base.tolist() == fresh.index.base.tolist() == list(range(205))
-    assert values(queue) == list(range(205))
+    assert old.index.base.tolist() == fresh.index.base.tolist() == list(range(105))
+    assert values(queue) == list(range(105))
 
 
 def test_foreign_files_in_the_folder(queue: str) -> None:

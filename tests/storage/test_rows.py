@@ -112,17 +112,17 @@ def test_old_log_files_go(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine.create([{"n": 0}])
     log = Path(store) / "t" / "_delta_log"
     counts = []
-    for n in range(1, 401):
+    for n in range(1, 201):
         for file in log.iterdir():
             os.utime(file, (n, n))
         mine.append([{"n": n}], replace=True)
         UPKEEP.wait()
         counts.append(len(list(log.glob("*.json"))))
-    assert max(counts) <= 201 and counts[-1] <= 101
+    assert max(counts) <= 60 and counts[-1] <= 30
     assert len(list(log.glob("*.checkpoint.parquet"))) == 1
     late = table(store)
     late.refresh()
-    assert values(late) == [400]
+    assert values(late) == [200]
 
 
 def test_names_of_files_are_those_of_the_log(store: str) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.storage.log.entries import (
@@ -104,12 +105,12 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
         If it is cut short, damaged, of another version, or says what this package does not handle.
     """
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        told = (file.schema_arrow.metadata or {}).get(_VERSION)
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        about = file.metadata.metadata or {}
+        told, token = about.get(_VERSION), about.get(_TOKEN)
         if told is not None and int(told) != version:
             raise ForeignEntry(f"it was written for version {int(told)}")
-        table = file.read(columns=_columns(file.schema_arrow, tombstones))
-        token = (file.schema_arrow.metadata or {}).get(_TOKEN)
+        table = file.read(columns=_columns(file.schema_arrow, tombstones), use_threads=False)
         return _snapshot(table, version, tombstones, None if token is None else token.decode())
     except ForeignEntry:
         raise
@@ -122,11 +123,12 @@ def _columns(schema: pa.Schema, tombstones: bool) -> list[str]:
     names = set(schema.names)
     if not {"protocol", "metaData", "add"} <= names:
         raise ForeignEntry("it has no protocol, metadata or files")
-    columns = sorted(names - {"add", "remove", "commitInfo"})
-    kinds = ["add", *(["remove"] if tombstones and "remove" in names else [])]
-    for kind in kinds:
-        wanted = {f.name for f in (_ADD if kind == "add" else _REMOVE)} | {"deletionVector"}
-        columns += [f"{kind}.{f.name}" for f in schema.field(kind).type if f.name in wanted]
+    columns = sorted(names - {"metaData", "add", "remove", "commitInfo"})
+    wanted = {"metaData": {f.name for f in _METADATA} - {"name", "description"}, "add": {f.name for f in _ADD}}
+    if tombstones and "remove" in names:
+        wanted["remove"] = {f.name for f in _REMOVE}
+    for kind, fields in wanted.items():
+        columns += [f"{kind}.{f.name}" for f in schema.field(kind).type if f.name in fields | {"deletionVector"}]
     return columns
 
 
@@ -150,8 +152,8 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
     _refuse_deletion_vectors(adds)
     names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange"
     for path, size, values, stats, modified, change in _fields(adds, *names):
-        name = unquote(path)
-        snapshot.files[name] = Add(name, size, dict(values), stats, modified, change)
+        name = unquote(path) if "%" in path else path
+        snapshot.files[name] = Add(name, size, values or {}, stats, modified, change)
     if len(snapshot.files) != len(adds):
         raise ForeignEntry("it names a file twice")
     if tombstones:
@@ -162,25 +164,41 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
             names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
             for path, deleted, size, values, change in _fields(removes, *names):
                 name = unquote(path)
-                snapshot.tombstones[name] = Remove(
-                    name, deleted or 0, size, None if values is None else dict(values), bool(change)
-                )
+                snapshot.tombstones[name] = Remove(name, deleted or 0, size, values, bool(change))
     return snapshot
 
 
 def _present(table: pa.Table, name: str) -> pa.StructArray:
-    column: pa.ChunkedArray = table.column(name)
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    return array.drop_null()
+    chunks = [_without_nulls(chunk) for chunk in table.column(name).chunks]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], table.schema.field(name).type)])
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """As `drop_null`, but without a copy where the others stand together, as they do in the checkpoints of this package."""
+    count = len(array) - array.null_count
+    if not count:
+        return array.slice(0, 0)
+    together = array.slice(pc.index(array.is_valid(), True).as_py(), count)
+    return array.drop_null() if together.null_count else together
 
 
 def _fields(array: pa.StructArray, *names: str) -> Any:
     """Tuples of these fields of each struct; None for a field that there is not."""
     have = {f.name for f in array.type}
-    columns = [array.field(n).to_pylist() if n in have else [None] * len(array) for n in names]
+    columns = [_values(array.field(n)) if n in have else [None] * len(array) for n in names]
     return zip(*columns, strict=True)
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """As `to_pylist`, but many times faster for what has no nulls; a map becomes a dictionary."""
+    if pa.types.is_map(array.type):
+        keys, items, ends = _values(array.keys), _values(array.items), array.offsets.to_pylist()
+        pairs = zip(ends, ends[1:], strict=False)
+        maps = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in pairs]
+        return maps if not array.null_count else [m if v else None for m, v in zip(maps, array.is_valid(), strict=True)]
+    if array.null_count or pa.types.is_nested(array.type):
+        return list(array.to_pylist())
+    return list(array.to_numpy(zero_copy_only=False).tolist())
 
 
 def _refuse_deletion_vectors(array: pa.StructArray) -> None:

@@ -19,6 +19,7 @@ ENGINE = "spark_partq"
 # Where the identity of a commit stands in its `commitInfo`, and that of the commit before it.
 TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
 
+_BREAK = "\n"
 _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn"}
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -204,25 +205,25 @@ def decode(data: bytes) -> Entry:
 
 
 def _actions(data: bytes) -> Iterable[tuple[str, Any]]:
-    lines = [line for line in data.split(b"\n") if line.strip()]
-    if not lines:
-        raise ForeignEntry("it is empty")
     try:
-        actions = json.loads(b"[" + b",".join(lines) + b"]")
+        text = data.decode().strip()
+        # No value holds a bare line break, so this makes one list of all lines, read in one go.
+        actions = json.loads(f"[{text.replace(_BREAK, ',')}]")
     except (ValueError, RecursionError) as error:
         raise ForeignEntry(f"it is cut short or is no JSON ({error})") from None
-    if len(actions) != len(lines):
+    if not actions:
+        raise ForeignEntry("it is empty")
+    if len(actions) != text.count(_BREAK) + 1:
         raise ForeignEntry("a line holds several actions")
     for action in actions:
-        if not isinstance(action, dict) or len(action) != 1:
+        if type(action) is not dict or len(action) != 1:
             raise ForeignEntry("a line is no action")
-        (name,) = action
-        if name not in _ACTIONS:
-            raise ForeignEntry(f"it has the action {name!r}")
-        body = action[name]
-        if not isinstance(body, dict):
-            raise ForeignEntry(f"its action {name!r} is damaged")
-        yield name, body
+        (item,) = action.items()
+        if item[0] not in _ACTIONS:
+            raise ForeignEntry(f"it has the action {item[0]!r}")
+        if type(item[1]) is not dict:
+            raise ForeignEntry(f"its action {item[0]!r} is damaged")
+        yield item
 
 
 def check_protocol(body: Mapping[str, Any]) -> None:
@@ -253,42 +254,33 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
 def _add(body: Mapping[str, Any]) -> Add:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
-    values = body["partitionValues"]
-    return Add(
-        unquote(_text(body["path"])),
-        _number(body["size"]),
-        values if isinstance(values, dict) else dict(values),
-        body.get("stats"),
-        _number(body["modificationTime"]),
-        bool(body["dataChange"]),
-    )
+    path, values, size, modified = body["path"], body["partitionValues"], body["size"], body["modificationTime"]
+    if type(path) is not str or type(values) is not dict or type(size) is not int or type(modified) is not int:
+        raise TypeError("a field has another type")
+    return Add(_decoded(path), size, values, body.get("stats"), modified, bool(body["dataChange"]))
 
 
 def _remove(body: Mapping[str, Any]) -> Remove:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
-    size = body.get("size")
-    return Remove(
-        unquote(_text(body["path"])),
-        _number(body.get("deletionTimestamp") or 0),
-        None if size is None else _number(size),
-        body.get("partitionValues"),
-        bool(body["dataChange"]),
-    )
+    path, size, deleted = body["path"], body.get("size"), body.get("deletionTimestamp") or 0
+    if type(path) is not str or type(deleted) is not int or (size is not None and type(size) is not int):
+        raise TypeError("a field has another type")
+    return Remove(_decoded(path), deleted, size, body.get("partitionValues"), bool(body["dataChange"]))
 
 
 def _transaction(body: Mapping[str, Any]) -> tuple[str, Transaction]:
-    updated = body.get("lastUpdated")
-    return _text(body["appId"]), Transaction(_number(body["version"]), None if updated is None else _number(updated))
+    app, version, updated = body["appId"], body["version"], body.get("lastUpdated")
+    if type(app) is not str or type(version) is not int or (updated is not None and type(updated) is not int):
+        raise TypeError("a field has another type")
+    return app, Transaction(version, updated)
+
+
+def _decoded(path: str) -> str:
+    return unquote(path) if "%" in path else path
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no whole number")
     return value

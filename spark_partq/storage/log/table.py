@@ -34,8 +34,10 @@ from spark_partq.storage.log.upkeep import UPKEEP
 
 # A look that finds nothing new asks this often whether the log was cleaned up under it; entries live at least a minute.
 _CHECK_EVERY_S = 30.0
-# So many entries behind a checkpoint the next one is due.
-CHECKPOINT_INTERVAL = 100
+# So many entries behind a checkpoint the next one is due: the more, the more live files it has to name, from the first number to
+# the second.
+CHECKPOINT_INTERVALS = 25, 100
+_FILES_AN_ENTRY = 20
 # Where the answer to a put was lost, it is put so often.
 _PUTS = 3
 # The operation of a commit that says nothing but that files were deleted.
@@ -46,7 +48,7 @@ _MOST_CHANGES = 10_000
 _TEMPORARY_MS = 3_600_000
 
 LONG_LOG = {
-    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVALS[0]),
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.enableExpiredLogCleanup": "true",
 }
@@ -116,7 +118,8 @@ class DeltaLog:
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
         self._checkpoint = -1  # the newest that is known of
-        self._phase = zlib.crc32(uri.encode()) % CHECKPOINT_INTERVAL
+        # So that the tables of a queue, which are committed to together, do not all have their first checkpoint at once.
+        self._phase = zlib.crc32(uri.encode()) % CHECKPOINT_INTERVALS[0]
 
     # ---- reading
     def exists(self) -> bool:
@@ -309,7 +312,7 @@ class DeltaLog:
         if self.log.of_version(snapshot.version) is None:
             self._check_is_in(entry, snapshot.version + 1)
         self._apply(snapshot, entry)
-        if self._version - self._checkpoint >= CHECKPOINT_INTERVAL + (self._phase if self._checkpoint < 0 else 0):
+        if self._is_checkpoint_due(self._checkpoint):
             UPKEEP.request(self.uri, self._upkeep)
 
     def _put(self, version: int, entry: Entry) -> None:
@@ -404,10 +407,16 @@ class DeltaLog:
         self.refresh()
         self._checkpoint = self.log.write_checkpoint(self._expired)
 
+    def _is_checkpoint_due(self, last: int) -> bool:
+        least, most = CHECKPOINT_INTERVALS
+        files = 0 if self._snapshot is None else len(self._snapshot.files)
+        interval = min(most, max(least, files // _FILES_AN_ENTRY))
+        return self._version - last >= interval + (self._phase if last < 0 else 0)
+
     def _upkeep(self) -> None:
         """What runs in the background, beside the handle's own thread."""
         hint = self.log.hint()
-        if hint is None or self._version - hint >= CHECKPOINT_INTERVAL:
+        if hint is None or self._is_checkpoint_due(hint):
             try:
                 hint = self.log.write_checkpoint(self._expired)
             except (LogMissing, FileMissing):

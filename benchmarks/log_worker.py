@@ -1,0 +1,193 @@
+"""The measured process of `log`: ``python benchmarks/log_worker.py times FOLDER`` or ``requests URI OPTIONS ACCESS_LOG`` prints JSON.
+
+It uses only what also older checkouts have, so that the same measurement can be taken of two of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_partq.core.acks import AckRow
+from spark_partq.core.events import Join, Leave
+from spark_partq.core.group import Member, QueueInGroup
+from spark_partq.core.schema import payload_schema
+from spark_partq.storage.groups import Group
+from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable, delta_stats
+from spark_partq.storage.queues import Queue, create_queue, in_threads, open_queue
+from spark_partq.storage.rows import now
+from spark_partq.storage.store import Store
+
+YOUNG, OLD = 100, 100_000
+FACTS_A_COMMIT = 100
+
+
+def files(count: int) -> list[NewFile]:
+    """Log entries only: nobody opens the files, so there are none."""
+    return [
+        NewFile(0, f"part-{uuid.uuid4().hex}.parquet", 1000, 50_000, delta_stats(1000, {"id": (0, 10**6)}), i)
+        for i in range(count)
+    ]
+
+
+def seconds(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
+
+
+def batch_commits(store: Store) -> dict[str, float]:
+    """The commits of a micro-batch over 16 partitions."""
+    create_queue(store, "sixteen", "id bigint, k string, body string", "k", 16)
+    queue = open_queue(store, "sixteen")
+
+    def batch(number: int) -> float:
+        record = BatchRecord("bench", number, "query")
+        new = {table.partition: files(1) for table in queue.partitions}
+
+        def commit(table: PartitionTable) -> object:
+            return table.append(new[table.partition], record, now)
+
+        return seconds(lambda: in_threads(store, commit, queue.partitions))
+
+    return {"batch_commits_ms": 1000 * statistics.median([batch(n) for n in range(60)][10:])}
+
+
+def many_files(store: Store) -> dict[str, float]:
+    """One commit to a partition with few and with many live files."""
+    create_queue(store, "one", "id bigint, k string, body string", "k", 1)
+    table = open_queue(store, "one").table(0)
+
+    def commit() -> float:
+        new = files(1)
+        return seconds(lambda: table.append(new, None, now))
+
+    found = {}
+    for count in (2_000, 16_000):
+        table.refresh()
+        while len(table.index) < count:
+            table.append(files(1_000), None, now)
+            table.refresh()
+        found[f"commit_at_{count}_ms"] = 1000 * statistics.median([commit() for _ in range(40)][5:])
+    return found
+
+
+def wide_queue(store: Store) -> dict[str, float]:
+    """A queue of 1,024 partitions that had 100 commits each: opened, and looked at when each has a new file."""
+    create_queue(store, "wide", "id bigint, k string, body string", "k", 1024)
+    schema = payload_schema("id bigint, k string, body string")
+
+    def fill(partition: int) -> None:
+        table = PartitionTable(store, "wide", partition, schema)
+        for _ in range(100):
+            table.append(files(1), None, now)
+
+    in_threads(store, fill, range(1024))
+
+    def opened() -> Queue:
+        queue = open_queue(store, "wide")
+        queue.refresh()
+        return queue
+
+    taken = seconds(opened)
+    reader, writer = opened(), opened()
+    for table in reader.partitions:
+        _ = table.index
+    in_threads(store, lambda table: table.append(files(1), None, now), writer.partitions)
+
+    def look() -> None:
+        reader.refresh()
+        for table in reader.partitions:
+            _ = table.index
+
+    return {"open_1024_s": taken, "look_1024_new_s": seconds(look), "look_1024_idle_s": seconds(look)}
+
+
+def member(instance: str, flows: int = 1) -> Member:
+    return Member(instance, uuid.uuid4().hex, flows, 60_000, ("balanced",), ("q",))
+
+
+def group_of(store: Store, name: str, partitions: int, facts: int) -> Group:
+    """A group with a history of so many facts, and more flows than partitions, so that one more changes nothing."""
+    group = Group(store, name)
+    owner = member("owner", partitions + 1)
+    queue = {"id": QueueInGroup("q", partitions, 5000, 3000)}
+    group.decide(lambda: [Join(owner, queue, {("id", p): 0 for p in range(partitions)})])
+    offset = 0
+    while group.state.seq < facts:
+        offset += 1
+        epoch = group.state.partitions["id", 0].epoch
+        group.acknowledge([AckRow(owner.incarnation, offset, "id", p, epoch, offset) for p in range(partitions)])
+        group.raise_floors("id")
+    return group
+
+
+def stand_by(group: Group) -> None:
+    """A standby comes and goes: two decisions."""
+    late = member("standby")
+    group.decide(lambda: [Join(late, group.state.queues, {})])
+    group.decide(lambda: [Leave("standby", late.incarnation)])
+
+
+def decisions(store: Store) -> dict[str, float]:
+    """A decision, and the first look of a process that starts, for a young group and an old one."""
+    groups = {
+        "young": group_of(store, "young", FACTS_A_COMMIT, YOUNG),
+        "old": group_of(store, "old", FACTS_A_COMMIT, OLD),
+    }
+    # The old group's history was made within minutes: date its log back, and let it be cleaned up, as that of an old group is.
+    log = Path(store.uri) / "groups/old/control/_delta_log"
+    before = sorted(log.glob("*.json"))
+    for file in before:
+        os.utime(file, (0, 0))
+    while before[0].exists():
+        stand_by(groups["old"])
+    found = {}
+    for name, group in groups.items():
+        taken = [seconds(lambda group=group: stand_by(group)) / 2 for _ in range(60)][10:]  # type: ignore[misc]
+        found[f"decision_{name}_ms"] = 1000 * statistics.median(taken)
+        looks = [seconds(lambda name=name: Group(store, name).refresh()) for _ in range(25)][5:]  # type: ignore[misc]
+        found[f"first_look_{name}_ms"] = 1000 * statistics.median(looks)
+    return found
+
+
+def times(folder: str) -> dict[str, float]:
+    store = Store.at(f"{folder}/{uuid.uuid4().hex}")
+    found: dict[str, float] = {}
+    for measure in (batch_commits, many_files, wide_queue, decisions):
+        found |= measure(store)
+    return found
+
+
+def requests(uri: str, options: str, access_log: str) -> dict[str, int]:
+    """How many requests to an object store each step of one partition takes, as the server's log says."""
+    store = Store.at(f"{uri}/{uuid.uuid4().hex}", json.loads(options))
+    create_queue(store, "q", "id bigint", None, 1)
+    writer, reader = open_queue(store, "q").table(0), open_queue(store, "q").table(0)
+
+    def counted(what: Callable[[], object]) -> int:
+        before = len(Path(access_log).read_text().splitlines())
+        what()
+        return len(Path(access_log).read_text().splitlines()) - before
+
+    for _ in range(5):
+        writer.append(files(1), None, now)
+        reader.refresh()
+    return {
+        "requests of an append": counted(lambda: writer.append(files(1), None, now)),
+        "requests of a look that finds one new commit": counted(reader.refresh),
+        "requests of a look that finds nothing": counted(reader.refresh),
+        "requests of a first look behind 6 commits": counted(lambda: open_queue(store, "q").table(0).refresh()),
+    }
+
+
+if __name__ == "__main__":
+    subject, *arguments = sys.argv[1:]
+    measured: Callable[..., object] = {"times": times, "requests": requests}[subject]
+    print(json.dumps(measured(*arguments)))
