@@ -189,5 +189,4 @@ def requests(uri: str, options: str, access_log: str) -> dict[str, int]:
 
 if __name__ == "__main__":
     subject, *arguments = sys.argv[1:]
-    measured: Callable[..., object] = {"times": times, "requests": requests}[subject]
-    print(json.dumps(measured(*arguments)))
+    print(json.dumps(times(*arguments) if subject == "times" else requests(*arguments)))

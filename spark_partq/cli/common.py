@@ -49,7 +49,8 @@ def common(
         str | None, typer.Option(envvar="SPARK_PARTQ_STORE", help="Folder or object-store URI of the store.")
     ] = None,
     storage_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option, such as aws_region=eu-west-1; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Storage option, such as aws_region=eu-west-1; repeatable."),
     ] = None,
 ) -> None:
     context.obj = Target(store, key_values(storage_option))

@@ -264,7 +264,7 @@ class TableCopy:
         # In this order: what is listed before it is known to be a copy was written by copying.
         there = self._target.files.list_files(self.folder)
         here = {info.name for info in self._source.files.list_files(self.folder)}
-        live = self._to.load().files
+        live = self._target.log(self.folder, f"the copy of {self.folder}").snapshot.files
         self._before_delete()
         gone = [i.name for i in there if i.name not in here and i.name not in live and _age_s(i) > SPARE_S]
         for name in gone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
@@ -193,9 +194,12 @@ def _values(array: pa.Array) -> list[Any]:
     """As `to_pylist`, but many times faster for what has no nulls; a map becomes a dictionary."""
     if pa.types.is_map(array.type):
         keys, items, ends = _values(array.keys), _values(array.items), array.offsets.to_pylist()
-        pairs = zip(ends, ends[1:], strict=False)
-        maps = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in pairs]
-        return maps if not array.null_count else [m if v else None for m, v in zip(maps, array.is_valid(), strict=True)]
+        maps = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in itertools.pairwise(ends)]
+        return (
+            maps
+            if not array.null_count
+            else [m if v else None for m, v in zip(maps, array.is_valid().to_pylist(), strict=True)]
+        )
     if array.null_count or pa.types.is_nested(array.type):
         return list(array.to_pylist())
     return list(array.to_numpy(zero_copy_only=False).tolist())

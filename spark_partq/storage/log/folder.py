@@ -230,6 +230,27 @@ class LogFolder:
             if litter or (old and match is not None and int(match[1]) < newest):
                 self.files.delete(f"{self.path}/{info.name}")
 
+    def vacuum(self, grace_ms: int) -> int:
+        """Delete files of the table that no version has named for `grace_ms`; return how many.
+
+        Raises
+        ------
+        LogMissing, DamagedLog
+        """
+        # In this order: a file that is committed in between is live.
+        there = self.files.list_files(self.folder)
+        snapshot = self.load(tombstones=True)
+        now, tombstones = now_ms(), snapshot.tombstones or {}
+        deleted = 0
+        for info in there:
+            removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
+            unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
+            being_written = is_temporary(info.name) and unnamed_ms < _LITTER_MS
+            if info.name not in snapshot.files and unnamed_ms >= grace_ms and not being_written:
+                self.files.delete(f"{self.folder}/{info.name}")
+                deleted += 1
+        return deleted
+
 
 def _forgetful(snapshot: Snapshot, expired: Expired) -> Snapshot:
     """Without the tombstones and transactions whose time is over."""

@@ -6,15 +6,17 @@ and decides again. A handle keeps what it knows and applies what is new; after i
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.schema import Struct, to_json
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.storage.files import FileInfo, FileMissing, Files
+from spark_partq.storage.log.commit import LeftBehind, NotCommitted, put_entry
 from spark_partq.storage.log.entries import (
     ENGINE,
     PREVIOUS_TOKEN,
@@ -24,11 +26,10 @@ from spark_partq.storage.log.entries import (
     Metadata,
     Remove,
     Transaction,
-    encode,
     now_ms,
 )
 from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
-from spark_partq.storage.log.retry import Conflict, retrying
+from spark_partq.storage.log.retry import retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.upkeep import UPKEEP
 
@@ -38,15 +39,10 @@ _CHECK_EVERY_S = 30.0
 # the second.
 CHECKPOINT_INTERVALS = 25, 100
 _FILES_AN_ENTRY = 20
-# Where the answer to a put was lost, it is put so often.
-_PUTS = 3
 # The operation of a commit that says nothing but that files were deleted.
 VACUUMED = "VACUUM END"
 # More changes than this are not kept for an owner who does not ask for them; he is then told of all files.
 _MOST_CHANGES = 10_000
-# What a vacuum leaves alone in any case: somebody may just be writing it.
-_TEMPORARY_MS = 3_600_000
-
 LONG_LOG = {
     "delta.checkpointInterval": str(CHECKPOINT_INTERVALS[0]),
     "delta.logRetentionDuration": "interval 1 hours",
@@ -172,24 +168,29 @@ class DeltaLog:
         """
         before = self._version
         try:
-            self._refresh()
-        except BaseException as error:
-            # Also a signal that ends the process may come between two steps: what is half applied is loaded again.
-            self._snapshot = None
-            if isinstance(error, LogMissing):
-                raise CorruptTableError(
-                    f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it, or delete and make "
-                    "it anew",
-                    path=self.uri,
-                ) from None
-            if isinstance(error, DamagedLog):
-                raise CorruptTableError(
-                    f"the Delta log of {self.what} at {self.uri} cannot be read: {error}. Undo what another program did in its "
-                    "_delta_log, or restore the table from a backup",
-                    path=self.uri,
-                ) from error
+            with self._explained():
+                self._refresh()
+        except BaseException:
+            self._snapshot = None  # also a signal may come between two steps: what is half applied is loaded again
             raise
         return self._version != before
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the log folder with the table's name."""
+        try:
+            yield
+        except LogMissing:
+            raise CorruptTableError(
+                f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it, or delete and make it anew",
+                path=self.uri,
+            ) from None
+        except DamagedLog as error:
+            raise CorruptTableError(
+                f"the Delta log of {self.what} at {self.uri} cannot be read: {error}. Undo what another program did in its "
+                "_delta_log, or restore the table from a backup",
+                path=self.uri,
+            ) from error
 
     def _refresh(self) -> None:
         snapshot = self._snapshot
@@ -282,8 +283,6 @@ class DeltaLog:
                 f"{self.what} cannot be made at {self.uri}: {_reason(error)}", path=self.uri
             ) from error
         self._put(0, entry)
-        if self.log.hint() is not None:  # the table is old, and its first entry was cleaned up
-            self._take_back(0)
         self._version, self._id, self._token = -1, made.id, None
         self._apply(Snapshot(), entry)
 
@@ -309,77 +308,19 @@ class DeltaLog:
         info = self._info(operation, snapshot.token)
         entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
         self._put(snapshot.version + 1, entry)
-        if self.log.of_version(snapshot.version) is None:
-            self._check_is_in(entry, snapshot.version + 1)
         self._apply(snapshot, entry)
         if self._is_checkpoint_due(self._checkpoint):
             UPKEEP.request(self.uri, self._upkeep)
 
     def _put(self, version: int, entry: Entry) -> None:
-        """Put the entry if there is none of that version; an outcome that is unknown is settled by the entry's token."""
-        path, data = self.log.entry_path(version), encode(entry)
-        problem: StoreUnavailableError | None = None
-        outcome = "nothing was changed"
-        for _ in range(_PUTS):
-            try:
-                self.files.put_if_absent(path, data)
-                return
-            except FileAlreadyExists:
-                pass
-            except FileMissing:
-                raise Conflict from None  # the folder is gone; the next look says so
-            except StoreUnavailableError as error:
-                problem = error
-            try:
-                if self.log.read(version).token == entry.token:
-                    return
-                raise Conflict
-            except FileMissing:
-                outcome = "nothing was changed"
-            except DamagedLog:
-                raise Conflict from None  # the next look says what is wrong
-            except StoreUnavailableError as error:
-                problem, outcome = error, "whether it went through is not known; what is read next says so"
-        raise CommitFailedError(
-            f"{self.what}: the store refused a commit at {self.uri} ({_reason(problem)}); {outcome}", path=self.uri
-        ) from problem
-
-    def _check_is_in(self, entry: Entry, version: int) -> None:
-        """The entry before the one that was just put is gone, so the log was cleaned up behind a checkpoint. Is this entry part of it?
-
-        If not, the log had gone on while this process slept, and its next name was free only because it had been cleaned up. As
-        entries are removed in the order of their versions, an entry of the log is never there without the one behind it.
-        """
-        newest = max(self.log.names().checkpoints, default=-1)
-        after = self._read_if_there(version + 1)
-        if after is not None:
-            is_in = after.previous_token == entry.token
-        elif newest == version:
-            is_in = self.log.load().token == entry.token
-        else:
-            is_in = False
-        mine = self._read_if_there(version)
-        if mine is None or mine.token != entry.token:
-            self._snapshot = None
-            raise CommitFailedError(
-                f"{self.what}: this process slept while it committed to {self.uri}, and the log was cleaned up meanwhile; whether the "
-                "commit went through is not known; what is read next says so",
-                path=self.uri,
-            )
-        if not is_in:
-            self._take_back(version)
-
-    def _read_if_there(self, version: int) -> Entry | None:
         try:
-            return self.log.read(version)
-        except (FileMissing, DamagedLog):
-            return None
-
-    def _take_back(self, version: int) -> None:
-        """Remove an entry that this process put where the log does not end."""
-        self.files.delete(self.log.entry_path(version))
-        self._snapshot = None
-        raise Conflict
+            put_entry(self.log, version, entry)
+        except NotCommitted as error:
+            self._snapshot = None
+            raise CommitFailedError(f"{self.what}: {error} (at {self.uri})", path=self.uri) from error
+        except LeftBehind:
+            self._snapshot = None  # what is new is not behind what is known
+            raise
 
     def _apply(self, snapshot: Snapshot, entry: Entry) -> None:
         try:
@@ -404,8 +345,8 @@ class DeltaLog:
         ------
         CorruptTableError, StoreUnavailableError
         """
-        self.refresh()
-        self._checkpoint = self.log.write_checkpoint(self._expired)
+        with self._explained():
+            self._checkpoint = self.log.write_checkpoint(self._expired)
 
     def _is_checkpoint_due(self, last: int) -> bool:
         least, most = CHECKPOINT_INTERVALS
@@ -425,27 +366,16 @@ class DeltaLog:
 
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no version has named for `grace_ms` (whole hours, rounded up); return how many."""
-        grace_ms = -(-grace_ms // 3_600_000) * 3_600_000
-        # In this order: a file that is committed in between is live.
-        there = self.files.list_files(self.folder)
-        snapshot = self.log.load(tombstones=True)
-        now, tombstones = now_ms(), snapshot.tombstones or {}
-        gone = 0
-        for info in there:
-            removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
-            unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
-            spare = is_temporary(info.name) and unnamed_ms < _TEMPORARY_MS
-            if info.name not in snapshot.files and unnamed_ms >= grace_ms and not spare:
-                self.files.delete(f"{self.folder}/{info.name}")
-                gone += 1
-        if gone:  # for who follows the table
+        with self._explained():
+            deleted = self.log.vacuum(-(-grace_ms // 3_600_000) * 3_600_000)
+        if deleted:  # for who follows the table
 
             def tell() -> None:
                 self.refresh()
                 self.commit(operation=VACUUMED)
 
             retrying(tell, self.what)
-        return gone
+        return deleted
 
 
 def _clock_s() -> float:
