@@ -53,7 +53,7 @@ class AckTable:
         return True
 
     def vacuum(self, grace_ms: int) -> None:
-        """Delete files that were compacted, or lost a race, more than `grace_ms` ago."""
+        """Delete files that are not live, because they were compacted or lost a race, and are older than `grace_ms`."""
         if self.exists():
             self._table.vacuum(grace_ms)
 

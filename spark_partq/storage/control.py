@@ -112,7 +112,7 @@ class ControlTable:
         return sorted(rows, key=lambda row: int(row["seq"]))
 
     def vacuum(self, grace_ms: int) -> None:
-        """Delete files that were merged, or lost a race, more than `grace_ms` ago."""
+        """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
         self._log.vacuum(grace_ms)
 
     def _follow(self, written: Mapping[str, list[Row]]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_partq.storage.log import Add
+from spark_partq.storage.log.entries import MOST
 
 Ints = NDArray[np.int64]
 
@@ -126,7 +127,9 @@ def _numbers(add: Add) -> tuple[int, int, int, int]:
     if base is None or at is None or rows is None:
         raise IrregularFiles(f"files without offset or row count were committed to it ({add.path})")
     try:
-        enqueued = dt.datetime.fromisoformat(at)
-        return int(base), rows, add.size, (enqueued - _EPOCH) // dt.timedelta(microseconds=1)
+        enqueued, first = dt.datetime.fromisoformat(at), int(base)
+        if not 0 <= first <= MOST - rows:
+            raise ValueError
+        return first, rows, add.size, (enqueued - _EPOCH) // dt.timedelta(microseconds=1)
     except (ValueError, TypeError):
         raise IrregularFiles(f"a file has the offset {base!r} and the time {at!r} ({add.path})") from None

@@ -5,6 +5,7 @@ Memory of both is bounded by a row group, whatever the size of a partition.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,10 @@ class MessageWriter:
         The upper bits of `order` are the number of the input partition it was read from. Where a task goes on with another
         one than the next, files are cut, so that the files of all tasks, sorted by their first row, are in reading order.
         """
+        with self._all_or_nothing():
+            self._write(batch, partitions, order)
+
+    def _write(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
         if self._sorted:
             self._split(batch, partitions, order)
             return
@@ -65,8 +70,26 @@ class MessageWriter:
             self._split(batch.slice(first, last - first), partitions[first:last], order[first:last])
 
     def finish(self) -> list[NewFile]:
-        self._close(list(self._open))
+        """Let all files appear; raises `CommitFailedError` as `write` does if they cannot be written."""
+        with self._all_or_nothing():
+            self._close(list(self._open))
         return self._done
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What goes wrong leaves no half file behind."""
+        try:
+            yield
+        except BaseException as error:
+            for file in self._open.values():
+                file.discard()
+            if isinstance(error, OSError):
+                raise CommitFailedError(
+                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {error}; nothing was changed. Check "
+                    "the space that is left there",
+                    queue=self._queue,
+                ) from error
+            raise
 
     def _split(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
         by_partition = np.argsort(partitions, kind="stable")
@@ -82,7 +105,9 @@ class MessageWriter:
             max(self._open.values(), key=lambda file: file.gathered_bytes).flush()
 
     def _close(self, partitions: Sequence[int]) -> None:
-        self._done += [self._open.pop(p).close() for p in partitions]
+        for partition in partitions:
+            self._done.append(self._open[partition].close())
+            del self._open[partition]
 
 
 class _File:
@@ -128,6 +153,9 @@ class _File:
         size = self._out.close()
         stats = delta_stats(self._rows, self._bounds())
         return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
+
+    def discard(self) -> None:
+        self._out.discard()
 
     def _bounds(self) -> dict[str, tuple[Any, Any]]:
         bounds: dict[str, tuple[Any, Any]] = {}

@@ -14,7 +14,7 @@ from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreU
 from spark_partq.core.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
-from spark_partq.storage.log import SHORT_LOG, Add, Expired, Remove, TableSpec, nothing_expires, now_ms
+from spark_partq.storage.log import SHORT_LOG, Add, Conflict, Expired, Remove, TableSpec, nothing_expires, now_ms
 from spark_partq.storage.store import Store
 
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ class RowTable:
         return fresh
 
     def vacuum(self, grace_ms: int) -> None:
-        """Delete files that were replaced, or lost a race, more than `grace_ms` ago."""
+        """Delete files that are not live, because they were replaced or lost a race, and are older than `grace_ms`."""
         self._log.vacuum(grace_ms)
 
     @property
@@ -115,9 +115,10 @@ class RowTable:
 
     def append(self, rows: Sequence[Row], replace: bool = False) -> None:
         """Commit rows on top of the last look, or `Conflict`. With `replace` they take the place of all others."""
+        live = self._seen()
         at = now_ms()
-        removes = [Remove(path, at, self._log.snapshot.files[path].size, {}) for path in self._files] if replace else []
-        add, written = self._disk.write(rows, self._log.version + 1)
+        removes = [Remove(path, at, live[path].size, {}) for path in self._files] if replace else []
+        add, written = self._disk.write(rows, self._version + 1)
         self._log.commit([add], removes)
         self._follow({add.path: written})
 
@@ -127,8 +128,16 @@ class RowTable:
 
     def record(self, transactions: Mapping[str, int]) -> None:
         """Commit application transactions alone on top of the last look, or `Conflict`."""
+        self._seen()
         self._log.commit(transactions=transactions)
         self._follow({})
+
+    def _seen(self) -> Mapping[str, Add]:
+        """The live files; `Conflict` if they are not those of the rows, because a look was interrupted."""
+        live = self._log.snapshot.files
+        if self._log.version != self._version:
+            raise Conflict
+        return live
 
     def _follow(self, written: Mapping[str, list[Row]]) -> bool:
         """Let the rows be those of the log's version; what was written here need not be read."""

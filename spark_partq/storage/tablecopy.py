@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CorruptTableError, ReplicaError
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
 from spark_partq.storage.log import VACUUMED, Add, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry, decode
@@ -231,15 +231,8 @@ class TableCopy:
 
     def _put(self, path: str, data: bytes) -> None:
         """Put a file of the log unless it is there already; raises `FileAlreadyExists` if it is another one."""
-        files = self._target.files
-        try:
-            files.put_if_absent(path, data)
-        except FileMissing:
-            files.make_folder(self._to.path)
-            files.put_if_absent(path, data)
-        except FileAlreadyExists:
-            if files.read(path) != data:
-                raise
+        self._target.files.make_folder(self._to.path)
+        put_same(self._target.files, path, data)
 
     def _mirror_checkpoint(self, trim: bool) -> None:
         """Take over a checkpoint of the versions that are there, and drop what the source has dropped of the log before it."""
@@ -310,10 +303,10 @@ def copy_file(source: Store, target: Store, path: str, size: int) -> None:
                     "a backup",
                     path=path,
                 )
+            output.close()
         except BaseException:
             output.discard()
             raise
-        output.close()
 
 
 def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
@@ -329,7 +322,7 @@ def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
         snapshot = log.load(tombstones=True)
         snapshot.version = version
         with contextlib.suppress(FileAlreadyExists):  # the jump was made
-            store.files.put_if_absent(log.checkpoint_path(version), encode_checkpoint(snapshot)[0])
+            put_same(store.files, log.checkpoint_path(version), encode_checkpoint(snapshot)[0])
     table = store.log(folder, f"the table {folder}")
 
     def end() -> None:
@@ -337,6 +330,22 @@ def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
         table.commit(operation="CLOSE REPLICA")
 
     retrying(end, f"the end of a replica's table {folder}")
+
+
+def put_same(files: Files, path: str, data: bytes) -> None:
+    """Put a file unless it is there already; raises `FileAlreadyExists` if there is another one."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            files.put_if_absent(path, data)
+            return
+        except FileAlreadyExists:
+            # An object store may answer so to who comes at the same time, whose file is not there yet.
+            with contextlib.suppress(FileMissing):
+                if files.read(path) == data:
+                    return
+                raise
+            if attempt == _ATTEMPTS - 1:
+                raise
 
 
 def drop_ahead(store: Store, folder: str) -> None:

@@ -71,15 +71,17 @@ class DiskFiles:
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         found = []
-        for entry in self._entries(folder):
-            if entry.name > after and entry.is_file(follow_symlinks=False):
-                with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
-                    its = entry.stat(follow_symlinks=False)
-                    found.append(FileInfo(entry.name, its.st_size, its.st_mtime_ns))
+        with self._explained(folder, "read"):
+            for entry in self._entries(folder):
+                if entry.name > after and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
+                        its = entry.stat(follow_symlinks=False)
+                        found.append(FileInfo(entry.name, its.st_size, its.st_mtime_ns))
         return sorted(found)
 
     def list_folders(self, folder: str) -> list[str]:
-        return sorted(entry.name for entry in self._entries(folder) if entry.is_dir())
+        with self._explained(folder, "read"):
+            return sorted(entry.name for entry in self._entries(folder) if entry.is_dir())
 
     def make_folder(self, folder: str) -> None:
         with self._explained(folder, "written"):
@@ -90,8 +92,8 @@ class DiskFiles:
             os.unlink(self._at(path))
 
     def delete_folder(self, folder: str) -> None:
-        with self._explained(folder, "written"), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._at(folder))
+        with self._explained(folder, "written"), contextlib.suppress(NotADirectoryError):
+            shutil.rmtree(self._at(folder), onerror=_unless_gone)
 
     def open_input(self, path: str) -> pa.NativeFile:
         with self._explained(path, "read"):
@@ -110,12 +112,11 @@ class DiskFiles:
         return self._at(f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}{TEMPORARY}")
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        with self._explained(folder, "read"):
-            try:
-                with os.scandir(self._at(folder)) as entries:
-                    return list(entries)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        try:
+            with os.scandir(self._at(folder)) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     @contextlib.contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[str]:
@@ -148,6 +149,12 @@ class DiskFiles:
                 "is left",
                 path=self._at(path),
             ) from error
+
+
+def _unless_gone(_: object, __: object, raised: tuple[type[BaseException], BaseException, object]) -> None:
+    """Others may delete the same at once, and what somebody was just writing goes by itself."""
+    if not issubclass(raised[0], FileNotFoundError):
+        raise raised[1]
 
 
 class _DiskOutput:

@@ -103,10 +103,13 @@ class ObjectFiles:
         """Errors of the client library as those of this package."""
         try:
             yield
-        except (NotFoundError, FileNotFoundError):
-            raise FileMissing(path) from None
         except (BaseError, OSError) as error:
-            reason = _COLOUR.sub("", (str(error).splitlines() or [type(error).__name__])[0])
+            text = _COLOUR.sub("", str(error)) or type(error).__name__
+            code = re.search("<Code>(.*?)</Code>", text)
+            missing = isinstance(error, (NotFoundError, FileNotFoundError))
+            if missing and (code is None or code[1] != "NoSuchBucket"):
+                raise FileMissing(path) from None
+            reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
             raise StoreUnavailableError(
                 f"{self._uri}/{path} cannot be {done}: {reason}. Check the path, the network and the storage options",
                 path=path,
@@ -123,10 +126,11 @@ def _connected(uri: str, options: Mapping[str, str]) -> Any:
         try:
             return from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
         except UnknownConfigurationKeyError as error:  # one of delta-rs's own
-            named = re.search("'(.+?)'", str(error))
-            if named is None:
+            named = re.search("key: '(.+)' is not", str(error))
+            left = {n: v for n, v in config.items() if named is None or n.lower() != named[1].lower()}
+            if len(left) == len(config):
                 raise
-            config = {n: v for n, v in config.items() if n.lower() != named[1].lower()}
+            config = left
         except (BaseError, ValueError) as error:
             raise StoreUnavailableError(
                 f"{uri} cannot be reached: {str(error).splitlines()[0]}. Check the URI and the storage options",

@@ -93,7 +93,7 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
     about = {_VERSION: str(snapshot.version), **({_TOKEN: snapshot.token} if snapshot.token else {})}
     table = pa.table(columns).combine_chunks().replace_schema_metadata(about)
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="snappy")
+    pq.write_table(table, sink, compression="snappy", write_page_checksum=True)
     return sink.getvalue().to_pybytes(), count
 
 
@@ -106,7 +106,7 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
         If it is cut short, damaged, of another version, or says what this package does not handle.
     """
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
         about = file.metadata.metadata or {}
         told, token = about.get(_VERSION), about.get(_TOKEN)
         if told is not None and int(told) != version:

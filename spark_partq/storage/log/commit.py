@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
 from spark_partq.storage.log.entries import Entry, encode
@@ -10,6 +12,7 @@ from spark_partq.storage.log.retry import Conflict
 
 # Where the answer to a put was lost, it is put so often.
 _PUTS = 3
+_UNKNOWN = "whether the commit went through is not known; what is read next says so"
 
 
 class NotCommitted(Exception):
@@ -20,8 +23,13 @@ class LeftBehind(Conflict):
     """The log has gone on and been cleaned up, so that the next entry is not behind the last one that was read."""
 
 
-def put_entry(log: LogFolder, version: int, entry: Entry) -> None:
+def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bool] = lambda: False) -> None:
     """Let the entry be that version of the log.
+
+    Parameters
+    ----------
+    slept : function
+        Whether the last look is so long ago that the log may have gone on and been cleaned up; asked after the put.
 
     Raises
     ------
@@ -30,12 +38,14 @@ def put_entry(log: LogFolder, version: int, entry: Entry) -> None:
     NotCommitted
     """
     _put(log, version, entry)
-    if version == 0:
-        is_in = log.hint() is None  # else the table is old, and its first entry was cleaned up
-    else:
-        is_in = log.of_version(version - 1) is not None or _is_in(log, version, entry)
+    try:
+        follows = version > 0 and log.files.info(log.entry_path(version - 1)) is not None
+        is_in = (follows and not slept()) or _is_in(log, version, entry)
+        if not is_in:
+            log.files.delete(log.entry_path(version))
+    except StoreUnavailableError as error:
+        raise NotCommitted(f"the store did not answer ({_reason(error)}); {_UNKNOWN}") from error
     if not is_in:
-        log.files.delete(log.entry_path(version))
         raise LeftBehind
 
 
@@ -63,30 +73,41 @@ def _put(log: LogFolder, version: int, entry: Entry) -> None:
         except DamagedLog:
             raise Conflict from None  # the next look says what is wrong
         except StoreUnavailableError as error:
-            problem, outcome = error, "whether it went through is not known; what is read next says so"
-    reason = str(problem).partition("] ")[2] or "the log vanishes while it is written"
-    raise NotCommitted(f"the store refused a commit ({reason}); {outcome}") from problem
+            problem, outcome = error, _UNKNOWN
+    if problem is None:  # the store says that there is one, and that there is none: somebody is just writing it
+        raise Conflict
+    raise NotCommitted(f"the store refused a commit ({_reason(problem)}); {outcome}") from problem
 
 
 def _is_in(log: LogFolder, version: int, entry: Entry) -> bool:
-    """The entry before the one that was just put is gone, as a clean-up behind a checkpoint removed it. Is this entry part of the log?
+    """Whether the entry that was just put is part of the log.
 
-    If not, the log had gone on while this process slept, and its next name was free only because it had been cleaned up. As entries
-    are removed in the order of their versions, an entry of the log is never there without the one behind it.
+    It is not, if the log had gone on while this process slept, and the entry's name was free only because the one that had it was
+    cleaned up. Then there is a later checkpoint, to which no chain of entries leads from this one. As entries are removed in the
+    order of their versions, an entry of the log is never there without those behind it.
     """
     newest = max(log.names().checkpoints, default=-1)
-    after = _read_if_there(log, version + 1)
-    if after is not None:
-        is_in = after.previous_token == entry.token
-    else:
-        is_in = newest == version and log.load().token == entry.token
+    if newest < version:  # nothing of this version was ever cleaned up
+        return version == 0 or newest == version - 1 or log.files.info(log.entry_path(version - 1)) is not None
+    token, is_in = entry.token, True
+    for later in range(version + 1, newest + 1):
+        after = _read_if_there(log, later)
+        is_in = after is not None and after.previous_token == token
+        if after is None or not is_in:
+            break
+        token = after.token
+    try:
+        is_in = is_in and log.checkpoint(newest, tombstones=False).token == token
+    except FileMissing:  # a newer one has taken its place since
+        return _is_in(log, version, entry)
     mine = _read_if_there(log, version)
     if mine is None or mine.token != entry.token:
-        raise NotCommitted(
-            "this process slept while it committed, and the log was cleaned up meanwhile; whether the commit went through is not "
-            "known; what is read next says so"
-        )
+        raise NotCommitted(f"this process slept while it committed, and the log was cleaned up meanwhile; {_UNKNOWN}")
     return is_in
+
+
+def _reason(error: StoreUnavailableError) -> str:
+    return str(error).partition("] ")[2]
 
 
 def _read_if_there(log: LogFolder, version: int) -> Entry | None:

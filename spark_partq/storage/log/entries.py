@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 READER_VERSION, WRITER_VERSION = 1, 2
+MOST = 2**63 - 1  # the greatest number that a column of a checkpoint holds
 # Begins the `engineInfo` of every commit of this package.
 ENGINE = "spark_partq"
 # Where the identity of a commit stands in its `commitInfo`, and that of the commit before it.
 TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
+# How many lines the entry has, so that one that is cut off between two of them is noticed.
+ACTIONS = "actionCount"
 
 _BREAK = "\n"
 _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn"}
@@ -42,9 +45,10 @@ class Add(NamedTuple):
     def rows(self) -> int | None:
         """The row count that the statistics tell."""
         try:
-            return int(json.loads(self.stats)["numRecords"]) if self.stats else None
-        except (ValueError, KeyError, TypeError):
+            count = json.loads(self.stats)["numRecords"] if self.stats else None
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        return count if type(count) is int and 0 <= count <= MOST else None
 
 
 class Remove(NamedTuple):
@@ -116,8 +120,6 @@ def now_ms() -> int:
 def encode(entry: Entry) -> bytes:
     """The entry as the bytes of its file."""
     lines: list[dict[str, Any]] = []
-    if entry.info is not None:
-        lines.append({"commitInfo": entry.info})
     if entry.protocol:
         lines.append({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}})
     if entry.metadata is not None:
@@ -125,6 +127,8 @@ def encode(entry: Entry) -> bytes:
     lines += ({"txn": _transaction_json(app, txn)} for app, txn in entry.transactions.items())
     lines += ({"remove": _remove_json(remove)} for remove in entry.removes)
     lines += ({"add": _add_json(add)} for add in entry.adds)
+    if entry.info is not None:
+        lines.insert(0, {"commitInfo": {**entry.info, ACTIONS: len(lines) + 1}})
     return ("\n".join(map(_dumps, lines)) + "\n").encode()
 
 
@@ -180,6 +184,7 @@ def decode(data: bytes) -> Entry:
     adds: list[Add] = []
     removes: list[Remove] = []
     transactions: dict[str, Transaction] = {}
+    count = 0
     for action, body in _actions(data):
         try:
             match action:
@@ -201,6 +206,10 @@ def decode(data: bytes) -> Entry:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ForeignEntry(f"its action {action!r} is damaged ({type(error).__name__}: {error})") from None
+        count += 1
+    told = (info or {}).get(ACTIONS, count)
+    if told != count:
+        raise ForeignEntry(f"it is cut short: {count} of {told} actions are there")
     return Entry(info, protocol, metadata, tuple(adds), tuple(removes), transactions)
 
 
@@ -231,7 +240,7 @@ def check_protocol(body: Mapping[str, Any]) -> None:
     features = [*(body.get("readerFeatures") or ()), *(body.get("writerFeatures") or ())]
     if features:
         raise ForeignEntry(f"the table uses the Delta features {', '.join(sorted(set(map(str, features))))}")
-    reader, writer = int(body["minReaderVersion"]), int(body["minWriterVersion"])
+    reader, writer = _number(body["minReaderVersion"]), _number(body["minWriterVersion"])
     if reader > READER_VERSION or writer > WRITER_VERSION:
         raise ForeignEntry(f"the table asks for Delta's reader version {reader} and writer version {writer}")
 
@@ -247,33 +256,39 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
         _text(body["schemaString"]),
         tuple(map(_text, body["partitionColumns"])),
         configuration,
-        body.get("createdTime"),
+        _number_or_none(body.get("createdTime")),
     )
 
 
 def _add(body: Mapping[str, Any]) -> Add:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
-    path, values, size, modified = body["path"], body["partitionValues"], body["size"], body["modificationTime"]
-    if type(path) is not str or type(values) is not dict or type(size) is not int or type(modified) is not int:
-        raise TypeError("a field has another type")
-    return Add(_decoded(path), size, values, body.get("stats"), modified, bool(body["dataChange"]))
+    stats = body.get("stats")
+    return Add(
+        _decoded(_text(body["path"])),
+        _number(body["size"]),
+        _texts(body["partitionValues"]),
+        None if stats is None else _text(stats),
+        _number(body["modificationTime"]),
+        bool(body["dataChange"]),
+    )
 
 
 def _remove(body: Mapping[str, Any]) -> Remove:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
-    path, size, deleted = body["path"], body.get("size"), body.get("deletionTimestamp") or 0
-    if type(path) is not str or type(deleted) is not int or (size is not None and type(size) is not int):
-        raise TypeError("a field has another type")
-    return Remove(_decoded(path), deleted, size, body.get("partitionValues"), bool(body["dataChange"]))
+    values = body.get("partitionValues")
+    return Remove(
+        _decoded(_text(body["path"])),
+        _number(body.get("deletionTimestamp") or 0),
+        _number_or_none(body.get("size")),
+        None if values is None else _texts(values),
+        bool(body["dataChange"]),
+    )
 
 
 def _transaction(body: Mapping[str, Any]) -> tuple[str, Transaction]:
-    app, version, updated = body["appId"], body["version"], body.get("lastUpdated")
-    if type(app) is not str or type(version) is not int or (updated is not None and type(updated) is not int):
-        raise TypeError("a field has another type")
-    return app, Transaction(version, updated)
+    return _text(body["appId"]), Transaction(_number(body["version"]), _number_or_none(body.get("lastUpdated")))
 
 
 def _decoded(path: str) -> str:
@@ -281,6 +296,28 @@ def _decoded(path: str) -> str:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
+    if type(value) is not str:
         raise TypeError(f"{value!r} is no text")
+    if not value.isascii():
+        value.encode()  # half of a surrogate pair is no text either
     return value
+
+
+def _texts(value: Any) -> Mapping[str, str | None]:
+    if type(value) is not dict:
+        raise TypeError(f"{value!r} is no object")
+    for key, text in value.items():
+        _text(key)
+        if text is not None:
+            _text(text)
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not -MOST <= value <= MOST:
+        raise TypeError(f"{value!r} is no whole number of 64 bits")
+    return value
+
+
+def _number_or_none(value: Any) -> int | None:
+    return None if value is None else _number(value)

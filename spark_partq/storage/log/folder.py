@@ -13,10 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import ENGINE, Entry, ForeignEntry, Transaction, decode, now_ms
 from spark_partq.storage.log.snapshot import Snapshot
@@ -89,6 +91,13 @@ class LogFolder:
     def names(self) -> LogNames:
         return LogNames.of(info.name for info in self.files.list_files(self.path))
 
+    def ends_at(self, version: int) -> bool:
+        """Whether that version is there, with every one behind it that is there at all."""
+        names = LogNames.of(info.name for info in self.files.list_files(self.path, after=f"{version:020d}"))
+        behind = [entry for entry in names.entries if entry > version]
+        there = version in names.entries or version in names.checkpoints
+        return there and names.last <= version + len(behind)
+
     def exists(self) -> bool:
         return self.files.info(self.entry_path(0)) is not None or self.names().last >= 0
 
@@ -128,10 +137,11 @@ class LogFolder:
             snapshot = Snapshot(tombstones={} if tombstones else None)
             if names.checkpoints:
                 try:
-                    snapshot = self._checkpoint(names.checkpoints[-1], tombstones)
+                    snapshot = self.checkpoint(names.checkpoints[-1], tombstones=tombstones)
                 except FileMissing:
                     continue  # a newer one took its place
-            self.read_on(snapshot)
+            while (entry := self.next_entry(snapshot)) is not None:
+                self.apply(snapshot, entry)
             if snapshot.version >= names.last:
                 if snapshot.version < 0:
                     raise LogMissing
@@ -145,22 +155,30 @@ class LogFolder:
                 raise DamagedLog(f"version {missing} is missing, though there is version {later[0]}")
         raise DamagedLog("checkpoints vanish faster than they can be read")
 
-    def read_on(self, snapshot: Snapshot) -> list[Entry]:
-        """Apply the entries that follow, as far as they are there; returns them."""
-        entries: list[Entry] = []
-        while True:
-            try:
-                entry = self.read(snapshot.version + 1)
-            except FileMissing:
-                return entries
-            name = f"{snapshot.version + 1:020d}.json"
-            if None not in (entry.previous_token, snapshot.token) and entry.previous_token != snapshot.token:
-                raise OtherHistory(f"{name}: it follows another version {snapshot.version} than the one that is there")
-            try:
-                snapshot.apply(entry)
-            except ForeignEntry as error:
-                raise DamagedLog(f"{name}: {error}") from error
-            entries.append(entry)
+    def next_entry(self, snapshot: Snapshot) -> Entry | None:
+        """The entry that follows; None if there is none.
+
+        Raises
+        ------
+        OtherHistory, DamagedLog
+        """
+        version = snapshot.version + 1
+        try:
+            entry = self.read(version)
+        except FileMissing:
+            return None
+        if None not in (entry.previous_token, snapshot.token) and entry.previous_token != snapshot.token:
+            raise OtherHistory(
+                f"{version:020d}.json: it follows another version {snapshot.version} than the one that is there"
+            )
+        return entry
+
+    def apply(self, snapshot: Snapshot, entry: Entry) -> None:
+        """Go on to that entry, or raise `DamagedLog`."""
+        try:
+            snapshot.apply(entry)
+        except ForeignEntry as error:
+            raise DamagedLog(f"{snapshot.version + 1:020d}.json: {error}") from error
 
     def _names_from_hint(self) -> LogNames:
         hint = self.hint()
@@ -180,11 +198,12 @@ class LogFolder:
         """The version that `_last_checkpoint` names, if it can be read."""
         try:
             version = json.loads(self.files.read(f"{self.path}/{HINT}"))["version"]
-        except (FileMissing, ValueError, KeyError, TypeError):
+        except (FileMissing, ValueError, KeyError, TypeError, RecursionError):
             return None
         return version if isinstance(version, int) and 0 <= version < 10**20 else None
 
-    def _checkpoint(self, version: int, tombstones: bool) -> Snapshot:
+    def checkpoint(self, version: int, *, tombstones: bool) -> Snapshot:
+        """The snapshot of a checkpoint; raises `FileMissing`, `DamagedLog`."""
         path = self.checkpoint_path(version)
         try:
             return decode_checkpoint(self.files.read(path), version, tombstones)
@@ -201,7 +220,7 @@ class LogFolder:
         """
         snapshot = self.load(tombstones=True)
         if self.files.info(self.checkpoint_path(snapshot.version)) is None:
-            data, count = encode_checkpoint(_forgetful(snapshot, expired))
+            data, count = encode_checkpoint(_forgetful(snapshot, expired, self._store_ms()))
             with contextlib.suppress(FileAlreadyExists):  # another process made the same
                 self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)
             hint = {
@@ -210,7 +229,8 @@ class LogFolder:
                 "sizeInBytes": len(data),
                 "numOfAddFiles": len(snapshot.files),
             }
-            if snapshot.version > (self.hint() or -1):
+            last = self.hint()
+            if last is None or last < snapshot.version or self.files.info(self.checkpoint_path(last)) is None:
                 self.files.put(f"{self.path}/{HINT}", json.dumps(hint).encode())
         self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
         return snapshot.version
@@ -218,16 +238,21 @@ class LogFolder:
     def clean_up(self, retention_ms: int) -> None:
         """Remove entries and checkpoints that the newest checkpoint stands for and that are older than the retention.
 
-        Ages are by the store's clock: how much older a file is than the newest one of the folder.
+        Ages are by the store's clock: how much older a file is than the newest checkpoint. The first that is young ends it, so that
+        what is left is one run, whatever that clock does.
         """
         found = self.files.list_files(self.path)
         newest = max(LogNames.of(info.name for info in found).checkpoints, default=-1)
-        now_ns = max((info.modified_ns for info in found), default=0)
+        now_ns = max(
+            (info.modified_ns for info in found if self.checkpoint_path(newest).endswith(info.name)), default=0
+        )
+        run = True
         for info in found:  # in the order of versions
-            old = now_ns - info.modified_ns > retention_ms * 1_000_000
+            age_ms = (now_ns - info.modified_ns) // 1_000_000
             match = _ENTRY.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)
-            litter = is_temporary(info.name) and now_ns - info.modified_ns > _LITTER_MS * 1_000_000
-            if litter or (old and match is not None and int(match[1]) < newest):
+            if match is not None:
+                run = run and int(match[1]) < newest and age_ms > retention_ms
+            if run if match is not None else is_temporary(info.name) and age_ms > _LITTER_MS:
                 self.files.delete(f"{self.path}/{info.name}")
 
     def vacuum(self, grace_ms: int) -> int:
@@ -240,7 +265,7 @@ class LogFolder:
         # In this order: a file that is committed in between is live.
         there = self.files.list_files(self.folder)
         snapshot = self.load(tombstones=True)
-        now, tombstones = now_ms(), snapshot.tombstones or {}
+        now, tombstones = self._store_ms(), snapshot.tombstones or {}
         deleted = 0
         for info in there:
             removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
@@ -251,10 +276,17 @@ class LogFolder:
                 deleted += 1
         return deleted
 
+    def _store_ms(self) -> int:
+        """The store's clock: when a file that is written now is last changed. This machine's may be wrong."""
+        path = f"{self.path}/.{uuid.uuid4().hex}{TEMPORARY}"
+        self.files.put(path, b"")
+        found = self.files.info(path)
+        self.files.delete(path)
+        return now_ms() if found is None else found.modified_ns // 1_000_000
 
-def _forgetful(snapshot: Snapshot, expired: Expired) -> Snapshot:
+
+def _forgetful(snapshot: Snapshot, expired: Expired, now: int) -> Snapshot:
     """Without the tombstones and transactions whose time is over."""
-    now = now_ms()
     kept_ms = _duration_ms(snapshot, "delta.deletedFileRetentionDuration")
     gone = set(expired(snapshot.transactions, now))
     snapshot.transactions = {app: txn for app, txn in snapshot.transactions.items() if app not in gone}

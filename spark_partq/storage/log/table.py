@@ -29,7 +29,7 @@ from spark_partq.storage.log.entries import (
     now_ms,
 )
 from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
-from spark_partq.storage.log.retry import retrying
+from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.upkeep import UPKEEP
 
@@ -43,6 +43,7 @@ _FILES_AN_ENTRY = 20
 VACUUMED = "VACUUM END"
 # More changes than this are not kept for an owner who does not ask for them; he is then told of all files.
 _MOST_CHANGES = 10_000
+_MOST_TRANSACTIONS = 1_000
 LONG_LOG = {
     "delta.checkpointInterval": str(CHECKPOINT_INTERVALS[0]),
     "delta.logRetentionDuration": "interval 1 hours",
@@ -114,6 +115,8 @@ class DeltaLog:
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
         self._checkpoint = -1  # the newest that is known of
+        self._broken: str | None = None
+        self._most_transactions = _MOST_TRANSACTIONS
         # So that the tables of a queue, which are committed to together, do not all have their first checkpoint at once.
         self._phase = zlib.crc32(uri.encode()) % CHECKPOINT_INTERVALS[0]
 
@@ -166,10 +169,14 @@ class DeltaLog:
             If the log cannot be read, or is not the one of before.
         StoreUnavailableError
         """
+        if self._broken is not None:
+            raise CorruptTableError(self._broken, path=self.uri)
         before = self._version
         try:
             with self._explained():
                 self._refresh()
+        except StoreUnavailableError:
+            raise  # what was applied so far is whole
         except BaseException:
             self._snapshot = None  # also a signal may come between two steps: what is half applied is loaded again
             raise
@@ -182,7 +189,7 @@ class DeltaLog:
             yield
         except LogMissing:
             raise CorruptTableError(
-                f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it, or delete and make it anew",
+                f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it from a backup",
                 path=self.uri,
             ) from None
         except DamagedLog as error:
@@ -197,15 +204,14 @@ class DeltaLog:
         if snapshot is None or (self._check_is_due() and self._was_left_behind()):
             self._reload()
             return
+        before = self._version
         try:
-            entries = self.log.read_on(snapshot)
+            while (entry := self.log.next_entry(snapshot)) is not None:
+                self._apply(snapshot, entry)
         except OtherHistory:
             self._reload()  # tells another table, or an older state, by name
             raise self._replaced() from None
-        if entries:
-            self._note(entries)
-            self._moved_on(snapshot)
-        elif self.files.is_local and self._was_replaced():
+        if self._version == before and self.files.is_local and self._was_replaced():
             self._reload()
 
     def _reload(self) -> None:
@@ -216,10 +222,9 @@ class DeltaLog:
             what = (
                 f"went back from version {self._version} to {fresh.version}" if same else "is another table than before"
             )
-            raise CorruptTableError(
+            raise self._other(
                 f"{self.what} at {self.uri} {what}: its log was truncated, an older state was put back, or it was deleted and made "
-                "anew. Restore the newest state, or start again",
-                path=self.uri,
+                "anew. Restore the newest state, or start again"
             )
         if fresh.version == self._version and None not in (fresh.token, self._token) and fresh.token != self._token:
             raise self._replaced()
@@ -233,11 +238,10 @@ class DeltaLog:
         if self.files.is_local:
             self._seen = self.log.of_version(snapshot.version)
 
-    def _note(self, entries: Sequence[Entry]) -> None:
+    def _note(self, entry: Entry) -> None:
         changes = self._changes
-        for entry in entries:
-            changes.added += entry.adds
-            changes.removed += (remove.path for remove in entry.removes)
+        changes.added += entry.adds
+        changes.removed += (remove.path for remove in entry.removes)
         if changes.reloaded or len(changes.added) + len(changes.removed) > _MOST_CHANGES:
             self._changes = FileChanges(reloaded=True)
 
@@ -247,22 +251,22 @@ class DeltaLog:
     def _was_left_behind(self) -> bool:
         """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history."""
         self._checked_s = _clock_s()
-        hint = self.log.hint()
-        if hint is not None:
-            return hint > self._version or self.log.of_version(self._version) is None
-        names = self.log.names()  # a copy has no such hint
-        return self._version + 1 not in names.entries and names.last != self._version
+        return not self.log.ends_at(self._version)
 
     def _was_replaced(self) -> bool:
         """Whether the entry of this version is gone or another; local only."""
-        return self.log.of_version(self._version) != self._seen
+        return self._seen is None or self.log.of_version(self._version) != self._seen
 
     def _replaced(self) -> CorruptTableError:
-        return CorruptTableError(
+        return self._other(
             f"{self.what} at {self.uri} has another version {self._version} than was read before: an older state was put back and "
-            "written since, or its file system let two commits have one number. Restore the newest state, or start again",
-            path=self.uri,
+            "written since, or its file system let two commits have one number. Restore the newest state, or start again"
         )
+
+    def _other(self, text: str) -> CorruptTableError:
+        """The log is not the one that was read before: what its owner knows is of another one, and this handle is at its end."""
+        self._broken = text
+        return CorruptTableError(text, path=self.uri)
 
     # ---- writing
     def create(self, spec: TableSpec, adds: Sequence[Add] = ()) -> None:
@@ -278,12 +282,11 @@ class DeltaLog:
         entry = Entry(self._info("CREATE TABLE", None), True, made, tuple(adds))
         try:
             self.files.make_folder(self.log.path)
-        except StoreUnavailableError as error:
-            raise CommitFailedError(
-                f"{self.what} cannot be made at {self.uri}: {_reason(error)}", path=self.uri
-            ) from error
+        except (StoreUnavailableError, FileMissing) as error:
+            reason = "a part of the path is a file" if isinstance(error, FileMissing) else str(error).partition("] ")[2]
+            raise CommitFailedError(f"{self.what} cannot be made at {self.uri}: {reason}", path=self.uri) from error
         self._put(0, entry)
-        self._version, self._id, self._token = -1, made.id, None
+        self._version, self._id, self._checked_s = -1, made.id, _clock_s()
         self._apply(Snapshot(), entry)
 
     def commit(
@@ -302,7 +305,9 @@ class DeltaLog:
         CommitFailedError
             If the store refused for another reason.
         """
-        snapshot = self.snapshot
+        snapshot = self._snapshot
+        if snapshot is None:  # what the caller decided on is not what would be read now
+            raise Conflict
         at = now_ms()
         recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
         info = self._info(operation, snapshot.token)
@@ -314,7 +319,8 @@ class DeltaLog:
 
     def _put(self, version: int, entry: Entry) -> None:
         try:
-            put_entry(self.log, version, entry)
+            with self._explained():
+                put_entry(self.log, version, entry, self._check_is_due)
         except NotCommitted as error:
             self._snapshot = None
             raise CommitFailedError(f"{self.what}: {error} (at {self.uri})", path=self.uri) from error
@@ -324,9 +330,10 @@ class DeltaLog:
 
     def _apply(self, snapshot: Snapshot, entry: Entry) -> None:
         try:
-            snapshot.apply(entry)
+            self.log.apply(snapshot, entry)
             self._snapshot = snapshot
-            self._note([entry])
+            self._note(entry)
+            self._forget(snapshot)
             self._moved_on(snapshot)
         except BaseException:
             self._snapshot = None
@@ -336,6 +343,13 @@ class DeltaLog:
         info: dict[str, object] = {"timestamp": now_ms(), "operation": operation, "operationParameters": {}}
         info |= {"engineInfo": ENGINE, TOKEN: uuid.uuid4().hex}
         return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
+
+    def _forget(self, snapshot: Snapshot) -> None:
+        """Drop what checkpoints forget, too, each time that there is twice as much."""
+        if len(snapshot.transactions) > self._most_transactions:
+            for app in list(self._expired(snapshot.transactions, now_ms())):
+                del snapshot.transactions[app]
+            self._most_transactions = max(_MOST_TRANSACTIONS, 2 * len(snapshot.transactions))
 
     # ---- upkeep
     def checkpoint(self) -> None:
@@ -356,13 +370,11 @@ class DeltaLog:
 
     def _upkeep(self) -> None:
         """What runs in the background, beside the handle's own thread."""
-        hint = self.log.hint()
-        if hint is None or self._is_checkpoint_due(hint):
-            try:
-                hint = self.log.write_checkpoint(self._expired)
-            except (LogMissing, FileMissing):
-                return  # the table was deleted
-        self._checkpoint = hint
+        try:
+            last = max(self.log.names().checkpoints, default=-1)
+            self._checkpoint = self.log.write_checkpoint(self._expired) if self._is_checkpoint_due(last) else last
+        except (LogMissing, FileMissing):
+            pass  # the table was deleted
 
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no version has named for `grace_ms` (whole hours, rounded up); return how many."""
@@ -384,7 +396,3 @@ def _clock_s() -> float:
 
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def _reason(error: BaseException | None) -> str:
-    return str(error).partition("] ")[2] or str(error)
