@@ -26,6 +26,7 @@ from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000
 FACTS_A_COMMIT = 100
+COMMITS = 30  # to each partition of the wide queue
 
 
 def files(count: int) -> list[NewFile]:
@@ -79,13 +80,13 @@ def many_files(store: Store) -> dict[str, float]:
 
 
 def wide_queue(store: Store) -> dict[str, float]:
-    """A queue of 1,024 partitions that had 100 commits each: opened, and looked at when each has a new file."""
+    """A queue of 1,024 partitions that had some commits each: opened, and looked at when each has a new file."""
     create_queue(store, "wide", "id bigint, k string, body string", "k", 1024)
     schema = payload_schema("id bigint, k string, body string")
 
     def fill(partition: int) -> None:
         table = PartitionTable(store, "wide", partition, schema)
-        for _ in range(100):
+        for _ in range(COMMITS):
             table.append(files(1), None, now)
 
     in_threads(store, fill, range(1024))

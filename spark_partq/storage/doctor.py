@@ -268,6 +268,11 @@ class _Group(_Check):
             return None
         return table.acks if self.readable(table.refresh, _RESTORE_GROUP) else None
 
+    def _beats_by_now(self) -> bool:
+        """Whether a member that joined after the acknowledgements were read has sent a heartbeat since."""
+        acks = self._read_acks()
+        return acks is None or bool(acks.beats)
+
     def _no_log(self, table: str) -> None:
         """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""
         if self._replicas:
@@ -339,7 +344,7 @@ class _Group(_Check):
     def _check_acks(self, state: GroupState, facts: Iterable[Row], acks: Acks, newer: Sequence[str]) -> None:
         """The state against the acknowledgements, which were looked at before it."""
         known = {row["incarnation"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
-        if not acks.beats and state.members:
+        if not acks.beats and state.members and not self._beats_by_now():
             self.warn(
                 "nobody has acknowledged or sent a heartbeat, though it has members",
                 "if its ack table was removed, messages since each partition's last change of owner are delivered again",

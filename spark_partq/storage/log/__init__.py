@@ -1,4 +1,5 @@
-"""Delta's protocol, as far as the tables of a store use it: reader version 1, writer version 2, no table features.
+"""Delta's protocol, as far as the tables of a store use it: reader version 1, writer version 2, no table features but
+that of times without a zone.
 
 entries      one log entry: actions to JSON and back
 snapshot     the table that the entries make up

@@ -13,19 +13,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.storage.log.entries import (
-    READER_VERSION,
-    WRITER_VERSION,
     Add,
     ForeignEntry,
     Remove,
     Transaction,
     check_protocol,
     metadata_of,
+    protocol_of,
 )
 from spark_partq.storage.log.snapshot import Snapshot
 
 _TEXTS = pa.map_(pa.string(), pa.string())
-_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", pa.list_(pa.string())),
+        ("writerFeatures", pa.list_(pa.string())),
+    ]
+)
 _METADATA = pa.struct(
     [
         ("id", pa.string()),
@@ -76,9 +82,8 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
         "configuration": list(metadata.configuration.items()),
         "createdTime": metadata.created_ms,
     }
-    versions = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
     actions = {
-        "protocol": pa.array([versions], _PROTOCOL),
+        "protocol": pa.array([protocol_of(metadata)], _PROTOCOL),
         "metaData": pa.array([plain], _METADATA),
         "txn": _transactions_array(snapshot.transactions),
         "add": _adds_array(list(snapshot.files.values())),

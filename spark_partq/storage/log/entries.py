@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-READER_VERSION, WRITER_VERSION = 1, 2
+_VERSIONS = 1, 2  # of reader and writer
+# Delta has one type of column that needs a table feature, and tables with features have these versions.
+_FEATURES = {"timestamp_ntz": "timestampNtz"}
+_VERSIONS_WITH_FEATURES = 3, 7
 MOST = 2**63 - 1  # the greatest number that a column of a checkpoint holds
 # Begins the `engineInfo` of every commit of this package.
 ENGINE = "spark_partq"
@@ -121,7 +124,7 @@ def encode(entry: Entry) -> bytes:
     """The entry as the bytes of its file."""
     lines: list[dict[str, Any]] = []
     if entry.protocol:
-        lines.append({"protocol": {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}})
+        lines.append({"protocol": protocol_of(entry.metadata)})
     if entry.metadata is not None:
         lines.append({"metaData": _metadata_json(entry.metadata)})
     lines += ({"txn": _transaction_json(app, txn)} for app, txn in entry.transactions.items())
@@ -130,6 +133,26 @@ def encode(entry: Entry) -> bytes:
     if entry.info is not None:
         lines.insert(0, {"commitInfo": {**entry.info, ACTIONS: len(lines) + 1}})
     return ("\n".join(map(_dumps, lines)) + "\n").encode()
+
+
+def protocol_of(metadata: Metadata | None) -> dict[str, Any]:
+    """What readers and writers of a table with these columns must know."""
+    types = set() if metadata is None else set(_types(json.loads(metadata.schema)))
+    features = sorted(feature for type_, feature in _FEATURES.items() if type_ in types)
+    reader, writer = _VERSIONS_WITH_FEATURES if features else _VERSIONS
+    versions = {"minReaderVersion": reader, "minWriterVersion": writer}
+    return {**versions, "readerFeatures": features, "writerFeatures": features} if features else versions
+
+
+def _types(type_: Any) -> Iterator[str]:
+    """The types of all columns, and of what is in them."""
+    if not isinstance(type_, dict):
+        yield str(type_)
+        return
+    inner = [type_.get(part) for part in ("elementType", "keyType", "valueType")]
+    for part in [*inner, *(column["type"] for column in type_.get("fields", ()))]:
+        if part is not None:
+            yield from _types(part)
 
 
 def _metadata_json(metadata: Metadata) -> dict[str, Any]:
@@ -237,11 +260,13 @@ def _actions(data: bytes) -> Iterable[tuple[str, Any]]:
 
 def check_protocol(body: Mapping[str, Any]) -> None:
     """Refuse a table whose readers or writers must know more than this package."""
-    features = [*(body.get("readerFeatures") or ()), *(body.get("writerFeatures") or ())]
-    if features:
-        raise ForeignEntry(f"the table uses the Delta features {', '.join(sorted(set(map(str, features))))}")
+    features = {str(name) for side in ("readerFeatures", "writerFeatures") for name in body.get(side) or ()}
+    foreign = sorted(features - set(_FEATURES.values()))
+    if foreign:
+        raise ForeignEntry(f"the table uses the Delta features {', '.join(foreign)}")
     reader, writer = _number(body["minReaderVersion"]), _number(body["minWriterVersion"])
-    if reader > READER_VERSION or writer > WRITER_VERSION:
+    known = _VERSIONS_WITH_FEATURES if features else _VERSIONS
+    if reader > known[0] or writer > known[1]:
         raise ForeignEntry(f"the table asks for Delta's reader version {reader} and writer version {writer}")
 
 
