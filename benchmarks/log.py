@@ -1,4 +1,4 @@
-"""The tables' logs: what a commit, a look and a start cost, without Spark; also against another checkout of this project.
+"""The tables' logs: what a commit, a look, a start and a small append cost; also against another checkout of this project.
 
     python -m benchmarks.log [--against CHECKOUT] [--runs 3]
 
@@ -37,7 +37,10 @@ def main(
 ) -> None:
     checkouts = [HERE] if against is None else [HERE, against.resolve()]
     with tempfile.TemporaryDirectory(prefix="partq-bench-") as folder:
-        rounds = [[_run(checkout, "times", folder) for checkout in checkouts] for _ in range(runs)]
+        rounds = [
+            [{**_run(checkout, "times", folder), **_run(checkout, "appends", folder)} for checkout in checkouts]
+            for _ in range(runs)
+        ]
         with _object_store(Path(folder)) as arguments:
             counts = [_run(checkout, "requests", *arguments) for checkout in checkouts]
     ours = _medians([round_[0] for round_ in rounds])
@@ -55,6 +58,9 @@ def _figures(ours: dict[str, float], others: dict[str, float] | None) -> Iterato
         return values[above] / values[below]
 
     yield at_most("16 commits of a micro-batch, ms", peer, ours["batch_commits_ms"], 15, told("batch_commits_ms"))
+    if others is not None:
+        faster = ours["append_1000_ms"] / others["append_1000_ms"]
+        yield at_most("time of an append of 1,000 rows over 16 partitions", peer, faster, 0.7, told("append_1000_ms"))
     yield at_most("control decision, p50, ms", peer, ours["decision_young_ms"], 5, told("decision_young_ms"))
     growth = ratio(ours, "decision_old_ms", "decision_young_ms")
     yield at_most("control decision at 100,000 facts", "at 100 facts", growth, 1.3, told("decision_old_ms"))

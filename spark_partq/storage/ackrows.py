@@ -21,7 +21,7 @@ COLUMNS = (
     ("at", "timestamp"),
 )
 # After so many commits the rows are rewritten as those that can still matter.
-COMPACT_AFTER = 64
+COMPACT_AFTER = 16
 
 _FIELDS = [f.name for f in dataclasses.fields(AckRow)]
 

@@ -44,8 +44,8 @@ COLUMNS = (
 )
 # Kinds of files, as their names say. A snapshot's name also carries the number of facts that it stands for.
 FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
-# So many files of one kind are merged into one of the next.
-MERGE_AFTER = 64
+# So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
+MERGE_AFTER, ARCHIVE_AFTER = 16, 64
 
 _FACT_FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
 
@@ -156,9 +156,9 @@ class ControlTable:
         row: Row = {"seq": self.state.seq, "kind": "Snapshot", "body": json.dumps(self.state.to_json()), "at": now()}
         adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
         gone = [path for path in self._paths if kind_of(path) == SNAPSHOT]
-        for small, merged in ((FACTS, HISTORY), (HISTORY, ARCHIVE)):
+        for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
             files = sorted(path for path in self._paths if kind_of(path) == small)
-            if len(files) >= MERGE_AFTER:
+            if len(files) >= after:
                 rows = [row for path in files for row in self._disk.read(path)]
                 adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
                 gone += files

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 FAULT, WARNING = "fault", "warning"
+_MOMENTS_S = 0.5
 
 # What reading rows raises that somebody has edited.
 _MALFORMED = (ValueError, KeyError, TypeError, AssertionError)
@@ -261,8 +263,9 @@ class _Group(_Check):
         if not table.exists():
             if not self.files(folder):
                 return Acks()
-            self._no_log("ack")
-            return None
+            if not _comes_soon(table.exists):
+                self._no_log("ack")
+                return None
         log = self.store.log(folder, f"the acknowledgements of group {self.name!r}")
         if not self.readable(log.refresh, _RESTORE_GROUP) or not self.check_files(log, _RESTORE_GROUP):
             return None
@@ -396,6 +399,16 @@ class _Group(_Check):
                     with contextlib.suppress(PartqError):
                         table.refresh()
                         yield table
+
+
+def _comes_soon(exists: Callable[[], bool]) -> bool:
+    """Whether a table whose first file is there is just being made: its log follows within moments."""
+    deadline = time.monotonic() + _MOMENTS_S
+    while time.monotonic() < deadline:
+        if exists():
+            return True
+        time.sleep(_MOMENTS_S / 50)
+    return exists()
 
 
 def _replicas(store: Store) -> set[str]:
