@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 
-import boto3
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tenacity import retry, stop_after_delay, wait_fixed
 
 import spark_partq as partq
-
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+from tests.s3server import BUCKET, running
 
 
 @pytest.fixture
 def bucket() -> Iterator[tuple[str, dict[str, str]]]:
     """The URI of a store in a fresh bucket, and the storage options that reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    # In a process of its own: delta-rs keeps Python's lock while it waits for an answer.
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    endpoint = f"http://127.0.0.1:{port}"
-    _await_answer(endpoint)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **KEYS)
-    client.create_bucket(Bucket="messages")
-    options = {"aws_endpoint_url": endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **KEYS}
-    yield "s3://messages/store", options
-    server.terminate()
-    server.wait()
-
-
-@retry(wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)
-def _await_answer(endpoint: str) -> None:
-    urllib.request.urlopen(endpoint).close()
+    with running() as server:
+        yield f"s3://{BUCKET}/store", server.options
 
 
 def test_a_message_s_way(spark: SparkSession, bucket: tuple[str, dict[str, str]], tmp_path: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.storage.files.s3server import BUCKET, S3Server, running
+from tests.s3server import BUCKET, S3Server, running
 
 
 @pytest.fixture(scope="package")

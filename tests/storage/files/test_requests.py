@@ -11,7 +11,7 @@ from spark_partq.core.schema import with_columns
 from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, open_files
 from spark_partq.storage.log import Add, DeltaLog, TableSpec
 from spark_partq.storage.log import table as log_table
-from tests.storage.files.s3server import BUCKET, S3Server
+from tests.s3server import BUCKET, S3Server
 
 SPEC = TableSpec(with_columns({"type": "struct", "fields": []}, ("v", "long")))
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-import socket
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import boto3
 import pytest
 from deltalake import DeltaTable
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from spark_partq.storage.files import is_temporary, open_files
 from spark_partq.storage.log import Add, DeltaLog
 from tests.helpers import eventually
+from tests.s3server import BUCKET, running
 from tests.storage.log.tables import (
     FOLDER,
     HOUR_MS,
@@ -34,30 +29,13 @@ from tests.storage.log.tables import (
 )
 
 PROCESSES = 8
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[tuple[str, dict[str, str]]]:
     """A bucket of a server that speaks S3, and the storage options that reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        _await_answer(endpoint)
-        boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **KEYS).create_bucket(Bucket="races")
-        yield "s3://races", {"aws_endpoint_url": endpoint, "aws_region": "us-east-1", "aws_allow_http": "true", **KEYS}
-    finally:
-        server.terminate()
-        server.wait()
-
-
-@retry(wait=wait_fixed(0.1), stop=stop_after_delay(30), reraise=True)
-def _await_answer(endpoint: str) -> None:
-    urllib.request.urlopen(endpoint).close()
+    with running() as server:
+        yield f"s3://{BUCKET}/races", server.options
 
 
 def started(uri: str, options: Mapping[str, str], last: int, with_data: bool = False) -> list[BaseProcess]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 BUCKET = "files"
 # Paths that are none of S3's: what was asked since the last time, and how to treat the next put.
 _ASKED, _NEXT = "/-/asked", "/-/next/"
