@@ -165,7 +165,7 @@ def create_queue(
     partitions : int
         1 to 4096.
     storage_options : dict, optional
-        Storage options (credentials, endpoint…), named as delta-rs and obstore name them.
+        Storage options (credentials, endpoint…), named as obstore names them; others have no effect.
     **settings
         See `core.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
 

@@ -43,12 +43,15 @@ class PartqError(Exception):
         Stable name of the kind of error.
     params : dict
         The names involved (queue, group, partition, offset…), as strings.
+    message : str
+        The text without the class.
     """
 
     error_class: ClassVar[str] = "PARTQ_ERROR"
 
     def __init__(self, message: str, **params: object) -> None:
         self.params = {name: str(value) for name, value in params.items()}
+        self.message = message
         super().__init__(f"[{self.error_class}] {message}")
 
 

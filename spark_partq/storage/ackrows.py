@@ -41,16 +41,16 @@ class AckTable:
             store, f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", COLUMNS
         )
         self.acks = Acks()
+        self._whole = True  # `acks` are those of all rows
 
     def exists(self) -> bool:
         return self._table.exists()
 
     def refresh(self) -> bool:
         """Look at the table; True if it has changed."""
-        if not self._table.refresh():
-            return False
+        changed = self._table.refresh()
         self._take_in()
-        return True
+        return changed
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were compacted or lost a race, and are older than `grace_ms`."""
@@ -82,12 +82,14 @@ class AckTable:
         self._take_in()
 
     def _take_in(self) -> None:
+        whole, self._whole = self._whole, False  # a signal that comes before the end leaves all rows to the next time
         fresh = self._table.take_fresh()
-        if fresh is None:
+        if fresh is None or not whole:
             self.acks = Acks.of(map(_row, self._table.rows()))
         else:
             for row in fresh:
                 self.acks.add(_row(row))
+        self._whole = True
 
 
 def _row(row: Row) -> AckRow:

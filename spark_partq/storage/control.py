@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 
-from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import GroupFact, GroupState
 from spark_partq.storage.log import Conflict, Remove, now_ms
 from spark_partq.storage.rows import Row, RowFiles, now
@@ -47,6 +48,7 @@ FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
 # So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
 MERGE_AFTER, ARCHIVE_AFTER = 16, 64
 
+_log = logging.getLogger("spark_partq")
 _FACT_FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
 
 
@@ -103,7 +105,10 @@ class ControlTable:
             self._log.commit([add])
         self._follow({add.path: written})
         if sum(kind_of(path) == FACTS for path in self._paths) > MERGE_AFTER:
-            self._merge()
+            try:
+                self._merge()
+            except PartqError as error:  # the facts are in; whoever commits next merges
+                _log.warning("%s was not merged: %s", self._what, error)
 
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""

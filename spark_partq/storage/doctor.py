@@ -140,7 +140,8 @@ class _Check:
 
     def check_files(self, log: DeltaLog, remedy: str) -> bool:
         """Whether every file that the log names is there, and as large as it says."""
-        there, live = self.files(log.folder), log.snapshot.files
+        live = log.snapshot.files
+        there = self.files(log.folder)  # after the log: what it names is there by then
         wrong = []
         for name, add in live.items():
             if name not in there:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core.errors import CommitFailedError, CorruptTableError
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.storage.fileindex import Ints
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.partition import SOURCE_SHIFT, NewFile, delta_stats
@@ -83,10 +83,11 @@ class MessageWriter:
         except BaseException as error:
             for file in self._open.values():
                 file.discard()
-            if isinstance(error, OSError):
+            if isinstance(error, (OSError, FileMissing, StoreUnavailableError)):
+                reason = "the folder is gone" if isinstance(error, FileMissing) else error
                 raise CommitFailedError(
-                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {error}; nothing was changed. Check "
-                    "the space that is left there",
+                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {reason}; nothing was changed. Check "
+                    "that the queue is still there, and the space that is left",
                     queue=self._queue,
                 ) from error
             raise

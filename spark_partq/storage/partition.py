@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ from spark_partq.core.records import expired_records
 from spark_partq.core.scaling import may_append
 from spark_partq.core.schema import Struct, with_columns
 from spark_partq.storage.fileindex import FileIndex, GrowingIndex, IrregularFiles, partition_values
-from spark_partq.storage.log import LONG_LOG, Add, Conflict, Remove, TableSpec, now_ms, retrying
+from spark_partq.storage.log import LONG_LOG, Add, Conflict, Remove, TableSpec, clock_s, now_ms, retrying
 from spark_partq.storage.store import Store, partition_folder
 
 # Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
@@ -80,6 +81,10 @@ class BatchRecord:
 
 class Sealed(Exception):
     """The partition map under which rows were placed is not in force any more, or is about to end."""
+
+
+class FilesTooOld(Exception):
+    """The files were written so long ago that maintenance may delete them."""
 
 
 class PartitionTable:
@@ -156,6 +161,7 @@ class PartitionTable:
         record: BatchRecord | None,
         now: Callable[[], dt.datetime],
         generation: int = 0,
+        deadline_s: float = math.inf,
     ) -> int | None:
         """Commit files as the next messages and return the first one's offset; None if `record` says that they are in.
 
@@ -165,9 +171,12 @@ class PartitionTable:
         ----------
         generation : int
             Of the partition map that placed the rows.
+        deadline_s : float
+            When the files are too old, by `clock_s`.
 
         Raises
         ------
+        FilesTooOld
         Sealed
             If another generation of the map is in force, or about to be.
         CommitFailedError
@@ -180,6 +189,8 @@ class PartitionTable:
                 return None
             if not may_append(self.recorded(SEALED), generation):
                 raise Sealed
+            if clock_s() > deadline_s:
+                raise FilesTooOld
             base = start = self.next_offset
             clock_us = max(self.recorded(CLOCK, 0), (now() - _EPOCH) // dt.timedelta(microseconds=1))
             adds = []

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import IngressDisabledError, SinkAheadError
-from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable, Sealed
+from spark_partq.storage.log import clock_s
+from spark_partq.storage.partition import BatchRecord, FilesTooOld, NewFile, PartitionTable, Sealed
 from spark_partq.storage.queues import Queue, check_usable, in_threads
 from spark_partq.storage.roles import check_primary
 from spark_partq.storage.rows import now
@@ -77,7 +78,7 @@ class Producer:
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
         begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
         while True:
-            started = time.monotonic()
+            started = clock_s()
             generation = queue.state.generation
             if queue.state.ingress or begun:
                 fresh = files(written)
@@ -104,10 +105,10 @@ class Producer:
 
         def commit(part: list[NewFile]) -> _Result:
             number = part[0].partition
-            if time.monotonic() > deadline:
-                return _Result(number)
             try:
-                first = self._queue.table(number).append(part, record, now, generation)
+                first = self._queue.table(number).append(part, record, now, generation, deadline)
+            except FilesTooOld:
+                return _Result(number)
             except Sealed:
                 return _Result(number, sealed=True)
             return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)

@@ -100,7 +100,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
             queue=queue,
         )
     problem = _take_over(store, queue, about, force, options)
-    if not store.files.list_files(f"{queue_folder(queue)}/control/_delta_log"):
+    if not store.log(f"{queue_folder(queue)}/control", "the control table").exists():
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {about.primary} cannot be "
             f"reached ({problem}): there is nothing that could be used",
@@ -208,7 +208,7 @@ def _close(store: Store, state: QueueState) -> None:
     ]
     for group in groups_of(store, state.queue_id):
         folders += [f"{group_folder(group.name)}/control", f"{group_folder(group.name)}/acks"]
-    folders = [folder for folder in folders if store.files.list_files(f"{folder}/_delta_log")]
+    folders = [folder for folder in folders if store.log(folder, folder).exists()]
 
     def end(folder: str) -> None:
         close(store, folder, jumps.get(folder, ()))

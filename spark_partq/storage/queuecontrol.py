@@ -157,6 +157,10 @@ class QueueControl:
 
         retrying(attempt, f"the count of discarded messages of queue {self.name!r}")
 
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
+        self._rows.vacuum(grace_ms)
+
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `by` and `at`."""
         self.refresh()
@@ -164,8 +168,8 @@ class QueueControl:
 
     def _take_in(self) -> None:
         """Bring the state to the rows as of the last look."""
-        state, fresh = self._state, self._rows.take_fresh()
-        self._state = None  # an error leaves none, so that the next look begins with all rows
+        state, self._state = self._state, None  # an error leaves none, so that the next look begins with all rows
+        fresh = self._rows.take_fresh()
         if state is None or fresh is None:
             self._state = self._replayed(None, self._rows.rows())
         else:

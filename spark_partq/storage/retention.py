@@ -76,6 +76,7 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
         return messages, table.vacuum(state.settings.vacuum_grace_ms)
 
     done = in_threads(queue.store, clean, [*queue.partitions, *_removed(queue)])
+    queue.control.vacuum(state.settings.vacuum_grace_ms)
     for group in groups:
         group.vacuum(state.settings.vacuum_grace_ms)
     waiting = [g.name for g, f in zip(groups, floors, strict=True) if _behind(queue, f)]

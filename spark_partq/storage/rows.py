@@ -97,9 +97,9 @@ class RowTable:
 
     def take_fresh(self) -> list[Row] | None:
         """The rows that came since the last call, also by this handle; None if others went, so that all count anew."""
-        fresh = None if self._gone else self._fresh
+        fresh, gone = self._fresh, self._gone
         self._fresh, self._gone = [], False
-        return fresh
+        return None if gone else fresh
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were replaced or lost a race, and are older than `grace_ms`."""
@@ -155,12 +155,12 @@ class RowTable:
             for path in gone:
                 del self._files[path]
             self._files |= added
+            self._fresh += [row for rows in added.values() for row in rows]
+            self._gone = self._gone or bool(gone)
             self._version = self._log.version
         except BaseException:
             self._files, self._version, self._gone = {}, -1, True  # half done: the next look begins again
             raise
-        self._fresh += [row for rows in added.values() for row in rows]
-        self._gone = self._gone or bool(gone)
         return True
 
 

@@ -2,6 +2,7 @@
 
 <store>/queues/<queue>/control/                  the queue's facts
 <store>/queues/<queue>/partitions/partition=<n>/ the messages of partition n
+<store>/queues/<queue>/replica/                  what says that the queue is a replica
 <store>/groups/<group>/control/                  the group's facts
 <store>/groups/<group>/acks/                     the group's acknowledgements
 """
@@ -32,7 +33,7 @@ class Store:
     uri : str
         An absolute local path, or ``s3://…``, ``abfss://…``, ``gs://…`` as object stores' URIs are.
     options : dict
-        Storage options (credentials, endpoint…), named as delta-rs and obstore name them.
+        Storage options (credentials, endpoint…), named as obstore names them; others have no effect.
     """
 
     uri: str

@@ -1,7 +1,7 @@
 """Follows one Delta table of another store by its files and commits: the copy has the same table id and versions, byte for byte.
 
 Each commit is put only if there is none of its number, and only after the files that it adds. So the copy is, at any moment, what the
-table was at some version, and whoever commits to the copy himself ends the following.
+table was at some version. If anyone else commits to the copy, replication of it stops.
 
 A copy that fell too far behind goes on at a checkpoint, which skips versions (a *jump*). Nothing in Delta keeps two from
 passing each other there, so a jump is announced before it is made, and `close` takes the place of those that are still to come.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core.errors import CorruptTableError, ReplicaError
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavailableError
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
 from spark_partq.storage.log import VACUUMED, Add, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry, decode
@@ -42,6 +42,7 @@ class Step:
 
     version: int
     data: bytes
+    token: str | None = None  # of that version's entry
     jump: bool = False
     cleaned: bool = False  # the table was vacuumed
 
@@ -93,6 +94,7 @@ class TableCopy:
             If the copy is of another table, or newer.
         """
         at, lost = self.version, False
+        token = self._token_of_copy(at)
         for _ in range(_ATTEMPTS):
             try:
                 until = self._few(at)
@@ -109,11 +111,11 @@ class TableCopy:
                     if lost or self._must_jump(log, at):
                         jump = self._jump(log, at, lost)
                         yield jump
-                        at = jump.version
+                        at, token = jump.version, jump.token
                 while at < until:
-                    step = self._commit(at + 1)
+                    step = self._commit(at + 1, token)
                     yield step
-                    at = step.version
+                    at, token = step.version, step.token
                 return
             except FileMissing as error:  # it was cleaned up; only a newer checkpoint can stand for it
                 lost, why = True, error
@@ -146,15 +148,27 @@ class TableCopy:
         far = log.last - at > MAX_COMMITS
         return first or far or at + 1 not in log.entries
 
-    def _commit(self, version: int) -> Step:
+    def _token_of_copy(self, version: int) -> str | None:
+        """The token of the copy's last entry; None if that skipped it."""
+        with contextlib.suppress(FileMissing, DamagedLog):
+            return self._to.read(version).token
+        return None
+
+    def _commit(self, version: int, before: str | None) -> Step:
         data = self._source.files.read(self._from.entry_path(version))
         try:
             entry = decode(data)
         except ForeignEntry as error:
             raise self._unreadable(f"{version:020d}.json: {error}") from error
+        if None not in (before, entry.previous_token) and entry.previous_token != before:
+            raise ReplicaError(
+                f"version {version} of {self._source.uri_of(self.folder)} follows another version {version - 1} than the one that was "
+                f"copied to {self._target.uri}: an older state was put back and written since. Remove the replica and make it anew",
+                folder=self.folder,
+            )
         for add in entry.adds:
             self._bring(add)
-        return Step(version, data, cleaned=entry.operation == VACUUMED)
+        return Step(version, data, entry.token, cleaned=entry.operation == VACUUMED)
 
     def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
         """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach."""
@@ -168,7 +182,7 @@ class TableCopy:
             raise self._unreadable(str(error)) from error
         for add in snapshot.files.values():
             self._bring(add)
-        return Step(newest, data, jump=True, cleaned=True)
+        return Step(newest, data, snapshot.token, jump=True, cleaned=True)
 
     def _unreadable(self, why: str) -> CorruptTableError:
         return CorruptTableError(
@@ -185,7 +199,7 @@ class TableCopy:
         try:
             with self._target.files.open_input(path) as file:
                 found = pq.read_metadata(file).num_rows
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             self._target.files.delete(path)
             raise CorruptTableError(f"{self._source.uri_of(path)} is no Parquet file ({error})", path=path) from error
         if add.rows is not None and found != add.rows:
@@ -291,8 +305,7 @@ def copy_file(source: Store, target: Store, path: str, size: int) -> None:
         If it has another size.
     """
     with source.files.open_input(path) as from_:
-        target.files.make_folder(path.rpartition("/")[0])
-        output, copied = target.files.open_output(path), 0
+        output, copied = _output(target, path), 0
         try:
             while chunk := from_.read(_CHUNK):
                 output.sink.write(chunk)
@@ -309,6 +322,16 @@ def copy_file(source: Store, target: Store, path: str, size: int) -> None:
             raise
 
 
+def _output(target: Store, path: str) -> Output:
+    try:
+        target.files.make_folder(path.rpartition("/")[0])
+        return target.files.open_output(path)
+    except FileMissing as error:
+        raise StoreUnavailableError(
+            f"{target.uri_of(path)} cannot be written: its folder is gone", path=path
+        ) from error
+
+
 def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
     """End the following of a table: nothing that is still on its way can be put any more.
 
@@ -316,14 +339,15 @@ def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
     now takes the place.
     """
     log = LogFolder(store.files, folder)
+    table = store.log(folder, f"the table {folder}")
     for version in sorted(jumps):
         if version <= log.names().last:
             continue
-        snapshot = log.load(tombstones=True)
+        with table.explained():
+            snapshot = log.load(tombstones=True)
         snapshot.version = version
         with contextlib.suppress(FileAlreadyExists):  # the jump was made
             put_same(store.files, log.checkpoint_path(version), encode_checkpoint(snapshot)[0])
-    table = store.log(folder, f"the table {folder}")
 
     def end() -> None:
         table.refresh()

@@ -30,7 +30,7 @@ class ObjectFiles:
     Parameters
     ----------
     options : dict
-        As delta-rs and obstore take them (credentials, endpoint…); names that neither knows have no effect.
+        Named as obstore names them (credentials, endpoint…); others have no effect.
     """
 
     is_local = False
@@ -86,7 +86,12 @@ class ObjectFiles:
     def delete_folder(self, folder: str) -> None:
         with self._explained(folder, "written"):
             for page in self._store.list(folder):
-                self._store.delete([meta["path"] for meta in page])
+                paths = [meta["path"] for meta in page]
+                try:
+                    self._store.delete(paths)
+                except (NotFoundError, FileNotFoundError):  # others delete the same
+                    for path in paths:
+                        self.delete(path)
 
     def open_input(self, path: str) -> pa.NativeFile:
         found = self.info(path)
@@ -125,11 +130,13 @@ def _connected(uri: str, options: Mapping[str, str]) -> Any:
     while True:
         try:
             return from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
-        except UnknownConfigurationKeyError as error:  # one of delta-rs's own
+        except UnknownConfigurationKeyError as error:
             named = re.search("key: '(.+)' is not", str(error))
             left = {n: v for n, v in config.items() if named is None or n.lower() != named[1].lower()}
             if len(left) == len(config):
-                raise
+                raise StoreUnavailableError(
+                    f"{uri} cannot be reached: {str(error).splitlines()[0]}", path=uri
+                ) from error
             config = left
         except (BaseError, ValueError) as error:
             raise StoreUnavailableError(

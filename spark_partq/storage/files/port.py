@@ -79,7 +79,7 @@ class Files(Protocol):
         ...
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        """The files directly in a folder whose names sort behind `after`, by name; none if there is no such folder.
+        """The files directly in a folder whose names sort after `after`, by name; none if there is no such folder.
 
         What is no plain file (a symbolic link, a device) is left out.
         """

@@ -11,7 +11,7 @@ upkeep       checkpoints in the background
 
 from __future__ import annotations
 
-from spark_partq.storage.log.entries import Add, Remove, Transaction, now_ms
+from spark_partq.storage.log.entries import Add, Remove, Transaction, clock_s, now_ms
 from spark_partq.storage.log.folder import Expired, nothing_expires
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
@@ -30,6 +30,7 @@ __all__ = [
     "Snapshot",
     "TableSpec",
     "Transaction",
+    "clock_s",
     "nothing_expires",
     "now_ms",
     "retrying",

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
-from spark_partq.storage.log.entries import Entry, encode
+from spark_partq.storage.log.entries import Entry, clock_s, encode
 from spark_partq.storage.log.folder import DamagedLog, LogFolder
 from spark_partq.storage.log.retry import Conflict
 
 # Where the answer to a put was lost, it is put so often.
 _PUTS = 3
+# What takes longer may have been put again by the client library, which does not tell.
+_PATIENCE_S = 30.0
 _UNKNOWN = "whether the commit went through is not known; what is read next says so"
 
 
@@ -20,7 +22,7 @@ class NotCommitted(Exception):
 
 
 class LeftBehind(Conflict):
-    """The log has gone on and been cleaned up, so that the next entry is not behind the last one that was read."""
+    """Others went on and cleaned up while this process slept: the log does not end where it had read it to end."""
 
 
 def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bool] = lambda: False) -> None:
@@ -37,27 +39,44 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
         If another one is.
     NotCommitted
     """
-    _put(log, version, entry)
+    began_s = clock_s()
+    answered = _put(log, version, entry)
     try:
-        follows = version > 0 and log.files.info(log.entry_path(version - 1)) is not None
-        is_in = (follows and not slept()) or _is_in(log, version, entry)
+        is_in = (_follows(log, version, entry) and not slept()) or _is_in(log, version, entry)
         if not is_in:
             log.files.delete(log.entry_path(version))
     except StoreUnavailableError as error:
-        raise NotCommitted(f"the store did not answer ({_reason(error)}); {_UNKNOWN}") from error
+        raise NotCommitted(f"the store did not answer ({error.message}); {_UNKNOWN}") from error
+    if not is_in and (not answered or clock_s() - began_s > _PATIENCE_S):
+        # The first put may have been the one that counts, and may have been cleaned up since.
+        raise NotCommitted(f"the store answered too late; {_UNKNOWN}")
     if not is_in:
         raise LeftBehind
 
 
-def _put(log: LogFolder, version: int, entry: Entry) -> None:
-    """Put the entry if there is none of that version; an outcome that is unknown is settled by the entry's token."""
+def _follows(log: LogFolder, version: int, entry: Entry) -> bool:
+    """Whether the entry before is there, and is the one that this one was decided on. Then nothing after it was ever cleaned up."""
+    if version == 0:
+        return False
+    try:
+        return log.read(version - 1).token == entry.previous_token
+    except (FileMissing, DamagedLog):
+        return False
+
+
+def _put(log: LogFolder, version: int, entry: Entry) -> bool:
+    """Put the entry if there is none of that version; an outcome that is unknown is settled by the entry's token.
+
+    Returns whether every put was answered.
+    """
     path, data = log.entry_path(version), encode(entry)
     problem: StoreUnavailableError | None = None
-    outcome = "nothing was changed"
+    # What a store over a network did not answer may still be under way.
+    outcome = unchanged = "nothing was changed" if log.files.is_local else _UNKNOWN
     for _ in range(_PUTS):
         try:
             log.files.put_if_absent(path, data)
-            return
+            return problem is None
         except FileAlreadyExists:
             pass
         except FileMissing:
@@ -66,25 +85,25 @@ def _put(log: LogFolder, version: int, entry: Entry) -> None:
             problem = error
         try:
             if log.read(version).token == entry.token:
-                return
+                return problem is None
             raise Conflict
         except FileMissing:
-            outcome = "nothing was changed"
+            outcome = unchanged
         except DamagedLog:
             raise Conflict from None  # the next look says what is wrong
         except StoreUnavailableError as error:
             problem, outcome = error, _UNKNOWN
     if problem is None:  # the store says that there is one, and that there is none: somebody is just writing it
         raise Conflict
-    raise NotCommitted(f"the store refused a commit ({_reason(problem)}); {outcome}") from problem
+    raise NotCommitted(f"the store refused a commit ({problem.message}); {outcome}") from problem
 
 
 def _is_in(log: LogFolder, version: int, entry: Entry) -> bool:
     """Whether the entry that was just put is part of the log.
 
-    It is not, if the log had gone on while this process slept, and the entry's name was free only because the one that had it was
-    cleaned up. Then there is a later checkpoint, to which no chain of entries leads from this one. As entries are removed in the
-    order of their versions, an entry of the log is never there without those behind it.
+    It is not, if others went on while this process slept: they put an entry of this version, and cleaned it up, so that its name was
+    free again. Then there is a later checkpoint, to which no chain of entries leads from this one. As entries are removed in the
+    order of their versions, an entry of the log is never there without those after it.
     """
     newest = max(log.names().checkpoints, default=-1)
     if newest < version:  # nothing of this version was ever cleaned up
@@ -106,12 +125,10 @@ def _is_in(log: LogFolder, version: int, entry: Entry) -> bool:
     return is_in
 
 
-def _reason(error: StoreUnavailableError) -> str:
-    return str(error).partition("] ")[2]
-
-
 def _read_if_there(log: LogFolder, version: int) -> Entry | None:
     try:
         return log.read(version)
-    except (FileMissing, DamagedLog):
+    except FileMissing:
         return None
+    except DamagedLog as error:
+        raise NotCommitted(f"the log is damaged ({error}); {_UNKNOWN}") from error

@@ -119,6 +119,14 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def clock_s() -> float:
+    """Seconds of a clock that does not go back, and that goes on while the machine sleeps where there is such a clock."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 # ---- writing
 def encode(entry: Entry) -> bytes:
     """The entry as the bytes of its file."""

@@ -2,10 +2,10 @@
 
 Three rules make commits safe beside the cleaning up:
 
-- an entry is removed only if a later checkpoint is there, and entries are removed in the order of their versions. So what is left is
-  one run, and an entry that is put behind a missing one was put by somebody who had slept while the log went on without him;
-- the entry of the last checkpoint's own version stays;
-- `_last_checkpoint` is a hint. Where it is wrong, old or missing, a listing finds the newest checkpoint.
+- An entry is removed only if there is a later checkpoint, and entries are removed in the order of their versions. So those that are left
+  are one run. If the entry before a new one is missing, its writer has slept while others went on.
+- The entry of the newest checkpoint's own version stays.
+- `_last_checkpoint` is a hint. If it is wrong, old or missing, a listing finds the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTEMPTS = 10
 # What a dead process was writing is deleted when it is so old.
 _LITTER_MS = 3_600_000
 
-# Of the transactions of a table, as of a time: those that nobody needs any more.
+# Takes the transactions of a table and the time in milliseconds; gives the app ids that a checkpoint may leave out.
 Expired = Callable[[Mapping[str, Transaction], int], Iterable[str]]
 
 
@@ -92,11 +92,11 @@ class LogFolder:
         return LogNames.of(info.name for info in self.files.list_files(self.path))
 
     def ends_at(self, version: int) -> bool:
-        """Whether that version is there, with every one behind it that is there at all."""
+        """Whether that version is there, and so is every later one up to the last."""
         names = LogNames.of(info.name for info in self.files.list_files(self.path, after=f"{version:020d}"))
-        behind = [entry for entry in names.entries if entry > version]
+        later = [entry for entry in names.entries if entry > version]
         there = version in names.entries or version in names.checkpoints
-        return there and names.last <= version + len(behind)
+        return there and names.last <= version + len(later)
 
     def exists(self) -> bool:
         return self.files.info(self.entry_path(0)) is not None or self.names().last >= 0
@@ -126,7 +126,7 @@ class LogFolder:
         return entry
 
     def load(self, *, tombstones: bool = False) -> Snapshot:
-        """The table as it is now: the newest checkpoint and the entries behind it.
+        """The table as it is now: the newest checkpoint and the entries after it.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class LogFolder:
             later = [version for version in now.entries if version > missing]
             if later:
                 raise DamagedLog(f"version {missing} is missing, though there is version {later[0]}")
-        raise DamagedLog("checkpoints vanish faster than they can be read")
+        raise DamagedLog("its versions vanish faster than they can be read")
 
     def next_entry(self, snapshot: Snapshot) -> Entry | None:
         """The entry that follows; None if there is none.
@@ -244,7 +244,7 @@ class LogFolder:
         found = self.files.list_files(self.path)
         newest = max(LogNames.of(info.name for info in found).checkpoints, default=-1)
         now_ns = max(
-            (info.modified_ns for info in found if self.checkpoint_path(newest).endswith(info.name)), default=0
+            (info.modified_ns for info in found if info.name == f"{newest:020d}.checkpoint.parquet"), default=0
         )
         run = True
         for info in found:  # in the order of versions

@@ -7,7 +7,6 @@ and decides again. A handle keeps what it knows and applies what is new; after i
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from spark_partq.storage.log.entries import (
     Metadata,
     Remove,
     Transaction,
+    clock_s,
     now_ms,
 )
 from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
@@ -33,9 +33,9 @@ from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.upkeep import UPKEEP
 
-# A look that finds nothing new asks this often whether the log was cleaned up under it; entries live at least a minute.
+# A look asks this often whether the log has gone on and been cleaned up since the last one.
 _CHECK_EVERY_S = 30.0
-# So many entries behind a checkpoint the next one is due: the more, the more live files it has to name, from the first number to
+# So many entries after a checkpoint the next one is due: the more, the more live files it has to name, from the first number to
 # the second.
 CHECKPOINT_INTERVALS = 25, 100
 _FILES_AN_ENTRY = 20
@@ -173,7 +173,7 @@ class DeltaLog:
             raise CorruptTableError(self._broken, path=self.uri)
         before = self._version
         try:
-            with self._explained():
+            with self.explained():
                 self._refresh()
         except StoreUnavailableError:
             raise  # what was applied so far is whole
@@ -183,11 +183,11 @@ class DeltaLog:
         return self._version != before
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         """Errors of the log folder with the table's name."""
         try:
             yield
-        except LogMissing:
+        except (LogMissing, FileMissing):
             raise CorruptTableError(
                 f"{self.what} has no Delta log at {self.uri}; it was removed or never made. Restore it from a backup",
                 path=self.uri,
@@ -215,6 +215,7 @@ class DeltaLog:
             self._reload()
 
     def _reload(self) -> None:
+        began_s = clock_s()
         fresh = self.log.load()
         table_id = fresh.metadata.id if fresh.metadata is not None else ""
         same = self._id in ("", table_id)
@@ -230,13 +231,15 @@ class DeltaLog:
             raise self._replaced()
         self._id, self._checkpoint = table_id, max(self._checkpoint, fresh.base)
         self._snapshot, self._changes = fresh, FileChanges(reloaded=True)
-        self._checked_s = _clock_s()
+        self._checked_s = began_s
         self._moved_on(fresh)
 
     def _moved_on(self, snapshot: Snapshot) -> None:
         self._version, self._token = snapshot.version, snapshot.token
+        self._seen = None
         if self.files.is_local:
-            self._seen = self.log.of_version(snapshot.version)
+            with contextlib.suppress(StoreUnavailableError):  # then the next look loads all again
+                self._seen = self.log.of_version(snapshot.version)
 
     def _note(self, entry: Entry) -> None:
         changes = self._changes
@@ -246,12 +249,14 @@ class DeltaLog:
             self._changes = FileChanges(reloaded=True)
 
     def _check_is_due(self) -> bool:
-        return _clock_s() - self._checked_s > _CHECK_EVERY_S
+        return clock_s() - self._checked_s > _CHECK_EVERY_S
 
     def _was_left_behind(self) -> bool:
         """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history."""
-        self._checked_s = _clock_s()
-        return not self.log.ends_at(self._version)
+        began_s = clock_s()
+        left_behind = not self.log.ends_at(self._version)
+        self._checked_s = began_s
+        return left_behind
 
     def _was_replaced(self) -> bool:
         """Whether the entry of this version is gone or another; local only."""
@@ -264,7 +269,7 @@ class DeltaLog:
         )
 
     def _other(self, text: str) -> CorruptTableError:
-        """The log is not the one that was read before: what its owner knows is of another one, and this handle is at its end."""
+        """The log is another one than was read before. This handle cannot be used any longer, as its owner knows the old one."""
         self._broken = text
         return CorruptTableError(text, path=self.uri)
 
@@ -283,10 +288,11 @@ class DeltaLog:
         try:
             self.files.make_folder(self.log.path)
         except (StoreUnavailableError, FileMissing) as error:
-            reason = "a part of the path is a file" if isinstance(error, FileMissing) else str(error).partition("] ")[2]
+            reason = "a part of the path is a file" if isinstance(error, FileMissing) else error.message
             raise CommitFailedError(f"{self.what} cannot be made at {self.uri}: {reason}", path=self.uri) from error
+        began_s = clock_s()
         self._put(0, entry)
-        self._version, self._id, self._checked_s = -1, made.id, _clock_s()
+        self._version, self._id, self._checked_s = -1, made.id, began_s
         self._apply(Snapshot(), entry)
 
     def commit(
@@ -319,7 +325,7 @@ class DeltaLog:
 
     def _put(self, version: int, entry: Entry) -> None:
         try:
-            with self._explained():
+            with self.explained():
                 put_entry(self.log, version, entry, self._check_is_due)
         except NotCommitted as error:
             self._snapshot = None
@@ -359,12 +365,13 @@ class DeltaLog:
         ------
         CorruptTableError, StoreUnavailableError
         """
-        with self._explained():
+        with self.explained():
             self._checkpoint = self.log.write_checkpoint(self._expired)
 
     def _is_checkpoint_due(self, last: int) -> bool:
         least, most = CHECKPOINT_INTERVALS
-        files = 0 if self._snapshot is None else len(self._snapshot.files)
+        snapshot = self._snapshot  # the other thread may drop it at any moment
+        files = 0 if snapshot is None else len(snapshot.files)
         interval = min(most, max(least, files // _FILES_AN_ENTRY))
         return self._version - last >= interval + (self._phase if last < 0 else 0)
 
@@ -377,8 +384,8 @@ class DeltaLog:
             pass  # the table was deleted
 
     def vacuum(self, grace_ms: int) -> int:
-        """Delete files that no version has named for `grace_ms` (whole hours, rounded up); return how many."""
-        with self._explained():
+        """Delete files that no version has named for `grace_ms` (whole hours, rounded up), as far as the log remembers; return how many."""
+        with self.explained():
             deleted = self.log.vacuum(-(-grace_ms // 3_600_000) * 3_600_000)
         if deleted:  # for who follows the table
 
@@ -388,11 +395,3 @@ class DeltaLog:
 
             retrying(tell, self.what)
         return deleted
-
-
-def _clock_s() -> float:
-    """Seconds of a clock that does not go back, and goes on while the machine sleeps where there is such a one."""
-    return time.clock_gettime(_CLOCK)
-
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -19,25 +19,33 @@ class Upkeep:
     """Jobs of one process, each known by a name under which it waits at most once."""
 
     def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # a forked process has none of its parent's threads
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, Callable[[], object]] = {}
         self._jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
         self._idle = threading.Condition(self._lock)
 
     def request(self, name: str, job: Callable[[], object]) -> None:
         """Do the job soon; errors are logged."""
         with self._lock:
-            if self._process != os.getpid():  # a forked process has none of its parent's threads
-                self._waiting, self._jobs, self._thread, self._process = {}, queue.SimpleQueue(), None, os.getpid()
             if name in self._waiting:
                 return
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="partq-upkeep", daemon=True)
+                try:
+                    thread.start()
+                except (
+                    RuntimeError
+                ) as error:  # no more threads, or the process ends: the commit went through all the same
+                    _log.warning("upkeep of %s: %s", name, error)
+                    return
+                self._thread = thread
             self._waiting[name] = job
             self._jobs.put(name)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="partq-upkeep", daemon=True)
-                self._thread.start()
 
     def wait(self) -> None:
         """Return when nothing is left to do."""

@@ -65,8 +65,8 @@ def test_now_and_then_a_look_goes_further(
     s3: S3Server, files: Files, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the log was cleaned up under it is asked every half minute."""
-    clock, later = log_table._clock_s, 0
-    monkeypatch.setattr(log_table, "_clock_s", lambda: clock() + later)
+    clock, later = log_table.clock_s, 0
+    monkeypatch.setattr(log_table, "clock_s", lambda: clock() + later)
     for most in (3, 4):
         later += 31
         assert not log.refresh()

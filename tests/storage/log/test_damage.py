@@ -538,8 +538,8 @@ def test_wrong_clock(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, by_ms:
     real = table.now_ms
     for module in (table, folder):
         monkeypatch.setattr(module, "now_ms", lambda: real() + by_ms)
-    seconds = table._clock_s
-    monkeypatch.setattr(table, "_clock_s", lambda: seconds() + by_ms / 1000)
+    seconds = table.clock_s
+    monkeypatch.setattr(table, "clock_s", lambda: seconds() + by_ms / 1000)
     wrong = handle(files)
     for one in (writer, wrong, writer):
         count(one, 2)

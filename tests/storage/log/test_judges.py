@@ -250,8 +250,8 @@ class Histories(RuleBasedStateMachine):
         self.removed: list[str] = []
         self.names = 0
         self.seen: tuple[object, Reading | None] = None, None
-        self.patch, clock_s, self.later_s = pytest.MonkeyPatch(), table._clock_s, 0
-        self.patch.setattr(table, "_clock_s", lambda: clock_s() + self.later_s)
+        self.patch, clock_s, self.later_s = pytest.MonkeyPatch(), table.clock_s, 0
+        self.patch.setattr(table, "clock_s", lambda: clock_s() + self.later_s)
 
     def teardown(self) -> None:
         self.patch.undo()
