@@ -97,4 +97,4 @@ def _row(row: Row) -> AckRow:
 
 
 def _plain(rows: Sequence[AckRow], at: object) -> list[Row]:
-    return [{**dataclasses.asdict(row), "at": at} for row in rows]
+    return [{**vars(row), "at": at} for row in rows]

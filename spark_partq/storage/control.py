@@ -95,9 +95,7 @@ class ControlTable:
         if self._log.version != self._version:
             raise Conflict  # the look was interrupted
         at = now()
-        rows: list[Row] = [
-            {"seq": seq, **dataclasses.asdict(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)
-        ]
+        rows: list[Row] = [{"seq": seq, **vars(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)]
         add, written = self._disk.write(rows, self._log.version + 1, FACTS)
         if self._log.version < 0:
             self._log.create(self._disk.spec, [add])

@@ -28,7 +28,7 @@ from spark_partq.core.records import expired_records
 from spark_partq.core.scaling import may_append
 from spark_partq.core.schema import Struct, with_columns
 from spark_partq.storage.fileindex import FileIndex, GrowingIndex, IrregularFiles, partition_values
-from spark_partq.storage.log import LONG_LOG, Add, Conflict, Remove, TableSpec, clock_s, now_ms, retrying
+from spark_partq.storage.log import LONG_LOG, Add, Conflict, FileChanges, Remove, TableSpec, clock_s, now_ms, retrying
 from spark_partq.storage.store import Store, partition_folder
 
 # Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
@@ -39,6 +39,7 @@ CLOCK = "partq:clock"
 SEALED = "partq:sealed"
 # Is added to that while the queue's replica has taken over: no map of the queue is this old.
 FENCED = 1 << 40
+_NO_CHANGES = FileChanges()
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -96,6 +97,7 @@ class PartitionTable:
         self._log = store.log(self.folder, f"partition {partition} of queue {queue!r}", expired_records)
         self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
         self._files: GrowingIndex | None = None
+        self._index: FileIndex | None = None  # of `_files`
 
     def exists(self) -> bool:
         return self._log.exists()
@@ -138,6 +140,9 @@ class PartitionTable:
         """
         try:
             changes = self._log.take_changes()
+            if self._index is not None and self._files is not None and changes == _NO_CHANGES:
+                self._files.check_end(self.next_offset)
+                return self._index
             if self._files is None or changes.reloaded:
                 changed = GrowingIndex(changes.added if changes.reloaded else self._log.snapshot.files.values())
             else:
@@ -145,12 +150,12 @@ class PartitionTable:
                 changed.apply(changes.added, changes.removed)
             changed.check_end(self.next_offset)
         except BaseException as error:
-            self._files = None  # begins again with all files
+            self._files = self._index = None  # begins again with all files
             if isinstance(error, IrregularFiles):
                 raise self._corrupt(str(error)) from None
             raise
-        self._files = changed
-        return changed.view()
+        self._files, self._index = changed, changed.view()
+        return self._index
 
     def recorded(self, app: str, default: int = -1) -> int:
         return self._log.recorded(app, default)
