@@ -16,9 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_partq.core.acks import AckRow
+from spark_partq.core.admission import Limits
 from spark_partq.core.events import Join, Leave
 from spark_partq.core.group import Member, QueueInGroup
+from spark_partq.core.offsets import StreamOffset
 from spark_partq.core.schema import payload_schema
+from spark_partq.spark.options import Options
+from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.groups import Group
 from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable, delta_stats
 from spark_partq.storage.queues import Queue, create_queue, in_threads, open_queue
@@ -108,7 +112,18 @@ def wide_queue(store: Store) -> dict[str, float]:
         for table in reader.partitions:
             _ = table.index
 
-    return {"open_1024_s": taken, "look_1024_new_s": seconds(look), "look_1024_idle_s": seconds(look)}
+    found = {"open_1024_s": taken, "look_1024_new_s": seconds(look), "look_1024_idle_s": seconds(look)}
+    options = Options.parse({"path": store.uri, "queue": "wide", "group": "bench"})
+    planner, limits = Planner(options, "bench", "bench"), Limits(max_rows=1_000_000)
+    begun = StreamOffset("bench", "bench", {}, {})
+    done = planner.next(begun, limits) or begun
+    in_threads(store, lambda table: table.append(files(1), None, now), writer.partitions)
+
+    def plan() -> None:
+        planner.tasks(done, planner.next(done, limits) or done)
+
+    found["plan_1024_new_s"] = seconds(plan)
+    return found
 
 
 def member(instance: str, flows: int = 1) -> Member:

@@ -48,7 +48,7 @@ class DiskFiles:
             os.replace(temporary, self._at(path))
 
     def read(self, path: str) -> bytes:
-        with self._explained(path, "read"):
+        try:
             descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 left = os.fstat(descriptor).st_size
@@ -58,16 +58,19 @@ class DiskFiles:
                 return data
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise self._told(path, "read", error) from None
 
     def info(self, path: str) -> FileInfo | None:
-        with self._explained(path, "read"):
-            try:
-                found = os.lstat(self._at(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-            if not stat.S_ISREG(found.st_mode):
-                return None
-            return FileInfo(path.rpartition("/")[2], found.st_size, found.st_mtime_ns)
+        try:
+            found = os.lstat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._told(path, "read", error) from None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        return FileInfo(path.rpartition("/")[2], found.st_size, found.st_mtime_ns)
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         found = []
@@ -141,14 +144,16 @@ class DiskFiles:
         """Errors of the operating system as those of this package."""
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError):
-            raise FileMissing(path) from None
         except OSError as error:
-            raise StoreUnavailableError(
-                f"{self._at(path)} cannot be {done}: {error.strerror or error}. Check the path, its permissions and the space that "
-                "is left",
-                path=self._at(path),
-            ) from error
+            raise self._told(path, done, error) from error
+
+    def _told(self, path: str, done: str, error: OSError) -> Exception:
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return FileMissing(path)
+        return StoreUnavailableError(
+            f"{self._at(path)} cannot be {done}: {error.strerror or error}. Check the path, its permissions and the space that is left",
+            path=self._at(path),
+        )
 
 
 def _unless_gone(_: object, __: object, raised: tuple[type[BaseException], BaseException, object]) -> None:
