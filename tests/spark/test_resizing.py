@@ -155,11 +155,15 @@ def test_drain(pool: Pool, tmp_path: Path) -> None:
     application = pool.take(2)[1]
     s.produce("p1", application)
     s.more()
+    for name in "abc":  # so that the queue is not drained before the producer has met that
+        s.hold(name).touch()
     command = s.scale(7, "--mode", "drain")
-    told, _ = command.communicate(timeout=120)
-    assert command.returncode == 0, told
     error = eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
     assert "INGRESS_DISABLED" in error
+    for name in "abc":
+        s.hold(name).unlink()
+    told, _ = command.communicate(timeout=120)
+    assert command.returncode == 0, told
     found = partq.describe_queue(s.store, "q")
     assert (found.status, found.operating_partitions, found.ingress) == ("Ready", 7, True)
     s.produce("p1", application)

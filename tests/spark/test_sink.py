@@ -7,7 +7,6 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -421,19 +420,20 @@ def test_unknown_queue(spark: SparkSession, store: str) -> None:
 
 def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
-    from spark_partq.storage import producer as module
+    from spark_partq.storage import partition, producer
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
     clock = {"now": 0.0, "looks": 0}
 
-    def monotonic() -> float:
+    def clock_s() -> float:
         clock["looks"] += 1
         if clock["looks"] == 3:  # the second partition's commit comes two hours later
             clock["now"] += 7_200
         return clock["now"]
 
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(module, "in_threads", lambda _, function, items: [function(i) for i in items])
+    monkeypatch.setattr(producer, "clock_s", clock_s)
+    monkeypatch.setattr(partition, "clock_s", clock_s)
+    monkeypatch.setattr(producer, "in_threads", lambda _, function, items: [function(i) for i in items])
     added = partq.append(orders(spark, 0, 50, files=1), store, "q", sink_id="s", batch_id=0)
     monkeypatch.undo()
     assert added == 50
