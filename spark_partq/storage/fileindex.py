@@ -123,6 +123,11 @@ def partition_values(base: int, enqueued_us: int) -> dict[str, str | None]:
     return {"base_offset": str(base), "_enqueued_at": text}
 
 
+def micros_of(time: dt.datetime) -> int:
+    """Microseconds since 1970."""
+    return (time - _EPOCH) // dt.timedelta(microseconds=1)
+
+
 def enqueued_at(micros: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=micros)
 
@@ -137,6 +142,6 @@ def _numbers(add: Add) -> tuple[int, int, int, int]:
         enqueued, first = dt.datetime.fromisoformat(at), int(base)
         if not 0 <= first <= MOST - rows:
             raise ValueError
-        return first, rows, add.size, (enqueued - _EPOCH) // dt.timedelta(microseconds=1)
+        return first, rows, add.size, micros_of(enqueued)
     except (ValueError, TypeError):
         raise IrregularFiles(f"a file has the offset {base!r} and the time {at!r} ({add.path})") from None

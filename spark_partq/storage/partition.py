@@ -27,7 +27,7 @@ from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.records import expired_records
 from spark_partq.core.scaling import may_append
 from spark_partq.core.schema import Struct, with_columns
-from spark_partq.storage.fileindex import FileIndex, GrowingIndex, IrregularFiles, partition_values
+from spark_partq.storage.fileindex import FileIndex, GrowingIndex, IrregularFiles, micros_of, partition_values
 from spark_partq.storage.log import LONG_LOG, Add, Conflict, FileChanges, Remove, TableSpec, clock_s, now_ms, retrying
 from spark_partq.storage.store import Store, partition_folder
 
@@ -40,7 +40,6 @@ SEALED = "partq:sealed"
 # Is added to that while the queue's replica has taken over: no map of the queue is this old.
 FENCED = 1 << 40
 _NO_CHANGES = FileChanges()
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ class PartitionTable:
             if clock_s() > deadline_s:
                 raise FilesTooOld
             base = start = self.next_offset
-            clock_us = max(self.recorded(CLOCK, 0), (now() - _EPOCH) // dt.timedelta(microseconds=1))
+            clock_us = max(self.recorded(CLOCK, 0), micros_of(now()))
             adds = []
             for file in files:
                 values = partition_values(base, clock_us)

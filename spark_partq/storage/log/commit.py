@@ -25,7 +25,7 @@ class LeftBehind(Conflict):
     """Others went on and cleaned up while this process slept: the log does not end where it had read it to end."""
 
 
-def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bool] = lambda: False) -> None:
+def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bool]) -> None:
     """Let the entry be that version of the log.
 
     Parameters
