@@ -15,17 +15,17 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_partq.core.acks import AckRow
-from spark_partq.core.admission import Limits
-from spark_partq.core.events import Join, Leave
-from spark_partq.core.group import Member, QueueInGroup
-from spark_partq.core.offsets import StreamOffset
-from spark_partq.core.schema import payload_schema
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.events import Join, Leave
+from spark_partq.core.group.state import Member, QueueInGroup
+from spark_partq.core.payload.schema import payload_schema
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
-from spark_partq.storage.groups import Group
-from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable, delta_stats
-from spark_partq.storage.queues import Queue, create_queue, in_threads, open_queue
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.queue.handle import Queue, create_queue, in_threads, open_queue
+from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable, delta_stats
 from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 

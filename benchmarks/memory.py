@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from benchmarks.data import ROW_BYTES, rows
 from benchmarks.report import Figure, at_most
-from spark_partq.core.schema import payload_schema
-from spark_partq.storage.partition import NewFile, PartitionTable, delta_stats
-from spark_partq.storage.queues import create_queue, in_threads
+from spark_partq.core.payload.schema import payload_schema
+from spark_partq.storage.queue.handle import create_queue, in_threads
+from spark_partq.storage.queue.partition_table import NewFile, PartitionTable, delta_stats
 from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 

@@ -16,17 +16,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_partq as partq
 from benchmarks.data import rows
 from benchmarks.report import Figure, at_most, in_turn, known, median, spread
-from spark_partq.core.acks import AckRow
-from spark_partq.core.admission import Limits
-from spark_partq.core.events import Join, Leave
-from spark_partq.core.group import GroupState, Member, QueueInGroup, Status
-from spark_partq.core.offsets import StreamOffset
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.events import Join, Leave
+from spark_partq.core.group.state import GroupState, Member, QueueInGroup, Status
 from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.membership import Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
 from spark_partq.spark.subscription import Subscription
-from spark_partq.storage.groups import Group
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_partq as partq
-from spark_partq.storage.partition import NewFile, PartitionTable
-from spark_partq.storage.queues import queue_state
-from spark_partq.storage.replicator import Replicator
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.partition_table import NewFile, PartitionTable
 from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_partq as partq
 from benchmarks.report import Figure, at_least, at_most, in_turn, known, median, spread
-from spark_partq.storage.queues import open_queue
-from spark_partq.storage.scaling import open_generation, start
+from spark_partq.storage.procedures.scale import open_generation, start
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
 ROWS = 20_000  # of a producer's micro-batch

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 import spark_partq as partq
 from benchmarks.data import rows
 from benchmarks.report import Figure, at_least, at_most, in_turn, median, spread
-from spark_partq.storage.producer import Producer
+from spark_partq.storage.procedures.produce import Producer
 
 
 def timed(action: Callable[[], Any]) -> float:

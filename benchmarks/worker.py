@@ -11,14 +11,14 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from spark_partq.core.admission import Limits
-from spark_partq.core.offsets import StreamOffset
-from spark_partq.core.schema import message_schema
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.payload.schema import message_schema
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.stream_reader import Planner
-from spark_partq.storage.partition import NewFile, delta_stats
-from spark_partq.storage.queues import in_threads, open_queue
+from spark_partq.storage.queue.handle import in_threads, open_queue
+from spark_partq.storage.queue.partition_table import NewFile, delta_stats
 from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 

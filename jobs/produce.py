@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 import spark_partq as partq
 from spark_partq.spark.jobs import Stop, StorageOptions, Trigger, key_values, main, trigger
-from spark_partq.storage.queues import queue_state
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
 
 FILE_FORMATS = {"parquet", "json", "csv", "orc", "text", "avro", "xml"}

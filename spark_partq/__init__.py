@@ -37,37 +37,37 @@ from spark_partq.core.errors import (
     StoreUnavailableError,
     UnknownAssignorError,
 )
-from spark_partq.core.keys import partition_of
-from spark_partq.core.queue import Mode
-from spark_partq.core.schema import Struct
+from spark_partq.core.payload.keys import partition_of
+from spark_partq.core.payload.schema import Struct
+from spark_partq.core.queue.state import Mode
 from spark_partq.spark import driver as _driver
 from spark_partq.spark import history as _history
 from spark_partq.spark import manual as _manual
 from spark_partq.spark.driver import FlowChange, RebalanceListener
 from spark_partq.spark.session import register, session
 from spark_partq.spark.sink import QueueSink
-from spark_partq.storage import describe_group as _describe_group
-from spark_partq.storage import groups as _groups
-from spark_partq.storage import ingress as _ingress
-from spark_partq.storage import promotion as _promotion
-from spark_partq.storage import queuecontrol as _queuecontrol
-from spark_partq.storage import queues as _queues
-from spark_partq.storage import replica as _replica
-from spark_partq.storage import retention as _retention
-from spark_partq.storage import scaling as _scaling
-from spark_partq.storage import stuck as _stuck
-from spark_partq.storage.describe_group import (
+from spark_partq.storage.group import handle as _groups
+from spark_partq.storage.inspect import describe_group as _describe_group
+from spark_partq.storage.inspect.describe_group import (
     FlowDescription,
     GroupDescription,
     GroupPartition,
     MemberDescription,
 )
-from spark_partq.storage.describe_queue import PartitionDescription, QueueDescription
-from spark_partq.storage.describe_queue import describe as _describe_queue
-from spark_partq.storage.promotion import Promotion
-from spark_partq.storage.replica import ReplicaStatus
-from spark_partq.storage.retention import MaintenanceReport
-from spark_partq.storage.scaling import Waiting
+from spark_partq.storage.inspect.describe_queue import PartitionDescription, QueueDescription
+from spark_partq.storage.inspect.describe_queue import describe as _describe_queue
+from spark_partq.storage.procedures import copy_stuck as _stuck
+from spark_partq.storage.procedures import ingress as _ingress
+from spark_partq.storage.procedures import maintain as _retention
+from spark_partq.storage.procedures import promote as _promotion
+from spark_partq.storage.procedures import replicas as _replica
+from spark_partq.storage.procedures import scale as _scaling
+from spark_partq.storage.procedures.maintain import MaintenanceReport
+from spark_partq.storage.procedures.promote import Promotion
+from spark_partq.storage.procedures.replicas import ReplicaStatus
+from spark_partq.storage.procedures.scale import Waiting
+from spark_partq.storage.queue import control as _queuecontrol
+from spark_partq.storage.queue import handle as _queues
 from spark_partq.storage.store import Store as _Store
 
 __version__ = "0.1.0"
@@ -167,7 +167,7 @@ def create_queue(
     storage_options : dict, optional
         Storage options (credentials, endpoint…), named as obstore names them; others have no effect.
     **settings
-        See `core.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
+        See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
 
     Raises
     ------

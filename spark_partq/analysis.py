@@ -24,11 +24,11 @@ import pandas as pd
 import pyarrow as pa
 
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group import Flow, Kind, PartitionId, Status, instance_of
-from spark_partq.storage import facts as _facts
-from spark_partq.storage.fileindex import enqueued_at
-from spark_partq.storage.groups import open_group
-from spark_partq.storage.queues import open_queue
+from spark_partq.core.group.state import Flow, Kind, PartitionId, Status, instance_of
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.inspect import group_history as _facts
+from spark_partq.storage.queue.file_index import enqueued_at
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
 OWNERSHIPS = (

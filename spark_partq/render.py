@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from spark_partq.core.group import GroupFact, Kind
-from spark_partq.core.scaling import PARENT
-from spark_partq.storage.describe_group import FlowDescription, GroupDescription, MemberDescription
-from spark_partq.storage.describe_queue import QueueDescription
+from spark_partq.core.group.state import GroupFact, Kind
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.storage.inspect.describe_group import FlowDescription, GroupDescription, MemberDescription
+from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 _DETAILS = ("instance", "flow", "to_flow", "status", "body")
 _MOST_COLUMNS = 4  # of queues, side by side

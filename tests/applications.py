@@ -22,9 +22,9 @@ from typing import Any
 
 import psutil
 
-from spark_partq.core.group import Status, instance_of
-from spark_partq.storage.groups import Group
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.core.group.state import Status, instance_of
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.rows import now as wall_clock
 from spark_partq.storage.store import Store
 from spark_partq.testing.checker import Report, check

@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from spark_partq.core.acks import AckRow
 from spark_partq.core.assignors import BUILTIN
-from spark_partq.core.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
-from spark_partq.core.group import GroupFact, Held, Member, PartitionId
-from spark_partq.storage.groups import Group
-from spark_partq.storage.queues import in_group, open_queue
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
+from spark_partq.core.group.state import GroupFact, Held, Member, PartitionId
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.queue.handle import in_group, open_queue
 from spark_partq.storage.store import Store
 
 _incarnations = itertools.count(1)

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_partq.storage.groups import Group
-from spark_partq.storage.partition import BatchRecord, NewFile, PartitionTable
-from spark_partq.storage.queues import Queue, open_queue
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable
 from spark_partq.storage.rows import now as wall_clock
 from spark_partq.storage.store import Store
 

@@ -15,15 +15,15 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
-from spark_partq.core.queue import QueueFact
-from spark_partq.storage import replica
-from spark_partq.storage.doctor import diagnose
+from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.files.disk import DiskFiles, _DiskOutput
-from spark_partq.storage.groups import Group, list_groups
+from spark_partq.storage.group.handle import Group, list_groups
+from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.log.folder import LogFolder
-from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.queues import queue_state
-from spark_partq.storage.replicafacts import tell
+from spark_partq.storage.procedures import replicas as replica
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.table import tell
 from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 from tests.groups import Consumer

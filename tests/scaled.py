@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.acks import AckRow
-from spark_partq.core.keys import key_hash
-from spark_partq.core.scaling import Barrier, is_in, target
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.payload.keys import key_hash
+from spark_partq.core.queue.partition_map import Barrier, is_in, target
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.messages import MessageWriter, Slice, read_slice
-from spark_partq.storage.partition import BatchRecord, NewFile
-from spark_partq.storage.producer import Producer, Written
-from spark_partq.storage.queues import Queue
+from spark_partq.storage.procedures.produce import Producer, Written
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
 from tests.groups import Consumer
 from tests.helpers import opened
 

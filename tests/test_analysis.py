@@ -13,7 +13,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq import analysis, plots
-from spark_partq.storage import control
+from spark_partq.storage.group import control
 from tests.groups import Consumer
 from tests.helpers import put
 
@@ -35,7 +35,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("control", "ackrows"):
+    for module in ("group.control", "group.ack_table"):
         monkeypatch.setattr(f"spark_partq.storage.{module}.now", made)
     return made
 

@@ -12,12 +12,12 @@ from rich.console import Console
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import GroupName, Json, Target, app, count, print_json
-from spark_partq.core.group import GroupFact
+from spark_partq.core.group.state import GroupFact
 from spark_partq.spark.jobs import Stop
-from spark_partq.storage import rebalancer
-from spark_partq.storage.facts import recent
-from spark_partq.storage.groups import open_group
-from spark_partq.storage.rebalancer import Rebalancer
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.inspect.group_history import recent
+from spark_partq.storage.procedures import rebalance as rebalancer
+from spark_partq.storage.procedures.rebalance import Rebalancer
 
 
 @app.command("describe-group")

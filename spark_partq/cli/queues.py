@@ -12,7 +12,7 @@ import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, QueueName, Target, app, print_json
 from spark_partq.cli.settings import read_settings, with_settings
-from spark_partq.storage.queues import queue_state
+from spark_partq.storage.queue.handle import queue_state
 
 
 @app.command("create-queue")

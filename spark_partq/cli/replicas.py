@@ -10,8 +10,8 @@ import typer
 import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.spark.jobs import Stop, key_values
-from spark_partq.storage import replicator
-from spark_partq.storage.replicator import Replicator, Synced
+from spark_partq.storage.procedures import replicate as replicator
+from spark_partq.storage.procedures.replicate import Replicator, Synced
 
 ToOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the other store; repeatable.")

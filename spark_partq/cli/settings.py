@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import spark_partq as partq
-from spark_partq.core.settings import QueueSettings
+from spark_partq.core.queue.settings import QueueSettings
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

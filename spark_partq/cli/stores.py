@@ -11,7 +11,7 @@ from rich.console import Console
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, Target, app, count, print_json
-from spark_partq.storage.doctor import diagnose
+from spark_partq.storage.inspect.doctor import diagnose
 
 
 @app.command("doctor")

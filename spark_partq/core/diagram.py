@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held
+from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held
 
 
 def status_diagram() -> str:

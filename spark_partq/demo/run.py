@@ -28,11 +28,11 @@ from rich.text import Text
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.core.group import Status, instance_of
+from spark_partq.core.group.state import Status, instance_of
 from spark_partq.demo import check, flights, report
 from spark_partq.demo.knock_on import FLIGHT, Outputs, delivered
 from spark_partq.spark.jobs import GRACE_S, Stop
-from spark_partq.storage.describe_queue import QueueDescription
+from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 QUEUE, GROUP, PARTITIONS = "flights", "knock-on", 8
 FLOWS = 2  # of each consumer

@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_partq.core.offsets import EARLIEST, LATEST, parse_offsets, resolve
+from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, resolve
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.starting import offset_at_time
-from spark_partq.storage.fileindex import FileIndex, enqueued_at
-from spark_partq.storage.messages import Slice
-from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.queues import Queue, open_queue
+from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.messages import Slice
+from spark_partq.storage.queue.partition_table import PartitionTable
 
 # A task reads about so many stored bytes, like spark.sql.files.maxPartitionBytes.
 _TASK_BYTES = 128 << 20

@@ -1,4 +1,4 @@
-"""The partition of a row as a Spark expression; `core.keys` is the same in Python."""
+"""The partition of a row as a Spark expression; `core.payload.keys` is the same in Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from spark_partq.core.queue import QueueState
-from spark_partq.core.scaling import PARENT
-from spark_partq.core.schema import is_hashable
+from spark_partq.core.payload.schema import is_hashable
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.state import QueueState
 
 
 def hash_column(state: QueueState, salt: str) -> Column:

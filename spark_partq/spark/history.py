@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_partq.storage import facts
-from spark_partq.storage.control import COLUMNS
+from spark_partq.storage.group.control import COLUMNS
+from spark_partq.storage.inspect import group_history as facts
 from spark_partq.storage.store import Store
 
 SCHEMA = StructType.fromJson(

@@ -6,8 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from spark_partq.core.acks import Acks
-from spark_partq.core.group import GroupState, PartitionId
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.state import GroupState, PartitionId
 
 # The load is the messages that wait, and those that this time will bring at the rate of late.
 _HORIZON_S = 60.0

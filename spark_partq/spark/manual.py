@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_partq.core.acks import AckRow
+from spark_partq.core.delivery.member import in_line
 from spark_partq.core.errors import InvalidArgumentError
-from spark_partq.core.member import in_line
+from spark_partq.core.group.acks import AckRow
 from spark_partq.spark.driver import Partition, claims
-from spark_partq.storage.groups import Group, open_group
+from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.store import Store
 
 

@@ -17,11 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from spark_partq.core.choice import choose
-from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
-from spark_partq.core.events import Event, Join, Leave, LoadsMeasured
-from spark_partq.core.group import GroupState, Held, Member, PartitionId, Status
-from spark_partq.core.member import (
+from spark_partq.core.delivery.member import (
     Handed,
     ack_rows,
     by_flow,
@@ -29,15 +25,19 @@ from spark_partq.core.member import (
     owned,
     standing,
 )
-from spark_partq.core.observer import Observer
-from spark_partq.core.offsets import Range, StreamOffset
+from spark_partq.core.delivery.offsets import Range, StreamOffset
+from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
+from spark_partq.core.group.choice import choose
+from spark_partq.core.group.events import Event, Join, Leave, LoadsMeasured
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.group.state import GroupState, Held, Member, PartitionId, Status
 from spark_partq.spark.channel import Message, PlannerEnd
 from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.subscription import Subscription, by_id
-from spark_partq.storage import assignors
-from spark_partq.storage.groups import Group
-from spark_partq.storage.queues import open_queue
-from spark_partq.storage.scaling import remove_drained
+from spark_partq.storage.group import assignors
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.scale import remove_drained
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
 Ranges = Mapping[PartitionId, Range]

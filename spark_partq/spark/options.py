@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from spark_partq.core.admission import Limits
 from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError
 from spark_partq.core.names import check_name
-from spark_partq.storage import assignors
-from spark_partq.storage.queuecontrol import list_queues
+from spark_partq.storage.group import assignors
+from spark_partq.storage.queue.control import list_queues
 from spark_partq.storage.store import Store
 
 _STORAGE_PREFIX = "storageoptions."

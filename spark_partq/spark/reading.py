@@ -11,9 +11,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_partq.core.schema import MESSAGE_COLUMNS
-from spark_partq.storage.fileindex import FileIndex
-from spark_partq.storage.messages import Slice, read_slice
+from spark_partq.core.payload.schema import MESSAGE_COLUMNS
+from spark_partq.storage.queue.file_index import FileIndex
+from spark_partq.storage.queue.messages import Slice, read_slice
 from spark_partq.storage.store import Store
 
 

@@ -13,14 +13,14 @@ from pyspark.sql import functions as sf
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
-from spark_partq.core.queue import QueueState
-from spark_partq.core.schema import check_same_columns
+from spark_partq.core.payload.schema import check_same_columns
+from spark_partq.core.queue.state import QueueState
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import hash_column, partition_column, quoted
-from spark_partq.storage.messages import MessageWriter
-from spark_partq.storage.partition import BatchRecord, NewFile
-from spark_partq.storage.producer import Producer, Written
-from spark_partq.storage.queues import Queue, open_queue
+from spark_partq.storage.procedures.produce import Producer, Written
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.messages import MessageWriter
+from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
 from spark_partq.storage.store import Store
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"

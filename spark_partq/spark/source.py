@@ -6,16 +6,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from spark_partq.core.errors import SchemaMismatchError
-from spark_partq.core.schema import message_schema
+from spark_partq.core.payload.schema import message_schema
 from spark_partq.spark import compat
 from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import StreamReader
-from spark_partq.storage.queues import open_queue, same_payload
+from spark_partq.storage.queue.handle import open_queue, same_payload
 
 
 class PartqDataSource(DataSource):
-    """Reads queues. The columns are the payload's, then `core.schema.MESSAGE_COLUMNS`."""
+    """Reads queues. The columns are the payload's, then `core.payload.schema.MESSAGE_COLUMNS`."""
 
     @classmethod
     def name(cls) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from spark_partq.core.errors import OffsetOutOfRangeError
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 
 
 def offset_at_time(table: PartitionTable, timestamp_ms: int, strategy: str) -> int:

@@ -29,18 +29,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_partq.core.admission import Backlog, Limits, admit, share
+from spark_partq.core.delivery.admission import Backlog, Limits, admit, share
+from spark_partq.core.delivery.member import plannable, replayed, start
+from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, PartqError
-from spark_partq.core.group import Member, Ownership, Status
-from spark_partq.core.member import plannable, replayed, start
-from spark_partq.core.offsets import Range, StreamOffset
-from spark_partq.core.scaling import Barrier
+from spark_partq.core.group.state import Member, Ownership, Status
+from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.membership import Ack, Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.subscription import Subscription, Where, by_id
-from spark_partq.storage.queues import in_threads
+from spark_partq.storage.queue.handle import in_threads
 
 # Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
 _IDLE_WAIT_S = (0.01, 0.1)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 
+from spark_partq.core.delivery.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
 from spark_partq.core.errors import (
     CheckpointMismatchError,
     PartqError,
@@ -16,14 +17,12 @@ from spark_partq.core.errors import (
     QueueNotReadyError,
     SchemaMismatchError,
 )
-from spark_partq.core.events import QueuesChanged
-from spark_partq.core.group import GroupState, PartitionId, QueueInGroup
-from spark_partq.core.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
-from spark_partq.core.scaling import Barrier, drained
+from spark_partq.core.group.events import QueuesChanged
+from spark_partq.core.group.state import GroupState, PartitionId, QueueInGroup
+from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.spark.options import Options
 from spark_partq.spark.starting import offset_at_time
-from spark_partq.storage.partition import PartitionTable
-from spark_partq.storage.queues import (
+from spark_partq.storage.queue.handle import (
     Queue,
     first_left,
     in_group,
@@ -32,7 +31,8 @@ from spark_partq.storage.queues import (
     queue_state,
     same_payload,
 )
-from spark_partq.storage.roles import check_primary
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.roles import check_primary
 
 Where = tuple[str, int]  # queue name, partition
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_partq.core.schema import Struct
+from spark_partq.core.payload.schema import Struct
 
 _ATOMIC = {
     "string": pa.string(),
@@ -25,7 +25,7 @@ _ATOMIC = {
 
 
 def arrow_schema(struct: Struct) -> pa.Schema:
-    """The schema of files that hold these columns; the types are those of `core.schema`."""
+    """The schema of files that hold these columns; the types are those of `core.payload.schema`."""
     return pa.schema([pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in struct["fields"]])
 
 

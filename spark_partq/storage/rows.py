@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
-from spark_partq.core.schema import Struct, with_columns
+from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, Expired, Remove, TableSpec, nothing_expires, now_ms

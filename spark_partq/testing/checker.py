@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from spark_partq.core.group import Kind, instance_of
+from spark_partq.core.group.state import Kind, instance_of
 
 Record = Mapping[str, Any]
 Where = tuple[str, int]  # queue name, partition

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from spark_partq.core import acks as core_acks
-from spark_partq.core.acks import AckRow, Acks
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.group import GroupFact, GroupState
+from spark_partq.core.group import acks as core_acks
+from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.state import GroupFact, GroupState
 from spark_partq.storage.log import Conflict
 
 Listener = Callable[[GroupState, Sequence[GroupFact], GroupState], None]

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_partq.core import member as protocol
-from spark_partq.core import rebalance
 from spark_partq.core.assignors import BUILTIN
+from spark_partq.core.delivery import member as protocol
+from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import AssignorError, CommitFailedError, UnknownAssignorError
-from spark_partq.core.events import Drained, Event, Join, Leave, LoadsMeasured, QueuesChanged
-from spark_partq.core.group import Member, PartitionId, QueueInGroup
-from spark_partq.core.observer import Observer
-from spark_partq.core.offsets import Range
+from spark_partq.core.group import decide as rebalance
+from spark_partq.core.group.events import Drained, Event, Join, Leave, LoadsMeasured, QueuesChanged
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.group.state import Member, PartitionId, QueueInGroup
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import MemoryAcks, MemoryControl
 

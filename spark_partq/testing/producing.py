@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_partq.core import scaling
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.group import Status
-from spark_partq.core.queue import Mode, QueueFact, QueueState
-from spark_partq.core.scaling import numbers, target
+from spark_partq.core.group.state import Status
+from spark_partq.core.queue import partition_map as scaling
+from spark_partq.core.queue.partition_map import numbers, target
+from spark_partq.core.queue.state import Mode, QueueFact, QueueState
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.queues import Look, Message
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.queue import QueueFact, QueueState, after, created, replay
-from spark_partq.core.settings import QueueSettings
+from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.core.queue.state import QueueFact, QueueState, after, created, replay
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import Faults
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_partq.core import invariants
-from spark_partq.core.acks import AckRow
-from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionId
-from spark_partq.core.offsets import Range
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group import invariants
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, PartitionId
 
 if TYPE_CHECKING:
     from spark_partq.testing.process import Process

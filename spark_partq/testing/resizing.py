@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from spark_partq.core.events import Event, QueuesChanged, RaiseFloors
-from spark_partq.core.group import GroupFact, GroupState, Kind, PartitionId, QueueInGroup
-from spark_partq.core.member import in_line
-from spark_partq.core.offsets import Range
-from spark_partq.core.queue import MODES, QueueFact, QueueState
-from spark_partq.core.scaling import PARENT, Barrier, numbers
+from spark_partq.core.delivery.member import in_line
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group.events import Event, QueuesChanged, RaiseFloors
+from spark_partq.core.group.state import GroupFact, GroupState, Kind, PartitionId, QueueInGroup
+from spark_partq.core.queue.partition_map import PARENT, Barrier, numbers
+from spark_partq.core.queue.state import MODES, QueueFact, QueueState
 from spark_partq.testing.memory import Faults
 from spark_partq.testing.process import Process, Step
 from spark_partq.testing.producing import UNCERTAIN, Actor, Producer, Scaler, Source

@@ -22,12 +22,12 @@ from typing import Protocol, TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from spark_partq.core.acks import AckRow
 from spark_partq.core.assignors import BUILTIN, Assignor
 from spark_partq.core.errors import AssignorError, UnknownAssignorError
-from spark_partq.core.events import Event, Leave, RaiseFloors
-from spark_partq.core.group import GroupFact, Held, PartitionId, QueueInGroup, Status
-from spark_partq.core.invariants import check_balance
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.events import Event, Leave, RaiseFloors
+from spark_partq.core.group.invariants import check_balance
+from spark_partq.core.group.state import GroupFact, Held, PartitionId, QueueInGroup, Status
 from spark_partq.testing.memory import AckLog, ControlLog, Faults
 from spark_partq.testing.process import Checkpoint, Process
 from spark_partq.testing.recorder import Recorder, SimulationError

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from spark_partq.core import errors
-from spark_partq.core.acks import AckRow
 from spark_partq.core.diagram import partition_diagram, status_diagram
-from spark_partq.core.group import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Member, Status
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Member, Status
 from spark_partq.spark.options import Options
-from spark_partq.storage import ackrows, control
+from spark_partq.storage.group import ack_table as ackrows
+from spark_partq.storage.group import control
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import spark_partq as partq
-from spark_partq.core.schema import payload_schema
+from spark_partq.core.payload.schema import payload_schema
 
 GOOD = [
     "a string, b int, c bigint, d smallint, e tinyint, f float, g double, h boolean, i binary, j date",

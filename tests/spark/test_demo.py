@@ -19,10 +19,10 @@ from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.core.group import Kind
+from spark_partq.core.group.state import Kind
 from spark_partq.demo import check, flights, knock_on, report
 from spark_partq.demo import run as demo
-from spark_partq.storage.control import COLUMNS
+from spark_partq.storage.group.control import COLUMNS
 from tests.helpers import stream
 
 ORDER = ["scheduled", "carrier", "flight"]

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_partq.core import queue as core
-from spark_partq.core.keys import key_hash, partition_of
-from spark_partq.core.queue import QueueState
-from spark_partq.core.schema import payload_schema
-from spark_partq.core.settings import QueueSettings
+from spark_partq.core.payload.keys import key_hash, partition_of
+from spark_partq.core.payload.schema import payload_schema
+from spark_partq.core.queue import state as core
+from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.core.queue.state import QueueState
 from spark_partq.spark.hashing import hash_column, partition_column
 from tests.vectors import VECTORS
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as f
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.storage.control import COLUMNS
-from spark_partq.storage.groups import Group
+from spark_partq.storage.group.control import COLUMNS
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import consume, put

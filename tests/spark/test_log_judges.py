@@ -23,11 +23,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.schema import payload_schema, with_columns
+from spark_partq.core.payload.schema import payload_schema, with_columns
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.log.folder import LogFolder
-from spark_partq.storage.partition import CLOCK, NEXT
+from spark_partq.storage.queue.partition_table import CLOCK, NEXT
 from tests.helpers import opened, read
 from tests.storage.log.test_judges import ours, theirs
 

@@ -7,13 +7,13 @@ import json
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.admission import Limits
-from spark_partq.core.events import Leave
-from spark_partq.core.offsets import StreamOffset
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.events import Leave
 from spark_partq.spark import membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
-from spark_partq.storage.groups import Group
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, position, put
 

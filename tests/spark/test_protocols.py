@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_partq as partq
-from spark_partq.core.group import GroupState, Held, Status
-from spark_partq.storage.groups import Group
+from spark_partq.core.group.state import GroupState, Held, Status
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.helpers import consume, eventually, flat, position, put
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.storage.queuecontrol import look
+from spark_partq.storage.queue.control import look
 from spark_partq.storage.store import Store
 from spark_partq.testing.keycheck import check_keys
 from tests.applications import Application, Pool, Scenario

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.helpers import assert_dense, driver, finished, in_parallel, opened, read
 
 ORDERS = "k string, n bigint"
@@ -128,7 +128,7 @@ KILLED = """
 import os, signal, sys, threading
 from pyspark.sql import SparkSession
 import spark_partq as partq
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 
 store, source, checkpoint, commits = *sys.argv[1:4], int(sys.argv[4])
 append, done, lock = PartitionTable.append, [], threading.Lock()
@@ -420,7 +420,8 @@ def test_unknown_queue(spark: SparkSession, store: str) -> None:
 
 def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
-    from spark_partq.storage import partition, producer
+    from spark_partq.storage.procedures import produce as producer
+    from spark_partq.storage.queue import partition_table as partition
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
     clock = {"now": 0.0, "looks": 0}

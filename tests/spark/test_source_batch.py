@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 import spark_partq as partq
-from spark_partq.core.schema import MESSAGE_COLUMNS
+from spark_partq.core.payload.schema import MESSAGE_COLUMNS
 from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
 from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.options import Options

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spark_partq.core.errors import CommitFailedError, StoreUnavailableError
-from spark_partq.core.schema import with_columns
+from spark_partq.core.payload.schema import with_columns
 from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, MemoryFiles, is_temporary
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import Conflict, DeltaLog, TableSpec, retrying

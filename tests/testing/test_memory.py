@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from spark_partq.core.acks import AckRow
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.group import GroupFact, Kind
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.state import GroupFact, Kind
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import AckLog, ControlLog, Faults, MemoryAcks, MemoryControl
-from tests.core.groups import Decided
+from tests.core.group.groups import Decided
 
 FIRST = Decided(2)
 FIRST.join("a")

@@ -10,22 +10,25 @@ from typing import Any
 
 import pytest
 
-from spark_partq.core import acks as acks_module
-from spark_partq.core import assignors, member, observer, rebalance
-from spark_partq.core import group as group_module
-from spark_partq.core.acks import AckRow, Acks, compacted
+from spark_partq.core import assignors
+from spark_partq.core.delivery import member
+from spark_partq.core.delivery.member import Handed, Standing
+from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import PartqError
-from spark_partq.core.events import AssignmentDue, Drained, HolddownOver
-from spark_partq.core.group import GroupFact, GroupState, Held, Kind, PartitionId, Protocol, Status
-from spark_partq.core.member import Handed, Standing
-from spark_partq.core.observer import Observer
-from spark_partq.core.offsets import Range
-from spark_partq.core.rebalance import _Decision
+from spark_partq.core.group import acks as acks_module
+from spark_partq.core.group import decide as rebalance
+from spark_partq.core.group import observer
+from spark_partq.core.group import state as group_module
+from spark_partq.core.group.acks import AckRow, Acks, compacted
+from spark_partq.core.group.decide import _Decision
+from spark_partq.core.group.events import AssignmentDue, Drained, HolddownOver
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, PartitionId, Protocol, Status
 from spark_partq.storage.log import Conflict
 from spark_partq.testing import memory, process, simulator
 from spark_partq.testing.process import Process
 from spark_partq.testing.simulator import World
-from tests.core import test_protocols as protocols
+from tests.core.group import test_protocols as protocols
 from tests.testing import test_rebalance_scenarios as stories
 from tests.testing import test_scenarios as scenarios
 

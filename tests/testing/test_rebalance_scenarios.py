@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group import Held, Kind, Protocol, Status
+from spark_partq.core.group.state import Held, Kind, Protocol, Status
 from spark_partq.testing.process import Process
 from tests.testing.stage import P0, P1, Stage
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from spark_partq.core import queue as core_queue
-from spark_partq.core import scaling
 from spark_partq.core.errors import PartqError
-from spark_partq.core.queue import QueueFact, QueueState
-from spark_partq.core.rebalance import _Decision
-from spark_partq.core.scaling import Barrier, numbers
+from spark_partq.core.group.decide import _Decision
+from spark_partq.core.queue import partition_map as scaling
+from spark_partq.core.queue import state as core_queue
+from spark_partq.core.queue.partition_map import Barrier, numbers
+from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.testing import resizing, simulator
 from spark_partq.testing.producing import Actor, Producer, Scaler, Source
 from spark_partq.testing.queues import Look, Message, PartitionLog
 from spark_partq.testing.resizing import Group, Reader, Town
-from tests.core import test_group_resize as groups
-from tests.core import test_scaling as maps
+from tests.core.group import test_resize as groups
+from tests.core.queue import test_partition_map as maps
 from tests.testing import test_resize_scenarios as scenarios
 
 Patch = pytest.MonkeyPatch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_partq.core.queue import QueueFact
-from spark_partq.core.scaling import PARENT
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.state import QueueFact
 from spark_partq.testing.process import Checkpoint
 from tests.testing.resize_stage import Stage
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_partq.core import scaling
-from spark_partq.core.group import Kind
+from spark_partq.core.group.state import Kind
+from spark_partq.core.queue import partition_map as scaling
 from spark_partq.testing.resizing import Reader, Town, TownSetup, main, small
 from spark_partq.testing.simulator import Setup, describe, run
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark_partq.core import acks as acks_module
-from spark_partq.core.acks import AckRow, Acks
-from spark_partq.core.group import Held, Kind, Status
-from spark_partq.core.observer import Observer
+from spark_partq.core.group import acks as acks_module
+from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.group.state import Held, Kind, Status
 from spark_partq.testing.process import Checkpoint, Process
 from tests.testing.stage import P0, P1, Stage
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_partq.core.assignors import BUILTIN
-from spark_partq.core.group import GroupFact, GroupState, Kind
+from spark_partq.core.group.state import GroupFact, GroupState, Kind
 from spark_partq.testing import simulator
 from spark_partq.testing.simulator import Setup, World, describe, main, run
 

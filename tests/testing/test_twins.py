@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from spark_partq.core.acks import AckRow
-from spark_partq.core.group import GroupFact, GroupState, Kind
-from spark_partq.storage.ackrows import AckTable
-from spark_partq.storage.control import ControlTable
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.state import GroupFact, GroupState, Kind
+from spark_partq.storage.group.ack_table import AckTable
+from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.store import Store
 from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl
-from tests.core.groups import Decided
+from tests.core.group.groups import Decided
 
 
 @pytest.fixture(params=["memory", "disk"])

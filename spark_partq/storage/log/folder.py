@@ -102,7 +102,7 @@ class LogFolder:
         return self.files.info(self.entry_path(0)) is not None or self.names().last >= 0
 
     def of_version(self, version: int) -> FileInfo | None:
-        """The entry of a version; of a copy that skipped it (`storage.tablecopy`), its checkpoint."""
+        """The entry of a version; of a copy that skipped it (`storage.replica.table_copy`), its checkpoint."""
         return self.files.info(self.entry_path(version)) or self.files.info(self.checkpoint_path(version))
 
     # ---- reading

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
-from spark_partq.core.schema import Struct, to_json
+from spark_partq.core.payload.schema import Struct, to_json
 from spark_partq.storage.files import FileInfo, FileMissing, Files
 from spark_partq.storage.log.commit import LeftBehind, NotCommitted, put_entry
 from spark_partq.storage.log.entries import (

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_partq.storage.files import FileAlreadyExists, open_files
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.messages import MessageWriter
+from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from spark_partq.core.errors import StoreUnavailableError
-from spark_partq.core.schema import with_columns
+from spark_partq.core.payload.schema import with_columns
 from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, open_files
 from spark_partq.storage.log import Add, DeltaLog, TableSpec
 from spark_partq.storage.log import table as log_table

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_partq as partq
-from spark_partq.storage.fileindex import GrowingIndex, IrregularFiles
 from spark_partq.storage.files import Files, MemoryFiles, open_files
 from spark_partq.storage.log import Add, Conflict, DeltaLog, Remove, Snapshot, folder, table
 from spark_partq.storage.log.checkpoints import encode_checkpoint
+from spark_partq.storage.queue.file_index import GrowingIndex, IrregularFiles
 from tests.storage.log.tables import (
     FOLDER,
     HINT_PATH,

@@ -33,8 +33,7 @@ from hypothesis.stateful import (
 )
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.schema import payload_schema, with_columns
-from spark_partq.storage.fileindex import partition_values
+from spark_partq.core.payload.schema import payload_schema, with_columns
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import (
@@ -54,6 +53,7 @@ from spark_partq.storage.log import (
 )
 from spark_partq.storage.log.entries import Entry
 from spark_partq.storage.log.folder import HINT, LogFolder
+from spark_partq.storage.queue.file_index import partition_values
 
 SCHEMA = with_columns(
     payload_schema("v bigint"), ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp")

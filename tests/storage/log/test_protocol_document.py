@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log.entries import decode, encode
 from spark_partq.storage.log.folder import LogFolder
-from spark_partq.storage.partition import PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "PROTOCOL.md"

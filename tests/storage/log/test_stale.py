@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_partq as partq
-from spark_partq.core.records import KEPT_MS, expired_records
+from spark_partq.core.queue.records import KEPT_MS, expired_records
 from spark_partq.storage.files import Files, MemoryFiles, open_files
 from spark_partq.storage.log import (
     LONG_LOG,
@@ -30,7 +30,7 @@ from spark_partq.storage.log import (
 )
 from spark_partq.storage.log.checkpoints import encode_checkpoint
 from spark_partq.storage.log.upkeep import UPKEEP
-from spark_partq.storage.partition import CLOCK, NEXT, SEALED, BatchRecord
+from spark_partq.storage.queue.partition_table import CLOCK, NEXT, SEALED, BatchRecord
 from tests.storage.log.tables import (
     FIELDS,
     FOLDER,

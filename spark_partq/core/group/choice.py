@@ -1,0 +1,37 @@
+"""Which assignor and protocol a group uses (K7).
+
+An upgrade of a running group from an eager assignor to a cooperative one takes two rolling restarts, as in Kafka: in the first
+each member lists the new assignor before the old one, in the second the new one alone. The group stays eager as long as any
+member lists an assignor that is made for nothing else, so no two members ever follow different protocols.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from spark_partq.core.group.state import Member, Protocol
+
+
+def common_assignors(members: Collection[Member]) -> list[str]:
+    """Those that all members list, in the order of the member that joined first."""
+    oldest = min(members, key=lambda m: (m.order, m.instance))
+    return [name for name in oldest.assignors if all(name in member.assignors for member in members)]
+
+
+def choose(members: Collection[Member]) -> tuple[str, Protocol]:
+    """The assignor and the protocol of a group.
+
+    Each member votes for the first of its list that all support, as in Kafka; the most votes win, then the earlier in the list
+    of the member that joined first.
+
+    Parameters
+    ----------
+    members
+        At least one, with an assignor in common.
+    """
+    common = common_assignors(members)
+    votes = Counter(next(name for name in member.assignors if name in common) for member in members)
+    assignor = max(common, key=lambda name: (votes[name], -common.index(name)))
+    cooperative = all(member.cooperative for member in members)
+    return assignor, Protocol.COOPERATIVE if cooperative else Protocol.EAGER

@@ -1,0 +1,260 @@
+"""What must hold of a consumer group, whatever happens to it: checked on every commit of its control table.
+
+The rules are written down once more here, in other words than in the code that keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.state import (
+    Flow,
+    GroupFact,
+    GroupState,
+    Held,
+    Kind,
+    Member,
+    Ownership,
+    PartitionId,
+    Protocol,
+    Status,
+)
+
+
+class InvariantError(AssertionError):
+    """A promise about groups is broken."""
+
+
+def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], acks: Acks) -> None:
+    """Check that the facts may lead from `before` to `after`.
+
+    Parameters
+    ----------
+    acks
+        As the decider saw them.
+
+    Raises
+    ------
+    InvariantError
+        With the first rule that is broken.
+    """
+    state = before.copy()
+    released: set[PartitionId] = set()
+    rejoined: set[str] = set()
+    for fact in facts:
+        if fact.kind == Kind.MEMBER_JOINED and fact.instance:
+            rejoined.add(fact.instance)
+        if fact.kind == Kind.RELEASED:
+            released.add(fact.where)
+        _check_fact(state, fact, acks, released, len(before.flows))
+        state.replay(fact)
+    _must(state == after, "the state after the commit is not what its facts say")
+    computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
+    everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
+    _check_progress(before, after, acks, rejoined, everything_moves)
+    check_state(after, acks)
+
+
+def check_state(state: GroupState, acks: Acks) -> None:
+    """Check one state of a group.
+
+    Raises
+    ------
+    InvariantError
+        With the first rule that is broken.
+    """
+    live = {flow: m for m in state.members.values() for flow in m.flow_names}
+    for where, own in state.partitions.items():
+        _must(where[0] in state.queues, f"{_name(where)}: the group does not know the queue")
+        _check_ownership(state, where, own, live)
+        _must(
+            state.position(where, acks) == _position(state, where, acks),
+            f"{_name(where)}: only its epoch and incarnation may acknowledge",
+        )
+    _must(set(state.floors) <= set(state.partitions), "a floor of a partition that the group does not have")
+    _check_status(state)
+
+
+def check_balance(state: GroupState) -> None:
+    """R1: every partition that is read has one live flow as its target, which reads it; and if the assignor is `balanced` and
+    all flows are alike, each has as many as the others, plus or minus one.
+
+    Raises
+    ------
+    InvariantError
+        If not.
+    """
+    live = {flow: m for m in state.members.values() for flow in m.flow_names}
+    loads = dict.fromkeys(live, 0)
+    for where, own in state.partitions.items():
+        readers = [flow for flow in live if _reads(state, live[flow], where)]
+        if readers:
+            _must(own.target in readers, f"R1: {_name(where)} has no live target in status {state.status}")
+            loads[own.target or ""] += 1
+    if loads and alike(state):
+        _must(max(loads.values()) - min(loads.values()) <= 1, f"R1: not balanced: {loads}")
+
+
+def alike(state: GroupState) -> bool:
+    """Whether all members read the same with the same weight, and cannot but use `balanced`."""
+    members = list(state.members.values())
+    seen = {(tuple(q.name for q in state.queues.values() if m.subscribes(q.name)), m.weight) for m in members}
+    return len(seen) == 1 and all(m.assignors == ("balanced",) for m in members)
+
+
+def _reads(state: GroupState, member: Member, where: PartitionId) -> bool:
+    return member.subscribes(state.queues[where[0]].name)
+
+
+def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
+    name = _name(where)
+    _must(own.base_epoch <= own.epoch, f"{name}: base epoch {own.base_epoch} is past epoch {own.epoch}")
+    _must(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
+    if own.flow is None:
+        _must(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
+        return
+    _must(own.flow in live, f"{name}: its owner {own.flow} is gone")
+    _must(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
+    _must(_reads(state, live[own.flow], where), f"{name}: its owner {own.flow} does not read the queue")
+    if own.held is not Held.DRAINING:
+        _must(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
+    elif own.to_flow is None:
+        _must(state.assignment_due, f"{name}: it is revoked, and no assignment is to come")
+    else:
+        _must(own.to_flow in live, f"{name}: it drains to {own.to_flow}, which is gone")
+        _must(
+            _reads(state, live[own.to_flow], where),
+            f"{name}: it drains to {own.to_flow}, which does not read the queue",
+        )
+        _must(own.to_flow != own.flow, f"{name}: it drains to its own owner")
+
+
+def _check_status(state: GroupState) -> None:
+    draining = any(own.held is Held.DRAINING for own in state.partitions.values())
+    if state.status is Status.READY:
+        _must(not draining, "R7: Ready, yet a handoff is under way")
+        if state.members:
+            check_balance(state)
+    elif state.status is Status.REBALANCING:
+        # An assignment stays due, with nothing under way, only while the assignor fails.
+        _must(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
+        flows = {flow: m for m in state.members.values() for flow in m.flow_names}
+        for where, own in state.partitions.items():
+            wanted = any(_reads(state, member, where) for member in flows.values())
+            known = own.target in flows or state.assignment_due or not wanted
+            _must(known, f"R8: {_name(where)} has no live target while Rebalancing")
+
+
+def _check_fact(
+    state: GroupState, fact: GroupFact, acks: Acks, released: Iterable[PartitionId], flows_before: int
+) -> None:
+    """One fact, against the state just before it."""
+    if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
+        _must(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
+    if fact.kind == Kind.ASSIGNMENT_COMPUTED:
+        check_assignment(state, json.loads(fact.body or "{}"))
+    if fact.queue_id is None or fact.partition is None:
+        return
+    own, name = state.partitions.get(fact.where), _name(fact.where)
+    if own is None:
+        return
+    position = _position(state, fact.where, acks)
+    delivered = max(position, own.delivered, acks.handed.get(fact.where, 0))
+    if fact.kind == Kind.GRANTED:
+        _check_grant(state, fact, own, released, flows_before)
+        _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
+        _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+    elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
+        _must(not fact.forced or fact.base_epoch == fact.epoch, f"H4: the line of {name} survives its deadline")
+        _must(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
+        _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+    elif fact.kind == Kind.HANDOFF_STARTED:
+        flows = state.flows
+        _must(state.status is not Status.HOLDDOWN, f"R5: a handoff of {name} starts in the holddown")
+        _must(own.flow in flows, f"{name}: handed off by {own.flow}, which is gone")
+        eager = any(not m.cooperative for m in state.members.values())
+        revoked = fact.to_flow is None and eager and state.assignment_due
+        _must(fact.to_flow in flows or revoked, f"{name}: handed off to {fact.to_flow}, which is gone")
+    elif fact.kind == Kind.FLOOR:
+        _must((fact.offset or 0) <= position, f"Q8: the floor of {name} lies past its position {position}")
+
+
+def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
+    """K4, K7: whether an assignment may be computed so, in the state just before it.
+
+    Raises
+    ------
+    InvariantError
+        If not.
+    """
+    members = state.members.values()
+    _must(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
+    eager = any(not m.cooperative for m in members)
+    _must((body["protocol"] == Protocol.EAGER) == eager, f"K7: the protocol is {body['protocol']}")
+    owned = [where for where, own in state.partitions.items() if own.flow is not None]
+    _must(not eager or not owned, f"K4: {len(owned)} partitions are still owned when an eager rebalance assigns")
+
+
+def _check_grant(
+    state: GroupState, fact: GroupFact, own: Ownership, released: Iterable[PartitionId], flows_before: int
+) -> None:
+    name = _name(fact.where)
+    member = state.members.get(fact.instance or "")
+    _must(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
+    _must(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
+    _must((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
+    line = own.base_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
+    _must(fact.base_epoch == line, f"{name}: base epoch {fact.base_epoch} instead of {line}")
+    if own.flow is None and own.last_flow is not None and fact.where not in released:
+        flows = len(state.flows)
+        partitions = sum(any(_reads(state, m, where) for m in state.members.values()) for where in state.partitions)
+        missing = min(flows, partitions) != min(state.baseline, partitions)
+        excess = flows_before > partitions  # R3: a standby takes over at once
+        _must(state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown")
+
+
+def _check_progress(
+    before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str], everything_moves: bool
+) -> None:
+    flows = after.flows
+    for where, old in before.partitions.items():
+        new, name = after.partitions.get(where), _name(where)
+        if new is None:
+            continue
+        _must(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
+        was, now = _position(before, where, acks), _position(after, where, acks)
+        _must(now >= was, f"{name}: the position went from {was} to {now}")
+        _must(after.delivered(where, acks) >= before.delivered(where, acks), f"{name}: delivered went back")
+        if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
+            _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
+        elif old.flow and old.target and new.target == old.target and not everything_moves:
+            rejoining = old.flow.rpartition("/")[0] in rejoined
+            _must(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
+        if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
+            _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
+    for queue_id, queue in before.queues.items():
+        known = after.queues.get(queue_id, queue)
+        _must(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
+    for where, floor in before.floors.items():
+        _must(where not in after.partitions or after.floors.get(where, 0) >= floor, f"{_name(where)}: the floor sank")
+
+
+def _position(state: GroupState, where: PartitionId, acks: Acks) -> int:
+    own = state.partitions[where]
+    counted = [
+        offset
+        for (place, epoch, incarnation), offset in acks.rows.items()
+        if own.flow is not None and (place, epoch, incarnation) == (where, own.epoch, own.incarnation)
+    ]
+    return max([own.start, state.floors.get(where, 0), *counted])
+
+
+def _name(where: PartitionId) -> str:
+    return f"partition {where[1]} of {where[0]}"
+
+
+def _must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise InvariantError(otherwise)

@@ -1,0 +1,86 @@
+"""One process's clock on what it sees of a group.
+
+Nothing that somebody else wrote down as a time is believed. A member's session is over when its heartbeat, a counter, has
+not moved for its session timeout while this observer was watching; a holddown and a handoff are timed from the moment at
+which the observer first saw them. The first observer to see one pass proposes the step, and a compare-and-set decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
+from spark_partq.core.group.state import GroupState, Held, PartitionId, Status
+
+# Between two looks at most so much counts as watched, so that neither a clock that jumps nor an observer that was
+# stopped makes a session seem silent.
+MAX_STEP_MS = 2_000
+
+
+@dataclass
+class Observer:
+    """Timers of one process. Not shared and not stored.
+
+    Parameters
+    ----------
+    incarnation : str
+        The observer's own, which it never declares expired.
+    """
+
+    incarnation: str = ""
+    _watched_ms: int = 0
+    _last_ms: int | None = None
+    _beats: dict[str, tuple[int, int]] = field(default_factory=dict)  # incarnation -> beat, since when
+    _holddown: tuple[int, int] = (-1, 0)
+    _handoffs: dict[tuple[PartitionId, int], int] = field(default_factory=dict)
+
+    def due(self, state: GroupState, acks: Acks, now_ms: int) -> list[Event]:
+        """What has run out by now, having looked at the group.
+
+        Parameters
+        ----------
+        now_ms : int
+            A clock of this process that does not go back; a step back counts as none.
+        """
+        if self._last_ms is not None:
+            self._watched_ms += min(max(now_ms - self._last_ms, 0), MAX_STEP_MS)
+        self._last_ms = now_ms
+        events = [*self._holddown_over(state), *self._deadlines(state), *self._expired(state, acks)]
+        if state.assignment_due and not state.revoking:
+            events.append(AssignmentDue())
+        return events
+
+    def _expired(self, state: GroupState, acks: Acks) -> list[Event]:
+        seen, self._beats = self._beats, {}
+        events: list[Event] = []
+        for member in sorted(state.members.values(), key=lambda m: m.instance):
+            beat = acks.beats.get(member.incarnation, 0)
+            last, since = seen.get(member.incarnation, (-1, 0))
+            if beat != last:
+                since = self._watched_ms
+            self._beats[member.incarnation] = (beat, since)
+            silent = self._watched_ms - since
+            if silent >= member.session_timeout_ms and member.incarnation != self.incarnation:
+                events.append(Leave(member.instance, member.incarnation, expired=True))
+        return events
+
+    def _holddown_over(self, state: GroupState) -> list[Event]:
+        if state.status is not Status.HOLDDOWN:
+            return []
+        if self._holddown[0] != state.status_seq:
+            self._holddown = (state.status_seq, self._watched_ms)
+        over = self._watched_ms - self._holddown[1] >= state.rebalance_delay_ms
+        return [HolddownOver(state.status_seq)] if over else []
+
+    def _deadlines(self, state: GroupState) -> list[Event]:
+        seen, self._handoffs = self._handoffs, {}
+        events: list[Event] = []
+        for where, own in state.partitions.items():
+            if own.held is not Held.DRAINING:
+                continue
+            since = seen.get((where, own.handoff), self._watched_ms)
+            self._handoffs[where, own.handoff] = since
+            if self._watched_ms - since >= state.queues[where[0]].max_handoff_time_ms:
+                events.append(DeadlinePassed(where, own.handoff))
+        return events

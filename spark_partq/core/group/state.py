@@ -1,0 +1,597 @@
+"""State of a consumer group: what its control table says, fact by fact.
+
+A **flow** consumes; ``<instance>/0`` to ``<instance>/k-1`` are the flows of one query. An *instance* is a name that survives
+restarts, an *incarnation* is one process. An **offset** is always the next message wanted.
+
+An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
+instance that had it last, the epoch grows but the line that began in the *base epoch* goes on: what the instance planned
+since then is still its own to deliver and to acknowledge. Any other owner breaks that line, and so does a return of the
+instance without the partition, for then it has left out of its replay what it had planned.
+
+The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
+acknowledged under its epoch by its incarnation. So what an older process still sends changes nothing (H4, W2).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from functools import cache, cached_property
+from typing import Any
+
+from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group.acks import Acks
+
+PartitionId = tuple[str, int]  # (queue id, partition number)
+Flow = str
+View = dict[Flow, list[Any]]  # of each flow the names of the queues that it reads, its weight, whether it is static
+
+
+class Status(StrEnum):
+    """Of a group (R7)."""
+
+    READY = "Ready"
+    HOLDDOWN = "Holddown"
+    REBALANCING = "Rebalancing"
+
+
+class Protocol(StrEnum):
+    """How a group rebalances (K4, K5)."""
+
+    EAGER = "eager"  # all that is owned is revoked before anything is assigned
+    COOPERATIVE = "cooperative"  # only what moves is revoked
+
+
+class Held(StrEnum):
+    """How a partition is held."""
+
+    UNKNOWN = "Unknown"
+    UNASSIGNED = "Unassigned"
+    OWNED = "Owned"
+    DRAINING = "Draining"
+
+
+class Kind(StrEnum):
+    MEMBER_JOINED = "MemberJoined"
+    MEMBER_LEFT = "MemberLeft"
+    QUEUE_ADDED = "QueueAdded"
+    QUEUE_REMOVED = "QueueRemoved"
+    STATUS_CHANGED = "StatusChanged"
+    ASSIGNMENT_COMPUTED = "AssignmentComputed"
+    PARTITION_ADDED = "PartitionAdded"
+    PARTITION_REMOVED = "PartitionRemoved"
+    HANDOFF_STARTED = "HandoffStarted"
+    HANDOFF_CANCELLED = "HandoffCancelled"
+    RELEASED = "Released"
+    UNASSIGNED = "Unassigned"
+    GRANTED = "Granted"
+    FLOOR = "Floor"
+
+
+# How each fact about a partition changes how it is held. Whatever is not here is refused on replay.
+TRANSITIONS: dict[Kind, tuple[tuple[Held, Held], ...]] = {
+    Kind.PARTITION_ADDED: ((Held.UNKNOWN, Held.UNASSIGNED),),
+    Kind.PARTITION_REMOVED: ((Held.UNASSIGNED, Held.UNKNOWN),),
+    Kind.GRANTED: (
+        (Held.UNASSIGNED, Held.OWNED),
+        (Held.OWNED, Held.OWNED),  # the instance restarted
+        (Held.DRAINING, Held.OWNED),  # the deadline passed, or the instance restarted
+    ),
+    Kind.HANDOFF_STARTED: ((Held.OWNED, Held.DRAINING), (Held.DRAINING, Held.DRAINING)),
+    Kind.HANDOFF_CANCELLED: ((Held.DRAINING, Held.OWNED),),
+    Kind.RELEASED: ((Held.DRAINING, Held.UNASSIGNED),),
+    Kind.UNASSIGNED: (
+        (Held.OWNED, Held.UNASSIGNED),
+        (Held.DRAINING, Held.UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
+        (Held.UNASSIGNED, Held.UNASSIGNED),  # its last owner is back without it: the line ends
+    ),
+    Kind.FLOOR: tuple((held, held) for held in (Held.UNASSIGNED, Held.OWNED, Held.DRAINING)),
+}
+STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
+    (Status.READY, Status.HOLDDOWN),  # a consumer came or went
+    (Status.READY, Status.REBALANCING),  # the partitions changed, or the group was empty
+    (Status.HOLDDOWN, Status.READY),  # the number of flows is what it was
+    (Status.HOLDDOWN, Status.REBALANCING),  # the rebalance delay is over
+    (Status.REBALANCING, Status.HOLDDOWN),  # a consumer came or went meanwhile
+    (Status.REBALANCING, Status.REBALANCING),  # the same, without a delay
+    (Status.REBALANCING, Status.READY),  # balanced, and every handoff has ended
+)
+
+
+@dataclass(frozen=True)
+class GroupFact:
+    """One row of a group's control table. Columns that a kind does not speak of are None.
+
+    Attributes
+    ----------
+    offset : int
+        ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
+        ``Floor``: the group will never again want anything below.
+    delivered : int
+        Messages from `offset` up to here may have been delivered before (exclusive end).
+    epoch_before, epoch, base_epoch : int
+        Of the ownership, before and after.
+    flow : str
+        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: who gives.
+    to_flow : str
+        ``HandoffStarted``: who takes; None if that is to be computed when everything is revoked.
+    forced : bool
+        ``Granted``, ``Unassigned``: the former owner had not acknowledged in time all it had been given.
+    status : str
+        ``StatusChanged``: the new one.
+    flows : int
+        ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
+    body : str
+        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
+        and, if the assignor heeds it, the load of each partition.
+    cause : str
+        The event that led to it, for people.
+    by : str
+        The instance that decided.
+    """
+
+    kind: str
+    queue: str | None = None
+    queue_id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    delivered: int | None = None
+    epoch_before: int | None = None
+    epoch: int | None = None
+    base_epoch: int | None = None
+    flow: str | None = None
+    to_flow: str | None = None
+    forced: bool | None = None
+    instance: str | None = None
+    incarnation: str | None = None
+    host: str | None = None
+    status: str | None = None
+    flows: int | None = None
+    body: str | None = None
+    cause: str = ""
+    by: str = ""
+
+    @property
+    def where(self) -> PartitionId:
+        assert self.queue_id is not None and self.partition is not None
+        return self.queue_id, self.partition
+
+
+@dataclass(frozen=True)
+class Member:
+    """A query in the group, with its flows.
+
+    Attributes
+    ----------
+    queues : tuple of str
+        Names of the queues that it reads.
+    pattern : str or None
+        A regular expression: it also reads every queue whose whole name matches.
+    assignors : tuple of str
+        Those that it can take part in, best first.
+    cooperative : bool
+        Whether all of these are made for the cooperative protocol.
+    static : bool
+        Its name is the user's and survives restarts (K6).
+    weight : float
+        Share of each of its flows relative to others, for assignors that heed it.
+    application, executors : str, tuple of str
+        The Spark application and the executors that it had when it joined (``id@host``), for people: where a flow's tasks run
+        is Spark's to choose anew in each micro-batch.
+    order : int
+        When it joined, as the number of a fact: standbys become active in this order.
+    """
+
+    instance: str
+    incarnation: str
+    flows: int
+    session_timeout_ms: int
+    assignors: tuple[str, ...]
+    queues: tuple[str, ...]
+    pattern: str | None = None
+    cooperative: bool = True
+    static: bool = False
+    weight: float = 1.0
+    application: str = ""
+    executors: tuple[str, ...] = ()
+    host: str = ""
+    order: int = 0
+
+    @cached_property
+    def flow_names(self) -> list[Flow]:
+        return [f"{self.instance}/{k}" for k in range(self.flows)]
+
+    def subscribes(self, queue: str) -> bool:
+        return queue in self.queues or (self.pattern is not None and _matches(self.pattern, queue))
+
+    def body(self) -> dict[str, Any]:
+        """What ``MemberJoined`` says beyond its columns."""
+        return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
+
+
+# What a ``MemberJoined`` has columns for, or what follows from where it stands.
+_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
+
+
+@cache
+def _matches(pattern: str, queue: str) -> bool:
+    return re.fullmatch(pattern, queue) is not None
+
+
+@dataclass(frozen=True)
+class QueueInGroup:
+    """What a group knows of a queue. Times in milliseconds.
+
+    Attributes
+    ----------
+    first, partitions : int
+        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: its parent alone.
+    revision : int
+        Grows with the queue; what is known of a later one is not replaced by an older look.
+    """
+
+    name: str
+    partitions: int
+    rebalance_delay_ms: int
+    max_handoff_time_ms: int
+    first: int = 0
+    revision: int = 0
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.partitions)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.partitions == 0
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """How a partition is held.
+
+    Attributes
+    ----------
+    flow : str or None
+        The owner; None while it is unassigned.
+    last_flow : str or None
+        The owner, or the last one: who comes back in time takes exactly this.
+    start, delivered : int
+        Where the ownership began; messages in between may have been delivered before.
+    to_flow, handoff : str, int
+        While it drains: who takes it, None if that is not yet known, and the number of the fact that began it.
+    """
+
+    flow: Flow | None
+    last_flow: Flow | None
+    incarnation: str
+    epoch: int
+    base_epoch: int
+    start: int
+    delivered: int
+    to_flow: Flow | None = None
+    handoff: int = -1
+
+    @property
+    def held(self) -> Held:
+        if self.flow is None:
+            return Held.UNASSIGNED
+        return Held.OWNED if self.handoff < 0 else Held.DRAINING
+
+    @property
+    def target(self) -> Flow | None:
+        """Where it belongs once its handoff has ended; None if that is not yet known."""
+        return self.flow if self.handoff < 0 else self.to_flow
+
+
+@dataclass
+class GroupState:
+    """Mutable only through `replay`.
+
+    Attributes
+    ----------
+    seq : int
+        Number of facts replayed: the number of the next.
+    status_seq : int
+        Number of the fact that made the status what it is.
+    baseline : int
+        Flows that the group had before the holddown (R5).
+    trigger : str
+        What led to the holddown or rebalance, for people.
+    assignor, protocol : str, Protocol
+        Those of the last assignment that was computed.
+    assigned_seq : int
+        Number of the fact that says so.
+    basis : dict
+        What each flow was to the assignor then, as `view` says it.
+    removed : dict
+        The last epoch and position of each partition that its queue has no longer. Should it come back, both go on.
+    """
+
+    seq: int = 0
+    status: Status = Status.READY
+    status_seq: int = -1
+    baseline: int = 0
+    trigger: str = ""
+    assignor: str = ""
+    protocol: Protocol = Protocol.COOPERATIVE
+    assigned_seq: int = -1
+    basis: View = field(default_factory=dict)
+    queues: dict[str, QueueInGroup] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
+    floors: dict[PartitionId, int] = field(default_factory=dict)
+    removed: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
+
+    # ---- asking
+    @property
+    def flows(self) -> list[Flow]:
+        """All live flows, in the order in which they joined."""
+        return [flow for m in self._by_order() for flow in m.flow_names]
+
+    def _by_order(self) -> list[Member]:
+        return sorted(self.members.values(), key=lambda m: (m.order, m.instance))
+
+    @property
+    def draining(self) -> bool:
+        return any(own.held is Held.DRAINING for own in self.partitions.values())
+
+    @property
+    def revoking(self) -> bool:
+        """Whether something drains of which it is not known yet who takes it."""
+        return any(own.held is Held.DRAINING and own.to_flow is None for own in self.partitions.values())
+
+    @property
+    def assignment_due(self) -> bool:
+        """Whether a rebalance has begun whose assignment is still to be computed."""
+        return self.status is Status.REBALANCING and self.assigned_seq < self.status_seq
+
+    def subscribed(self, flow: Flow, where: PartitionId) -> bool:
+        member = self.members.get(instance_of(flow))
+        return member is not None and member.subscribes(self.queues[where[0]].name)
+
+    @property
+    def wanted(self) -> list[PartitionId]:
+        """The partitions that some member reads, by queue name and number."""
+        read = {
+            queue_id: queue.name
+            for queue_id, queue in self.queues.items()
+            if any(member.subscribes(queue.name) for member in self.members.values())
+        }
+        return sorted((w for w in self.partitions if w[0] in read), key=lambda w: (read[w[0]], w[1]))
+
+    def view(self) -> View:
+        """What each flow is to an assignor, by the order of joining."""
+        names = sorted(queue.name for queue in self.queues.values())
+        read: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
+        view: View = {}
+        for member in self._by_order():
+            subscription = (member.queues, member.pattern)
+            if subscription not in read:  # often they are all alike
+                read[subscription] = [name for name in names if member.subscribes(name)]
+            seen = [read[subscription], member.weight, member.static]
+            view.update(dict.fromkeys(member.flow_names, seen))
+        return view
+
+    def held(self, where: PartitionId) -> Held:
+        own = self.partitions.get(where)
+        return Held.UNKNOWN if own is None else own.held
+
+    def position(self, where: PartitionId, acks: Acks) -> int | None:
+        """Offset of the next message the group wants, or None if it never had the partition."""
+        own = self.partitions.get(where)
+        if own is None:
+            return None
+        if own.flow is None:
+            return self.settled(where)
+        return max(self.settled(where), acks.offset(where, own.epoch, own.incarnation))
+
+    def settled(self, where: PartitionId) -> int:
+        """Below this offset the group will never again want anything; its control table says so (0 if it never had the partition).
+
+        Acknowledgements do not count: a decision on a look without the last of them takes it back.
+        """
+        own = self.partitions.get(where)
+        return 0 if own is None else max(own.start, self.floors.get(where, 0))
+
+    def settled_in(self, queue_id: str) -> Callable[[int], int]:
+        """`settled` of a queue's partitions, by their numbers."""
+        return lambda number: self.settled((queue_id, number))
+
+    def delivered(self, where: PartitionId, acks: Acks) -> int:
+        """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
+        return max(self.position(where, acks) or 0, self.partitions[where].delivered, acks.delivered(where))
+
+    def owned(self, flow: Flow) -> list[PartitionId]:
+        return sorted(where for where, own in self.partitions.items() if own.flow == flow)
+
+    @property
+    def rebalance_delay_ms(self) -> int:
+        return max((q.rebalance_delay_ms for q in self.queues.values()), default=0)
+
+    def copy(self) -> GroupState:
+        return replace(
+            self,
+            basis=dict(self.basis),
+            queues=dict(self.queues),
+            members=dict(self.members),
+            partitions=dict(self.partitions),
+            floors=dict(self.floors),
+            removed=dict(self.removed),
+        )
+
+    # ---- changing
+    def replay(self, fact: GroupFact) -> None:
+        """Let one fact happen.
+
+        Raises
+        ------
+        CorruptTableError
+            If it cannot follow what went before: the table was edited, or written by something else.
+        """
+        try:
+            self._replay(Kind(fact.kind), fact)
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            raise CorruptTableError(
+                f"fact {self.seq} of the group's control table ({fact.kind} of partition {fact.partition} of queue "
+                f"{fact.queue!r}) cannot follow those before it ({error}): the table was edited. Restore it from a backup or "
+                "from an earlier version of the table, or delete the group",
+                seq=self.seq,
+            ) from error
+        self.seq += 1
+
+    def _replay(self, kind: Kind, fact: GroupFact) -> None:
+        if kind in TRANSITIONS:
+            self._replay_partition(kind, fact)
+        elif kind is Kind.STATUS_CHANGED:
+            status = Status(fact.status or "")
+            _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
+            self.status, self.status_seq, self.trigger = status, self.seq, fact.cause
+            if status is Status.HOLDDOWN:
+                self.baseline = fact.flows or 0
+        elif kind is Kind.ASSIGNMENT_COMPUTED:
+            _must(self.assignment_due, "no assignment is due")
+            body = json.loads(fact.body or "")
+            self.assignor, self.protocol = body["assignor"], Protocol(body["protocol"])
+            self.assigned_seq, self.basis = self.seq, self.view()
+        elif kind is Kind.MEMBER_JOINED:
+            assert fact.instance and fact.incarnation and fact.flows
+            old = self.members.get(fact.instance)
+            self.members[fact.instance] = _member(
+                json.loads(fact.body or ""),
+                instance=fact.instance,
+                incarnation=fact.incarnation,
+                flows=fact.flows,
+                host=fact.host or "",
+                order=old.order if old else self.seq,
+            )
+        elif kind is Kind.MEMBER_LEFT:
+            _must(fact.instance in self.members, f"{fact.instance} is no member")
+            del self.members[fact.instance or ""]
+        elif kind is Kind.QUEUE_ADDED:
+            assert fact.queue and fact.queue_id
+            self.queues[fact.queue_id] = QueueInGroup(fact.queue, **json.loads(fact.body or ""))
+        else:
+            del self.queues[fact.queue_id or ""]
+            for where in [w for w in self.partitions if w[0] == fact.queue_id]:
+                del self.partitions[where]
+                self.floors.pop(where, None)
+            self.removed = {where: last for where, last in self.removed.items() if where[0] != fact.queue_id}
+
+    def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
+        where, before = fact.where, self.held(fact.where)
+        after = dict(TRANSITIONS[kind]).get(before)
+        _must(after is not None, f"the partition is {before}")
+        if kind is Kind.PARTITION_ADDED:
+            assert fact.offset is not None and fact.epoch is not None
+            epoch, position = self.removed.pop(where, (-1, 0))
+            _must(
+                fact.epoch > epoch and fact.offset >= position,
+                f"before it was removed it had epoch {epoch} and position {position}",
+            )
+            self.partitions[where] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
+            return
+        own = self.partitions[where]
+        _must(fact.epoch_before == own.epoch, f"the epoch is {own.epoch}, not {fact.epoch_before}")
+        assert fact.epoch is not None
+        if kind is Kind.PARTITION_REMOVED:
+            del self.partitions[where]
+            self.floors.pop(where, None)
+            assert fact.offset is not None
+            self.removed[where] = (fact.epoch, fact.offset)
+        elif kind is Kind.FLOOR:
+            assert fact.offset is not None
+            self.floors[where] = max(fact.offset, self.floors.get(where, 0))
+        elif kind is Kind.HANDOFF_STARTED:
+            _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
+            number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
+            self.partitions[where] = replace(own, to_flow=fact.to_flow, handoff=number)
+        elif kind is Kind.HANDOFF_CANCELLED:
+            self.partitions[where] = replace(own, to_flow=None, handoff=-1)
+        else:
+            assert fact.offset is not None and fact.delivered is not None
+            ended = kind is not Kind.GRANTED
+            _must(fact.epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {fact.epoch}")
+            self.partitions[where] = Ownership(
+                None if ended else fact.flow,
+                own.last_flow if ended else fact.flow,
+                "" if ended else fact.incarnation or "",
+                fact.epoch,
+                fact.base_epoch or (own.base_epoch if ended else fact.epoch),
+                fact.offset,
+                fact.delivered,
+            )
+
+    # ---- snapshots
+    def to_json(self) -> dict[str, Any]:
+        """The whole state as plain values."""
+        return {
+            "seq": self.seq,
+            "status": self.status.value,
+            "status_seq": self.status_seq,
+            "baseline": self.baseline,
+            "trigger": self.trigger,
+            "assignor": self.assignor,
+            "protocol": self.protocol.value,
+            "assigned_seq": self.assigned_seq,
+            "basis": self.basis,
+            "queues": {queue_id: asdict(q) for queue_id, q in self.queues.items()},
+            "members": {name: asdict(m) for name, m in self.members.items()},
+            "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
+            "floors": [[*where, floor] for where, floor in self.floors.items()],
+            "removed": [[*where, *last] for where, last in self.removed.items()],
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> GroupState:
+        """Read back `to_json`."""
+        return cls(
+            value["seq"],
+            Status(value["status"]),
+            value["status_seq"],
+            value["baseline"],
+            value["trigger"],
+            value["assignor"],
+            Protocol(value["protocol"]),
+            value["assigned_seq"],
+            value["basis"],
+            {queue_id: QueueInGroup(**q) for queue_id, q in value["queues"].items()},
+            {name: _member(m) for name, m in value["members"].items()},
+            {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
+            {(q, p): floor for q, p, floor in value["floors"]},
+            {(q, p): (epoch, offset) for q, p, epoch, offset in value["removed"]},
+        )
+
+
+def _member(body: Mapping[str, Any], **columns: Any) -> Member:
+    """From JSON, where tuples are lists."""
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()}
+    member = Member(**values)
+    try:
+        re.compile(member.pattern or "")
+    except re.error as error:
+        raise ValueError(f"pattern {member.pattern!r}: {error}") from error
+    return member
+
+
+def _plain(own: Ownership) -> list[Any]:
+    return list(vars(own).values())
+
+
+def _must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def alike(*views: View) -> bool:
+    """Whether all flows read the same, with the same weight."""
+    told: list[list[Any]] = [seen[:2] for view in views for seen in view.values()]
+    return all(seen == told[0] for seen in told)
+
+
+def instance_of(flow: Flow) -> str:
+    """``billing-a`` of ``billing-a/1``."""
+    return flow.rpartition("/")[0]

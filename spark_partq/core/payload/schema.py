@@ -1,0 +1,242 @@
+"""Payload schemas, in the JSON form that Spark and Delta share (`StructType.jsonValue()`).
+
+A queue keeps its schema with every column nullable and without metadata: a message store promises to
+give back what was written, not to check it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
+
+Struct = dict[str, Any]  # {"type": "struct", "fields": [{"name", "type", "nullable", "metadata"}, …]}
+
+# What the source adds to each message, and what the partition tables keep beside the payload.
+MESSAGE_COLUMNS: Struct = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": type_, "nullable": True, "metadata": {}}
+        for name, type_ in (
+            ("_queue", "string"),
+            ("_partition", "integer"),
+            ("_offset", "long"),
+            ("_enqueued_at", "timestamp"),
+            ("_redelivered", "boolean"),
+            ("_flow", "string"),
+            ("_epoch", "long"),
+        )
+    ],
+}
+RESERVED = frozenset(f["name"] for f in MESSAGE_COLUMNS["fields"]) | {"_row", "base_offset"}
+
+_ATOMIC = frozenset(
+    [
+        "string",
+        "integer",
+        "long",
+        "short",
+        "byte",
+        "float",
+        "double",
+        "boolean",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    ]
+)
+_DECIMAL = re.compile(r"decimal\( *([0-9]+) *, *([0-9]+) *\)")
+
+
+def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
+    """Normalize and check a payload schema given as Spark DDL or as Spark's JSON form.
+
+    Parameters
+    ----------
+    schema : str or dict
+        ``"order_id string, amount double"`` or ``StructType.jsonValue()``.
+    key : sequence of str
+        The partition key's columns, which must be there and hashable.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it cannot be a queue's schema; the columns at fault are named.
+    """
+    struct = schema
+    if isinstance(schema, str):
+        from spark_partq.core.payload.ddl import (
+            parse_ddl,  # heavy to import, and every process of a query imports this module
+        )
+
+        struct = parse_ddl(schema)
+    if not isinstance(struct, dict) or struct.get("type") != "struct" or not struct.get("fields"):
+        raise InvalidArgumentError("a queue's schema needs at least one column", schema=schema)
+    try:
+        struct = _normalized_struct(struct, ())
+    except (KeyError, TypeError, AttributeError):
+        raise InvalidArgumentError(
+            "the schema is not in Spark's JSON form; pass StructType.jsonValue() or DDL such as 'order_id string'",
+            schema=schema,
+        ) from None
+    names = [f["name"] for f in struct["fields"]]
+    reserved = [n for n in names if n.lower() in RESERVED]
+    if reserved:
+        raise InvalidArgumentError(
+            f"columns {reserved} have names that every queue uses itself ({', '.join(sorted(RESERVED))}); rename them",
+            columns=reserved,
+        )
+    for column in key:
+        if column not in names:
+            raise InvalidArgumentError(
+                f"key column {column!r} is not in the schema; its columns are {names}", key=column, columns=names
+            )
+        type_ = next(f["type"] for f in struct["fields"] if f["name"] == column)
+        if not is_hashable(type_):
+            raise InvalidArgumentError(
+                f"key column {column!r} holds a map, which Spark cannot hash; choose another key", key=column
+            )
+    if len(set(key)) != len(key):
+        raise InvalidArgumentError(f"the key names a column twice: {list(key)}", key=list(key))
+    return struct
+
+
+def is_hashable(type_: Any) -> bool:
+    """Whether Spark's ``xxhash64`` takes values of this type."""
+    if not isinstance(type_, dict):
+        return True
+    if type_["type"] == "struct":
+        return all(is_hashable(f["type"]) for f in type_["fields"])
+    return type_["type"] == "array" and is_hashable(type_["elementType"])
+
+
+def check_same_columns(expected: Struct, given: Struct, what: str, where: str) -> None:
+    """Compare by name and type; neither the order of columns nor nullability matters.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Naming each missing, extra and differently typed column.
+    """
+    want = {f["name"]: f["type"] for f in expected["fields"]}
+    have = {f["name"]: f["type"] for f in _stripped_struct(given)["fields"]}
+    faults = [f"missing {n} {type_name(t)}" for n, t in want.items() if n not in have]
+    faults += [f"extra {n} {type_name(t)}" for n, t in have.items() if n not in want]
+    faults += [
+        f"{n} is {type_name(have[n])}, not {type_name(t)}" for n, t in want.items() if n in have and have[n] != t
+    ]
+    if len(given["fields"]) != len(have):
+        faults.append("a column name occurs twice")
+    if faults:
+        raise SchemaMismatchError(
+            f"{what} does not have the columns of {where}: {'; '.join(faults)}. Select and cast the columns of the queue",
+            faults="; ".join(faults),
+            where=where,
+        )
+
+
+def type_name(type_: Any) -> str:
+    """The type as Spark's DDL writes it."""
+    if not isinstance(type_, dict) or type_.get("type") not in ("array", "map", "struct"):
+        return str(type_)
+    if type_["type"] == "array":
+        return f"array<{type_name(type_['elementType'])}>"
+    if type_["type"] == "map":
+        return f"map<{type_name(type_['keyType'])},{type_name(type_['valueType'])}>"
+    return "struct<" + ",".join(f"{f['name']}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+
+
+def with_columns(struct: Struct, *more: tuple[str, str]) -> Struct:
+    """`struct` followed by further nullable columns (name, type)."""
+    extra = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in more]
+    return {"type": "struct", "fields": [*struct["fields"], *extra]}
+
+
+def message_schema(payload: Struct) -> Struct:
+    """The payload's columns, then `MESSAGE_COLUMNS`: what the source delivers."""
+    return {"type": "struct", "fields": [*payload["fields"], *MESSAGE_COLUMNS["fields"]]}
+
+
+def _normalized_struct(struct: Struct, path: tuple[str, ...]) -> Struct:
+    if not struct["fields"]:
+        raise InvalidArgumentError(f"column {'.'.join(path)} is a struct without fields", column=".".join(path))
+    names = [f["name"] for f in struct["fields"]]
+    folded = [n.lower() for n in names]
+    twice = sorted({n for n in folded if folded.count(n) > 1})
+    if twice:
+        raise InvalidArgumentError(f"column names occur twice (case does not count): {twice}", columns=twice)
+    for name in names:
+        if not name or any(c in " ,;{}()\n\t=" for c in name):
+            raise InvalidArgumentError(
+                f"column name {name!r}: Delta tables have no names with spaces or any of ,;{{}}()=", column=name
+            )
+    fields = []
+    for field in struct["fields"]:
+        where = (*path, field["name"])
+        if (field.get("metadata") or {}).get("__COLLATIONS"):
+            raise InvalidArgumentError(
+                f"column {'.'.join(where)} has a collation; equal keys could then have different hashes. Use a plain string",
+                column=".".join(where),
+            )
+        fields.append(
+            {"name": field["name"], "type": _normalized_type(field["type"], where), "nullable": True, "metadata": {}}
+        )
+    return {"type": "struct", "fields": fields}
+
+
+def _normalized_type(type_: Any, path: tuple[str, ...]) -> Any:
+    if isinstance(type_, dict):
+        kind = type_.get("type")
+        if kind == "struct":
+            return _normalized_struct(type_, path)
+        if kind == "array":
+            return {"type": "array", "elementType": _normalized_type(type_["elementType"], path), "containsNull": True}
+        if kind == "map":
+            return {
+                "type": "map",
+                "keyType": _normalized_type(type_["keyType"], path),
+                "valueType": _normalized_type(type_["valueType"], path),
+                "valueContainsNull": True,
+            }
+    elif type_ in _ATOMIC:
+        return type_
+    elif isinstance(type_, str) and (digits := _DECIMAL.fullmatch(type_)):
+        precision, scale = map(int, digits.groups())
+        if 1 <= precision <= 38 and scale <= precision:
+            return f"decimal({precision},{scale})"
+    raise InvalidArgumentError(
+        f"column {'.'.join(path)}: type {type_name(type_)} cannot be kept in a queue; use one of "
+        f"{', '.join(sorted(_ATOMIC))}, decimal (up to 38 digits), array, map or struct of these",
+        column=".".join(path),
+    )
+
+
+def _stripped_struct(struct: Struct) -> Struct:
+    """Every column nullable, no metadata, nothing checked."""
+
+    def strip(type_: Any) -> Any:
+        if not isinstance(type_, dict):
+            return type_.replace(" ", "") if isinstance(type_, str) else type_
+        if type_["type"] == "struct":
+            return _stripped_struct(type_)
+        if type_["type"] == "array":
+            return {"type": "array", "elementType": strip(type_["elementType"]), "containsNull": True}
+        if type_["type"] == "map":
+            key, value = strip(type_["keyType"]), strip(type_["valueType"])
+            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+        return type_
+
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": f["name"], "type": strip(f["type"]), "nullable": True, "metadata": {}} for f in struct["fields"]
+        ],
+    }
+
+
+def to_json(struct: Struct) -> str:
+    return json.dumps(struct, separators=(",", ":"))

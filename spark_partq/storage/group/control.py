@@ -1,0 +1,181 @@
+"""A group's control table on disk: every decision as a row, and the state that follows from them.
+
+The rows are never lost: they are the group's history. So that neither a look nor a commit costs more as the history grows, the
+little files of the last commits are merged now and then, beside a snapshot of the state at which a reader may begin. Merging
+changes no row of the history, and is a compare-and-set like everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping, Sequence
+
+from spark_partq.core.errors import CorruptTableError, PartqError
+from spark_partq.core.group.state import GroupFact, GroupState
+from spark_partq.storage.log import Conflict, Remove, now_ms
+from spark_partq.storage.rows import Row, RowFiles, now
+from spark_partq.storage.store import Store, group_folder
+
+COLUMNS = (
+    ("seq", "long"),  # 0, 1, 2… over the life of the group: the order of its history
+    ("kind", "string"),
+    ("queue", "string"),
+    ("queue_id", "string"),
+    ("partition", "integer"),
+    ("offset", "long"),
+    ("delivered", "long"),
+    ("epoch_before", "long"),
+    ("epoch", "long"),
+    ("base_epoch", "long"),
+    ("flow", "string"),
+    ("to_flow", "string"),
+    ("forced", "boolean"),
+    ("instance", "string"),
+    ("incarnation", "string"),
+    ("host", "string"),
+    ("status", "string"),
+    ("flows", "integer"),
+    ("body", "string"),
+    ("cause", "string"),
+    ("by", "string"),
+    ("at", "timestamp"),
+)
+# Kinds of files, as their names say. A snapshot's name also carries the number of facts that it stands for.
+FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
+# So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
+MERGE_AFTER, ARCHIVE_AFTER = 16, 64
+
+_log = logging.getLogger("spark_partq")
+_FACT_FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
+
+
+class ControlTable:
+    """One process's view of a group's control table. Not safe for use by several threads at once.
+
+    Attributes
+    ----------
+    state : GroupState
+        As of the last look.
+    """
+
+    def __init__(self, store: Store, group: str) -> None:
+        folder = f"{group_folder(group)}/control"
+        self._what = f"the control table of group {group!r}"
+        self._disk = RowFiles(store, folder, self._what, COLUMNS)
+        self._log = store.log(folder, self._what)
+        self._paths: set[str] = set()
+        self._version = -1  # of which `state` is
+        self.state = GroupState()
+
+    def exists(self) -> bool:
+        return self._log.exists()
+
+    def refresh(self) -> bool:
+        """Look at the table; True if others have changed it.
+
+        Raises
+        ------
+        CorruptTableError
+            If facts are missing or cannot follow one another.
+        """
+        self._log.refresh()
+        return self._follow({})
+
+    def commit(self, facts: Sequence[GroupFact]) -> None:
+        """Commit the facts on top of the last look; makes the table if it is not there. `state` then knows them.
+
+        Raises
+        ------
+        Conflict
+            If somebody else was first. Look again and decide again.
+        """
+        if self._log.version != self._version:
+            raise Conflict  # the look was interrupted
+        at = now()
+        rows: list[Row] = [{"seq": seq, **vars(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)]
+        add, written = self._disk.write(rows, self._log.version + 1, FACTS)
+        if self._log.version < 0:
+            self._log.create(self._disk.spec, [add])
+        else:
+            self._log.commit([add])
+        self._follow({add.path: written})
+        if sum(kind_of(path) == FACTS for path in self._paths) > MERGE_AFTER:
+            try:
+                self._merge()
+            except PartqError as error:  # the facts are in; whoever commits next merges
+                _log.warning("%s was not merged: %s", self._what, error)
+
+    def history(self) -> list[Row]:
+        """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
+        self.refresh()
+        rows = [row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
+        return sorted(rows, key=lambda row: int(row["seq"]))
+
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
+        self._log.vacuum(grace_ms)
+
+    def _follow(self, written: Mapping[str, list[Row]]) -> bool:
+        """Bring `state` to the log's version; facts that were written here need not be read."""
+        if self._log.version == self._version:
+            return False
+        # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
+        # that is older than the handle would pass for one on the newest.
+        try:
+            changes = self._log.take_changes()
+            paths = set(self._log.snapshot.files)
+            fresh = paths if self._version < 0 or changes.reloaded else {add.path for add in changes.added} & paths
+            state = self.state.copy()
+            snapshot = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
+            if snapshot is not None and _seq(snapshot) > state.seq:
+                (row,) = self._disk.read(snapshot)
+                state = GroupState.from_json(json.loads(row["body"]))
+            for path in sorted(path for path in fresh if kind_of(path) == FACTS):
+                self._replay(state, written.get(path) or self._disk.read(path))
+        except BaseException:
+            self._version = -1
+            raise
+        self._paths, self.state, self._version = paths, state, self._log.version
+        return True
+
+    def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
+        for row in sorted(rows, key=lambda row: int(row["seq"])):
+            if row["seq"] < state.seq:
+                continue  # the snapshot knows it
+            if row["seq"] > state.seq:
+                raise CorruptTableError(
+                    f"{self._what} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
+                    "from a backup or from an earlier version, or delete the group",
+                    seq=state.seq,
+                )
+            state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
+
+    def _merge(self) -> None:
+        """Put a snapshot beside the facts and merge their files; whoever loses the race leaves it to the next."""
+        version = self._log.version + 1
+        row: Row = {"seq": self.state.seq, "kind": "Snapshot", "body": json.dumps(self.state.to_json()), "at": now()}
+        adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
+        gone = [path for path in self._paths if kind_of(path) == SNAPSHOT]
+        for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
+            files = sorted(path for path in self._paths if kind_of(path) == small)
+            if len(files) >= after:
+                rows = [row for path in files for row in self._disk.read(path)]
+                adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
+                gone += files
+        at, live = now_ms(), self._log.snapshot.files
+        removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in gone]
+        with contextlib.suppress(Conflict):
+            self._log.commit(adds, removes, operation="OPTIMIZE")
+            self._follow({})
+
+
+def kind_of(path: str) -> str:
+    """Whether a file of a control table holds facts (also merged ones) or a snapshot."""
+    return path.split("-")[1]
+
+
+def _seq(path: str) -> int:
+    return int(path.split("-")[2])

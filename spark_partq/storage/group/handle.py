@@ -1,0 +1,144 @@
+"""A consumer group on disk: decisions in its control table, acknowledgements and heartbeats in its ack table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from spark_partq.core.errors import GroupNotFoundError
+from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.decide import Loads, decide
+from spark_partq.core.group.events import Event, RaiseFloors
+from spark_partq.core.group.state import GroupFact, GroupState, PartitionId
+from spark_partq.storage.group import assignors
+from spark_partq.storage.group.ack_table import AckTable
+from spark_partq.storage.group.control import ControlTable
+from spark_partq.storage.log import retrying
+from spark_partq.storage.rows import Row
+from spark_partq.storage.store import Store, group_folder
+
+
+class Group:
+    """One process's view of a group, as of its last look. Not safe for use by several threads at once."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store, self.name = store, name
+        self._control = ControlTable(store, name)
+        self._acks = AckTable(store, name)
+
+    @property
+    def state(self) -> GroupState:
+        return self._control.state
+
+    @property
+    def acks(self) -> Acks:
+        return self._acks.acks
+
+    def exists(self) -> bool:
+        return self._control.exists()
+
+    def refresh(self) -> bool:
+        """Look at both tables; True if the control table has changed."""
+        changed = self._control.refresh()
+        if self._acks.exists():
+            self._acks.refresh()
+        return changed
+
+    def refresh_control(self) -> bool:
+        """Look at the control table alone; True if it has changed."""
+        return self._control.refresh()
+
+    def position(self, where: PartitionId) -> int | None:
+        """The next message wanted; of a partition that was removed, where it was left; None if the group never had it."""
+        position = self.state.position(where, self.acks)
+        return self.state.removed[where][1] if position is None and where in self.state.removed else position
+
+    def settle(self, queue_id: str, offsets: Mapping[int, int]) -> None:
+        """Commit positions as floors, if that settles a partition up to its offset here (S5)."""
+        where = {number: (queue_id, number) for number in offsets}
+        reached = tuple(
+            number
+            for number, offset in offsets.items()
+            if self.state.settled(where[number]) < offset <= (self.state.position(where[number], self.acks) or 0)
+        )
+        if reached:
+            self.decide(lambda: [RaiseFloors(queue_id, reached)], "scaling")
+
+    def decide(
+        self, events: Callable[[], Sequence[Event]], by: str = "", loads: Loads | None = None
+    ) -> list[GroupFact]:
+        """Commit what follows from `events`, which is asked again, after another look, when a race was lost.
+
+        Raises
+        ------
+        GroupMismatchError, AssignorError, UnknownAssignorError
+            See `core.group.decide.decide`.
+        """
+
+        def attempt() -> list[GroupFact]:
+            if self.exists():
+                self.refresh()
+            facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
+            if facts:
+                self._control.commit(facts)
+            return facts
+
+        return retrying(attempt, f"a decision of group {self.name!r}")
+
+    def acknowledge(self, rows: Sequence[AckRow]) -> None:
+        """Commit acknowledgements and a heartbeat."""
+        self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
+
+    def raise_floors(self, queue_id: str) -> dict[int, int]:
+        """Commit the group's positions as floors and return them per partition (Q8)."""
+        self.decide(lambda: [RaiseFloors(queue_id)], "maintenance")
+        return {p: offset for (q, p), offset in self.state.floors.items() if q == queue_id}
+
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files of both tables that nothing has named for `grace_ms`."""
+        self._control.vacuum(grace_ms)
+        self._acks.vacuum(grace_ms)
+
+    def history(self) -> list[Row]:
+        """Every fact ever, in order."""
+        return self._control.history()
+
+
+def list_groups(store: Store) -> list[str]:
+    """Names of the groups in the store, sorted."""
+    store.check_exists()
+    return [name for name in store.names("groups") if Group(store, name).exists()]
+
+
+def open_group(store: Store, name: str) -> Group:
+    """The group as it is now.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError
+    """
+    store.check_exists()
+    group = Group(store, name)
+    if not group.exists():
+        known = ", ".join(list_groups(store)) or "none"
+        raise GroupNotFoundError(
+            f"there is no group {name!r} in {store.uri}; its groups: {known}", group=name, store=store.uri
+        )
+    group.refresh()
+    return group
+
+
+def groups_of(store: Store, queue_id: str) -> list[Group]:
+    """The groups that have ever read this queue."""
+    groups = [open_group(store, name) for name in list_groups(store)]
+    return [g for g in groups if queue_id in g.state.queues]
+
+
+def delete_group(store: Store, name: str) -> None:
+    """Forget a group and its positions, so that retention no longer waits for it.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError
+    """
+    open_group(store, name)
+    store.files.delete_folder(group_folder(name))

@@ -1,0 +1,286 @@
+"""A consumer group as people ask for it: who has what, how far it is, and what should be looked after (K8, R7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.group.state import GroupState, Held, Kind, PartitionId, Status, instance_of
+from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.inspect.group_history import recent
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.rows import Row
+from spark_partq.storage.store import Store
+
+# So many of the last facts are looked at for what went wrong lately.
+RECENT_FACTS = 1_000
+
+
+@dataclass(frozen=True)
+class FlowDescription:
+    """One flow; `partitions` are those that it holds, per queue. It is active if it holds any."""
+
+    flow: str
+    active: bool
+    partitions: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class MemberDescription:
+    """A query that takes part.
+
+    Attributes
+    ----------
+    assignors : tuple of str
+        Those that it lists, best first.
+    queues, pattern : tuple of str, str or None
+        What it subscribes to: names of queues, or a regular expression.
+    weight : float
+        Share of each of its flows.
+    static : bool
+        Its name is the user's and survives restarts.
+    application, executors : str, tuple of str
+        Its Spark application, and the executors (``id@host``) that it had when it joined.
+    partitions : dict
+        What all of its flows hold, per queue.
+    """
+
+    instance: str
+    incarnation: str
+    host: str
+    session_timeout_ms: int
+    assignors: tuple[str, ...]
+    queues: tuple[str, ...]
+    pattern: str | None
+    weight: float
+    static: bool
+    application: str
+    executors: tuple[str, ...]
+    flows: tuple[FlowDescription, ...]
+    partitions: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class GroupPartition:
+    """A partition in the group.
+
+    Attributes
+    ----------
+    flow : str or None
+        The owner.
+    epoch : int
+        Of its ownership.
+    position : int
+        Offset of the next message that the group wants.
+    delivered : int
+        What lies from `position` up to here was handed out and is not acknowledged yet.
+    end : int or None
+        Offset that the next message will get; None if the queue is gone.
+    lag : int or None
+        Messages that are there and that the group has not acknowledged.
+    draining : bool
+        Its owner is giving it up.
+    handoff_to : str or None
+        The flow that it is being handed to; None also while that is to be computed.
+    """
+
+    queue: str
+    partition: int
+    flow: str | None
+    epoch: int
+    position: int
+    delivered: int
+    end: int | None
+    lag: int | None
+    draining: bool
+    handoff_to: str | None
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """A group as `describe_group` shows it.
+
+    Attributes
+    ----------
+    trigger : str
+        What led to the last holddown or rebalance.
+    since : str or None
+        When the status became what it is, as its writer's clock said; None if that is long ago.
+    assignor, protocol : str or None
+        Those in use: of the last assignment that was computed. None without members.
+    unassigned : int
+        Partitions that a member reads and nobody owns; without members, all.
+    """
+
+    group: str
+    status: str
+    trigger: str
+    since: str | None
+    assignor: str | None
+    protocol: str | None
+    rebalance_delay_ms: int
+    lag: int
+    unassigned: int
+    members: tuple[MemberDescription, ...]
+    partitions: tuple[GroupPartition, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+
+def describe_group(store: Store, name: str) -> GroupDescription:
+    """Describe the group as it is now.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    group = open_group(store, name)
+    state = group.state
+    facts = recent(store, name, RECENT_FACTS)
+    warnings = [*_about_members(state), *_about_handoffs(state, facts)]
+    queues: dict[str, Queue] = {}
+    for queue_id, known in state.queues.items():
+        queue = _open(store, known.name, queue_id)
+        if queue is None:
+            warnings.append(
+                f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the "
+                "group is deleted"
+            )
+        else:
+            queue.refresh()
+            queues[queue_id] = queue
+    wanted = set(state.wanted if state.members else state.partitions)
+    partitions = []
+    for where in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
+        partitions.append(_partition(group, where, queues.get(where[0]), warnings))
+    return GroupDescription(
+        name,
+        state.status.value,
+        state.trigger,
+        next((row["at"].isoformat() for row in facts if row["seq"] == state.status_seq), None),
+        (state.assignor or None) if state.members else None,
+        state.protocol.value if state.members and state.assignor else None,
+        state.rebalance_delay_ms,
+        sum(p.lag or 0 for p in partitions),
+        sum(own.flow is None for where, own in state.partitions.items() if where in wanted),
+        _members(state),
+        tuple(partitions),
+        tuple(warnings),
+    )
+
+
+def _open(store: Store, name: str, queue_id: str) -> Queue | None:
+    try:
+        queue = open_queue(store, name)
+    except (QueueNotFoundError, QueueNotReadyError):
+        return None
+    return queue if queue.state.queue_id == queue_id else None
+
+
+def _members(state: GroupState) -> tuple[MemberDescription, ...]:
+    return tuple(
+        MemberDescription(
+            m.instance,
+            m.incarnation,
+            m.host,
+            m.session_timeout_ms,
+            m.assignors,
+            m.queues,
+            m.pattern,
+            m.weight,
+            m.static,
+            m.application,
+            m.executors,
+            tuple(_flow(state, flow) for flow in m.flow_names),
+            _held(state, [where for flow in m.flow_names for where in state.owned(flow)]),
+        )
+        for m in sorted(state.members.values(), key=lambda m: (m.order, m.instance))
+    )
+
+
+def _flow(state: GroupState, flow: str) -> FlowDescription:
+    held = _held(state, state.owned(flow))
+    return FlowDescription(flow, bool(held), held)
+
+
+def _held(state: GroupState, places: Sequence[PartitionId]) -> dict[str, tuple[int, ...]]:
+    """By queue name."""
+    held: dict[str, list[int]] = {}
+    for queue_id, partition in places:
+        held.setdefault(state.queues[queue_id].name, []).append(partition)
+    return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(held.items())}
+
+
+def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
+    state, own = group.state, group.state.partitions[where]
+    name, number = state.queues[where[0]].name, where[1]
+    position = group.position(where) or 0
+    end = lag = None
+    if queue is not None and number in queue.state.numbers:
+        table = queue.table(number)
+        end, first = table.next_offset, table.first_offset
+        lag = max(0, end - max(position, first))
+        if position < first:
+            warnings.append(
+                f"messages {position} to {first - 1} of partition {number} of queue {name} were removed before the group had read "
+                "them; raise the queue's retention_ms, and see failOnDataLoss"
+            )
+        if position > end:
+            warnings.append(
+                f"the group has acknowledged partition {number} of queue {name} up to {position}, but it ends at {end}: it was put "
+                "back to an older state; restore it, or read on with another group"
+            )
+    return GroupPartition(
+        name, number, own.flow, own.epoch, position, state.delivered(where, group.acks), end, lag,
+        own.held is Held.DRAINING, own.to_flow,
+    )  # fmt: skip
+
+
+def _about_members(state: GroupState) -> list[str]:
+    if state.members:
+        return []
+    told = "no query is in the group: nobody reads for it"
+    if state.status is not Status.READY:
+        told += f", and nobody ends its {state.status}"
+    return [f"{told}. Start a query of the group, or see spark-partq history for why the last one left"]
+
+
+def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
+    """Handoffs whose time ran out, among the last facts."""
+    forced: dict[str, list[Row]] = {}
+    ended: dict[str, int] = {}
+    began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, who gives
+    joined: dict[str, int] = {}
+    for row in facts:
+        where = (row["queue_id"], row["partition"])
+        if row["kind"] == Kind.MEMBER_JOINED:
+            joined[row["instance"]] = row["seq"]
+        elif row["kind"] == Kind.HANDOFF_STARTED:
+            began.setdefault(where, (row["seq"], instance_of(row["flow"])))
+        elif row["kind"] in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED) and where in began:
+            start, giver = began.pop(where)
+            taken = row["kind"] == Kind.GRANTED or (row["kind"] == Kind.UNASSIGNED and bool(row["forced"]))
+            ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (taken or row["kind"] == Kind.RELEASED)
+            # A giver that is started again has nothing left to drain; that is no matter of time.
+            if taken and joined.get(giver, -1) < start:
+                forced.setdefault(row["queue_id"], []).append(row)
+    told = []
+    for queue_id, rows in forced.items():
+        queue = state.queues.get(queue_id)
+        if queue is None or not queue.max_handoff_time_ms:  # 0 asks for it
+            continue
+        twice = sum((row["delivered"] or 0) - (row["offset"] or 0) for row in rows)
+        told.append(
+            f"{len(rows)} of the last {ended[queue_id]} handoffs of queue {queue.name} were forced, because its owner had not "
+            f"acknowledged within {queue.max_handoff_time_ms} ms (last at {rows[-1]['at'].isoformat(timespec='seconds')}); "
+            f"{twice} messages may have been delivered twice. Raise max_handoff_time_ms above the length of the micro-batches"
+        )
+    return told

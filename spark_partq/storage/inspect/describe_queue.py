@@ -1,0 +1,121 @@
+"""A queue as people and programs look at it (Q8, S8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_partq.core.payload.schema import type_name
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.scale import stuck_messages
+from spark_partq.storage.queue.handle import Queue
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    """One partition: the messages ``[first_offset, next_offset)`` are stored; `depth` of them not yet read by every group."""
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    depth: int
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class QueueDescription:
+    """A queue as `describe_queue` shows it.
+
+    Attributes
+    ----------
+    configured_partitions, operating_partitions : int
+        Wanted count, and how many consumers share; 0 is an exclusive queue (S6, S8).
+    generation : int
+        Of the partition map in force.
+    scaling : str or None
+        Mode of a change of the count that is under way.
+    ingress : bool
+        Whether it takes messages (S3).
+    discarded : int
+        Messages that were discarded while it did not.
+    lost : int
+        Messages that were lost by changes of the count with mode ``delete`` (S2).
+    stuck : int
+        Messages in the parent of a queue that became partitioned that not every group has acknowledged; nobody is given them
+        until they are copied (S6).
+    """
+
+    name: str
+    queue_id: str
+    status: str
+    configured_partitions: int
+    operating_partitions: int
+    generation: int
+    scaling: str | None
+    ingress: bool
+    discarded: int
+    lost: int
+    stuck: int
+    replicas: tuple[str, ...]
+    fenced_by: str | None
+    key: tuple[str, ...]
+    schema: str
+    settings: dict[str, Any]
+    groups: tuple[str, ...]
+    depth: int
+    partitions: tuple[PartitionDescription, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+
+def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
+    """Describe an open queue; from its groups' positions the depth follows."""
+    queue.refresh()
+    partitions = []
+    for table in queue.partitions:
+        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in groups), default=0)
+        partitions.append(
+            PartitionDescription(
+                table.partition,
+                table.first_offset,
+                table.next_offset,
+                table.next_offset - max(table.first_offset, read),
+                len(table.index),
+                int(table.index.size.sum()),
+            )
+        )
+    state = queue.state
+    return QueueDescription(
+        name=state.name,
+        queue_id=state.queue_id,
+        status=state.status,
+        configured_partitions=state.configured_partitions,
+        operating_partitions=state.operating_partitions,
+        generation=state.generation,
+        scaling=state.scaling.mode if state.scaling else None,
+        ingress=state.ingress,
+        discarded=queue.control.discarded,
+        lost=lost_messages(queue),
+        stuck=stuck_messages(queue, groups),
+        replicas=state.replicas,
+        fenced_by=state.fenced_by,
+        key=state.key,
+        schema=type_name(state.schema)[len("struct<") : -1],
+        settings=state.settings.model_dump(),
+        groups=tuple(group.name for group in groups),
+        depth=sum(p.depth for p in partitions),
+        partitions=tuple(partitions),
+    )
+
+
+def lost_messages(queue: Queue) -> int:
+    """How many messages changes of the count with mode ``delete`` have lost so far (S2)."""
+    removed = [row["body"] for row in queue.control.history() if row["kind"] == "PartitionsRemoved"]
+    return sum(int(json.loads(body)["lost"]) for body in removed)

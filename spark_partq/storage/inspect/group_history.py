@@ -1,0 +1,59 @@
+"""The history of a group, read for people and for programs that look at it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from spark_partq.storage.group import ack_table as ackrows
+from spark_partq.storage.group import control
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.rows import Row, RowFiles, RowTable
+from spark_partq.storage.store import Store, group_folder
+
+
+def history(store: Store, group: str) -> pa.Table:
+    """Every fact of the group, in order.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    rows = open_group(store, group).history()
+    return pa.Table.from_pylist(rows, control_files(store, group).arrow)
+
+
+def recent(store: Store, group: str, count: int) -> list[Row]:
+    """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
+    log, disk = control_log(store, group), control_files(store, group)
+    rows: list[Row] = []
+    # A file is named by the version that brought it in, and holds what was committed up to then.
+    paths = sorted(path for path in log.snapshot.files if control.kind_of(path) != control.SNAPSHOT)
+    for path in reversed(paths):
+        if len(rows) >= count:
+            break
+        rows += disk.read(path)
+    return sorted(rows, key=lambda row: int(row["seq"]))[-count:] if count > 0 else []
+
+
+def acknowledgements(store: Store, group: str) -> pa.Table:
+    """The rows that are left in the ack table, with the times at which they were written."""
+    about = f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", ackrows.COLUMNS
+    table = RowTable(store, *about)
+    rows: list[Row] = []
+    if table.exists():
+        table.refresh()
+        rows = table.rows()
+    return pa.Table.from_pylist(rows, RowFiles(store, *about).arrow)
+
+
+def control_log(store: Store, group: str) -> DeltaLog:
+    return store.log(*_about(group))
+
+
+def control_files(store: Store, group: str) -> RowFiles:
+    return RowFiles(store, *_about(group), control.COLUMNS)
+
+
+def _about(group: str) -> tuple[str, str]:
+    return f"{group_folder(group)}/control", f"the control table of group {group!r}"

@@ -1,0 +1,205 @@
+"""A writer's side of the protocol: exactly once, through changes of the partition map (Q5, S5) and of ingress (S3)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_partq.core.errors import IngressDisabledError, SinkAheadError
+from spark_partq.storage.log import clock_s
+from spark_partq.storage.procedures.scale import open_generation
+from spark_partq.storage.queue.handle import Queue, check_usable, in_threads
+from spark_partq.storage.queue.partition_table import BatchRecord, FilesTooOld, NewFile, PartitionTable, Sealed
+from spark_partq.storage.replica.roles import check_primary
+from spark_partq.storage.rows import now
+
+Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
+
+# A producer that meets a seal looks so often for the next map, and after a while opens it itself.
+_LOOK_EVERY_S = 0.01
+_HELP_AFTER_S = 1.0
+
+_log = logging.getLogger("spark_partq")
+
+
+class Producer:
+    """Writes batches into one queue. Used by one thread."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._looked = False
+        self._removed_at = -1  # revision of the queue as of which its removed tables were looked at
+
+    def look(self) -> None:
+        """Look at the queue, before anything is written.
+
+        Raises
+        ------
+        QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+            If it was deleted, also if it was made anew since, its replica took over, or it is one.
+        """
+        control = self._queue.control
+        if control.store.is_local:
+            control.refresh()
+        else:
+            control.reopen()
+        check_usable(control)
+        check_primary(self._queue, opening=not self._looked)
+        self._looked = True
+
+    def write(
+        self,
+        record: BatchRecord | None,
+        files: Callable[[Written], Sequence[NewFile]],
+        messages: Callable[[Written], int],
+        heed_ingress: bool = True,
+    ) -> int:
+        """Append a batch, after `look`, and return how many messages were added.
+
+        Parameters
+        ----------
+        record : BatchRecord, optional
+            Which batch it is; None adds the rows at every call.
+        files : function
+            Writes files of the rows that the partitions given do not hold, placed by the map in force.
+        messages : function
+            Counts those rows.
+
+        Raises
+        ------
+        SinkAheadError, IngressDisabledError
+            Before anything is written.
+        """
+        queue = self._queue
+        written = self._written_before(record) if record else {}
+        grace_s = queue.state.settings.vacuum_grace_ms / 1000
+        begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
+        while True:
+            started = clock_s()
+            generation = queue.state.generation
+            if queue.state.ingress or begun:
+                fresh = files(written)
+                queue.control.refresh()  # that may have taken long
+            if not queue.state.ingress and not begun:
+                self._reject(record, messages, written)
+                return added
+            # Files near the age at which maintenance may delete them are written again instead.
+            results = self._commit(fresh, record, generation, started + grace_s / 2 if grace_s else math.inf)
+            begun = begun or any(r.is_in for r in results)
+            added += sum(r.rows for r in results)
+            written.setdefault(generation, set()).update(r.partition for r in results if r.is_in)
+            if all(r.is_in for r in results):
+                return added
+            if any(r.sealed for r in results):
+                self._await_map(generation)
+                if record:  # another process of this sink may have written some
+                    written = self._recorded(record)
+
+    def _commit(
+        self, files: Sequence[NewFile], record: BatchRecord | None, generation: int, deadline: float
+    ) -> list[_Result]:
+        """Commit each partition's files, unless the map has changed or the deadline has passed."""
+
+        def commit(part: list[NewFile]) -> _Result:
+            number = part[0].partition
+            try:
+                first = self._queue.table(number).append(part, record, now, generation, deadline)
+            except FilesTooOld:
+                return _Result(number)
+            except Sealed:
+                return _Result(number, sealed=True)
+            return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)
+
+        return in_threads(self._queue.store, commit, _by_partition(files))
+
+    def _reject(self, record: BatchRecord | None, messages: Callable[[Written], int], written: Written) -> None:
+        """Ingress is disabled: refuse the batch, or discard and count it, as the queue's setting says (S3)."""
+        queue = self._queue
+        if queue.state.settings.reject_to_sender == "including_when_shutdown":
+            raise IngressDisabledError(
+                f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
+                "the query again once ingress is enabled: the batch is then written",
+                queue=queue.name,
+            )
+        count = messages(written)
+        queue.control.discard(count, (record.sink_id, record.batch_id) if record else None)
+        _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
+
+    def _await_map(self, generation: int) -> None:
+        """Wait until a later map is in force; whoever opens it may have died, so after a while do it here."""
+        began = time.monotonic()
+        while True:
+            self._queue.control.refresh()
+            check_usable(self._queue.control)
+            check_primary(self._queue)
+            if self._queue.state.generation > generation:
+                return
+            if time.monotonic() - began > _HELP_AFTER_S:
+                open_generation(self._queue)
+            time.sleep(_LOOK_EVERY_S)
+
+    # ---- what is in
+    def _written_before(self, record: BatchRecord) -> dict[int, set[int]]:
+        """By generation, the partitions that hold this batch: it is a replay.
+
+        Raises
+        ------
+        SinkAheadError
+            If the batch would be skipped although nobody can tell that it was written.
+        """
+        replay = False
+        for table in self._tables():
+            last = table.recorded(record.app)
+            other_query = last == record.batch_id and record.by is not None and table.recorded(record.by) != last
+            if last > record.batch_id or other_query:
+                raise SinkAheadError(
+                    f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch "
+                    f"{record.batch_id} of {'another query' if other_query else 'an older position'} came now; it would be "
+                    "skipped. Continue with the sink's own checkpoint, or choose another sink_id for a new one",
+                    sink_id=record.sink_id,
+                    batch_id=record.batch_id,
+                    recorded=last,
+                    partition=table.partition,
+                )
+            replay = replay or last == record.batch_id
+        return self._recorded(record) if replay else {}
+
+    def _recorded(self, record: BatchRecord) -> dict[int, set[int]]:
+        """What the tables record of a batch under every generation so far: under an earlier one nobody writes any more."""
+        tables = self._tables()
+        found = {
+            g: {t.partition for t in tables if t.recorded(record.under(g)) >= record.batch_id}
+            for g in range(self._queue.state.generation + 1)
+        }
+        return {g: partitions for g, partitions in found.items() if partitions}
+
+    def _tables(self) -> list[PartitionTable]:
+        """Every table that the queue ever had, looked at. Those that were removed change no more."""
+        queue = self._queue
+        queue.refresh()
+        tables = [queue.table(number) for number in queue.state.every]
+        if self._removed_at != queue.state.revision:
+            removed = [table for table in tables if table.partition not in queue.state.numbers]
+            in_threads(queue.store, lambda table: table.refresh(), removed)
+            self._removed_at = queue.state.revision
+        return tables
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What became of one partition's files."""
+
+    partition: int
+    rows: int = 0
+    is_in: bool = False
+    sealed: bool = False
+
+
+def _by_partition(files: Iterable[NewFile]) -> list[list[NewFile]]:
+    parts: dict[int, list[NewFile]] = {}
+    for file in files:
+        parts.setdefault(file.partition, []).append(file)
+    return [parts[p] for p in sorted(parts)]

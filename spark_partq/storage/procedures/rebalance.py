@@ -1,0 +1,163 @@
+"""The rebalancer's loop without a consumer: look at groups, decide what is due (W1).
+
+Every consumer's driver does the same for its own group. This one is for groups whose consumers are all gone or slow; it owns
+nothing and may run as often as one likes, as a compare-and-set decides between all who decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAStoreError, PartqError
+from spark_partq.core.group.observer import MAX_STEP_MS, Observer
+from spark_partq.core.group.state import GroupFact, Status
+from spark_partq.storage.group.handle import Group, list_groups, open_group
+from spark_partq.storage.queue.control import who
+from spark_partq.storage.replica.table import is_replica
+from spark_partq.storage.store import Store
+
+# A longer wait between two looks would count as time in which nobody watched.
+MAX_EVERY_S = MAX_STEP_MS / 1000
+# How often groups that were made meanwhile are looked for.
+_LIST_EVERY_MS = 5_000
+
+
+@dataclass
+class _Watched:
+    """A group, with what was seen of it since it is watched."""
+
+    group: Group
+    observer: Observer = field(default_factory=Observer)
+    first_beats: dict[str, int] = field(default_factory=dict)
+
+    def decide(self, now_ms: int) -> list[GroupFact]:
+        group = self.group
+        group.refresh()
+        for member in group.state.members.values():
+            self.first_beats.setdefault(member.incarnation, group.acks.beats.get(member.incarnation, 0))
+        due = self.observer.due(group.state, group.acks, now_ms)
+        if not due or any(is_replica(group.store, queue.name) for queue in group.state.queues.values()):
+            return []  # a copy is its replicator's
+        return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {who()}")
+
+    @property
+    def settled(self) -> bool:
+        """Ready, and every member was seen to be alive."""
+        state, beats = self.group.state, self.group.acks.beats
+        alive = all(beats.get(m.incarnation, 0) != self.first_beats.get(m.incarnation) for m in state.members.values())
+        return state.status is Status.READY and alive
+
+
+class Rebalancer:
+    """Watches one group, or all of a store and those that are made meanwhile. Used by one thread.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError
+        At once.
+    """
+
+    def __init__(self, store: Store, group: str | None = None) -> None:
+        self._store, self._only = store, group
+        self._watched: dict[str, _Watched] = {}
+        self._listed_ms: int | None = None
+        if group is not None:
+            self._watched[group] = _Watched(open_group(store, group))
+        else:
+            store.check_exists()
+
+    @property
+    def groups(self) -> list[Group]:
+        return [watched.group for watched in self._watched.values()]
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to wait for: each group is Ready, each member was seen to be alive or has expired."""
+        return all(watched.settled for watched in self._watched.values())
+
+    def step(self, now_ms: int) -> Iterator[tuple[str, list[GroupFact]]]:
+        """Decide what is due by now; yields (group, facts) of each decision.
+
+        Parameters
+        ----------
+        now_ms : int
+            A clock of this process that does not go back.
+
+        Raises
+        ------
+        PartqError
+            If a group cannot be read or written: the first such error, after all other groups were looked at.
+        """
+        self._list(now_ms)
+        errors: list[PartqError] = []
+        for name, watched in list(self._watched.items()):
+            try:
+                facts = watched.decide(now_ms)
+            except CorruptTableError:
+                errors += self._begin_again(name)
+            except PartqError as error:
+                errors.append(error)
+            else:
+                if facts:
+                    yield name, facts
+        if errors:
+            raise errors[0]
+
+    def _list(self, now_ms: int) -> None:
+        if self._only is not None or (self._listed_ms is not None and now_ms - self._listed_ms < _LIST_EVERY_MS):
+            return
+        self._listed_ms = now_ms
+        for name in list_groups(self._store):
+            if name not in self._watched:
+                self._watched[name] = _Watched(Group(self._store, name))
+
+    def _begin_again(self, name: str) -> list[PartqError]:
+        """Watch a group as if it were new, as it may have been made anew; returns why not, if it cannot be read even so."""
+        group = Group(self._store, name)
+        self._watched[name] = _Watched(group)
+        if not group.exists():
+            del self._watched[name]
+            if self._only is not None:
+                open_group(self._store, name)  # says that it is gone
+            return []
+        try:
+            group.refresh()
+        except PartqError as error:
+            return [error]
+        return []
+
+
+def run(
+    rebalancer: Rebalancer,
+    every_s: float,
+    wait: Callable[[float], bool],
+    report: Callable[[str, list[GroupFact]], None],
+    complain: Callable[[PartqError], None] | None = None,
+) -> None:
+    """Decide what is due until nothing is left to wait for, or with `complain` until `wait` returns True.
+
+    Parameters
+    ----------
+    wait : function
+        Waits so many seconds; True, at once, if it is told to stop.
+    complain : function
+        Told of an error, once as long as it stays the same; the loop goes on.
+    """
+    told = ""
+    while True:
+        try:
+            for name, facts in rebalancer.step(time.monotonic_ns() // 1_000_000):
+                report(name, facts)
+            told = ""
+        except (GroupNotFoundError, NotAStoreError):
+            raise
+        except PartqError as error:
+            if complain is None:
+                raise
+            if str(error) != told:
+                complain(error)
+            told = str(error)
+        if (complain is None and rebalancer.settled) or wait(every_s):
+            return

@@ -1,0 +1,344 @@
+"""Keeps a queue's replica in another store up to date (S7).
+
+A replica has the queue's tables and those of the groups that read it, under the same names and with the same versions, each as its
+original was at some moment (`storage.replica.table_copy`). A pass looks at the groups first, then at the queue, copies the messages, and only
+then lets the copies of the queue's and the groups' tables go on to what it had looked at. So wherever it is interrupted, no position
+of the replica lies past its messages, and its control table names no map whose seals are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
+from spark_partq.core.names import check_name
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.queue.handle import in_threads, queue_state
+from spark_partq.storage.replica.table import (
+    About,
+    Options,
+    ReplicaTable,
+    check_apart,
+    fenced_error,
+    log_of,
+    next_offset,
+    reaching,
+    replica_role,
+    target_store,
+    tell,
+)
+from spark_partq.storage.replica.table_copy import Step, TableCopy
+from spark_partq.storage.rows import now
+from spark_partq.storage.store import Store, group_folder, queue_folder
+
+# When the last pass ended, for people.
+SYNCED = "synced.json"
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What one pass did: versions copied, and what was left of each partition, in messages, when it ended."""
+
+    commits: int
+    lag: dict[int, int]
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
+
+
+class Replicator:
+    """Keeps one replica. It remembers how far each copy is, so that a pass over what has not changed is one look at each table.
+
+    Used by one thread; several processes may keep the same replica.
+
+    Parameters
+    ----------
+    location : str
+        Where the replica's store is, a folder or an object-store URI.
+    options : dict, optional
+        Storage options of that store; those of the queue's own if both are on object stores.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: str,
+        location: str | os.PathLike[str],
+        options: Options | None = None,
+        *,
+        taking_over: bool = False,
+    ) -> None:
+        self.store, self.queue = store, check_name("queue", queue)
+        self.target = target_store(store, location, options)
+        self._taking_over = taking_over
+        self._replica_id = ""
+        self._tables: dict[str, ReplicaTable] = {}
+        self._copies: dict[str, TableCopy] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+        self._groups: dict[str, Group] = {}
+        self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
+        self._sources: dict[int, DeltaLog] = {}
+
+    def register(self) -> None:
+        """Make the replica known to both sides, unless it is.
+
+        Raises
+        ------
+        ReplicaError, QueueFencedError, NotAStoreError, QueueNotFoundError
+            If it cannot be one; nothing was written.
+        """
+        self._check_follows()
+        state = self._check_source()
+        with reaching(self.target):
+            self._check_target(state)
+            about = {
+                "replica_id": str(uuid.uuid4()),
+                "primary": self.store.uri,
+                "location": self.target.uri,
+                "queue_id": state.queue_id,
+            }
+            self._table(self.queue).tell(
+                lambda was: [] if was is not None and self._follows(was, state) else [("ReplicaOf", about)]
+            )
+        tell(
+            self.store,
+            self.queue,
+            lambda s: (
+                [] if self.target.uri in s.replicas else [QueueFact("ReplicaAdded", {"location": self.target.uri})]
+            ),
+        )
+
+    def sync(self) -> Synced:
+        """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.
+
+        Raises
+        ------
+        ReplicaError
+            If it was promoted or removed, cannot be written, or is a copy of something else.
+        QueueFencedError
+            If another replica took over.
+        """
+        about = self._check_follows()
+        state = self._check_source()
+        if about is None or not self._follows(about, state):
+            raise ReplicaError(
+                f"there is no replica of queue {self.queue!r} in {self.target.uri} any more: bring it back, or remove it and add it "
+                "again",
+                queue=self.queue,
+                location=self.target.uri,
+            )
+        if about.replica_id != self._replica_id:  # what is remembered is of another copy
+            self._copies, self._offsets, self._replica_id = {}, {}, about.replica_id
+        with reaching(self.target):
+            commits, problems = self._pass(state)
+            synced = Synced(commits, self._lag(state))
+            self.target.files.put(
+                f"{queue_folder(self.queue)}/replica/{SYNCED}",
+                json.dumps({"at": now().isoformat(), "lag": synced.total_lag}).encode(),
+            )
+        if problems:
+            raise problems[0]
+        return synced
+
+    def _pass(self, state: QueueState) -> tuple[int, list[ReplicaError]]:
+        captured: list[tuple[TableCopy, list[Step]]] = []
+        problems: list[ReplicaError] = []
+        queues = {self.queue}
+        for name, read in self._read_by(state.queue_id):
+            together = self._together(read)
+            if together is None:
+                continue  # it goes its own way there, with another of its queues
+            try:
+                folder = group_folder(name)
+                copies = [self._copy(f"{folder}/{part}", tuple(read.values())) for part in ("acks", "control")]
+                captured += reversed([(copy, list(copy.steps())) for copy in copies])
+            except ReplicaError as error:
+                problems.append(error)
+            else:
+                queues |= together
+        controls = []
+        for queue in sorted(queues):
+            copy = self._copy(f"{queue_folder(queue)}/control", (queue,))
+            controls.append((copy, list(copy.steps())))
+        copies = [
+            self._copy(f"{queue_folder(queue)}/partitions/{name}", (queue,))
+            for queue in sorted(queues)
+            for name in self.store.names(f"{queue_folder(queue)}/partitions")
+        ]
+        commits = sum(in_threads(self.target, lambda copy: copy.apply(copy.steps()), copies))
+        for copy, steps in [*controls, *captured]:
+            commits += copy.apply(steps)
+        return commits, problems
+
+    def _read_by(self, queue_id: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """The groups that read the queue, each with all that it reads: id to name."""
+        names = self.store.names("groups")
+        for name in names:
+            group = self._groups.setdefault(name, Group(self.store, name))
+            try:
+                if not group.exists():
+                    continue
+                group.refresh_control()
+            except CorruptTableError:  # it may have been deleted, or made anew
+                group = self._groups[name] = Group(self.store, name)
+                if not group.exists():
+                    continue
+                group.refresh_control()
+            if queue_id in group.state.queues:
+                yield name, {id_: known.name for id_, known in group.state.queues.items()}
+
+    def _together(self, read: Mapping[str, str]) -> set[str] | None:
+        """Which of a group's queues have their replica there, too: its positions in them must not lie past their messages.
+
+        None if one of them was promoted: then the group is used there.
+        """
+        together = set()
+        for id_, name in read.items():
+            about = self._about(name)
+            if about is None or about.queue_id != id_ or (about.removed and name != self.queue):
+                continue
+            if name != self.queue and (about.promoting or about.promoted):
+                return None
+            if self.store.has_folder(f"{queue_folder(name)}/partitions"):
+                together.add(name)
+        return together
+
+    def _copy(self, folder: str, owners: tuple[str, ...]) -> TableCopy:
+        self._owners[folder] = owners
+        if folder not in self._copies:
+            ask = lambda: self._check_open(folder)  # noqa: E731
+            self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
+        return self._copies[folder]
+
+    def _announce(self, folder: str, version: int) -> None:
+        """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""
+        self._table(self.queue).tell(
+            lambda about: (
+                []
+                if about and (folder, version) in about.jumps
+                else [("Jumping", {"folder": folder, "version": version})]
+            )
+        )
+        self._check_open(folder)
+
+    def _check_open(self, folder: str) -> None:
+        for queue in {self.queue, *self._owners[folder]}:
+            about = self._about(queue)
+            if about is not None and (about.promoting or about.promoted):
+                raise self._was_promoted(queue)
+
+    def _lag(self, state: QueueState) -> dict[int, int]:
+        lag = {}
+        for number in state.every:
+            source = self._sources.setdefault(number, log_of(self.store, self.queue, number))
+            source.refresh()
+            folder = f"{queue_folder(self.queue)}/partitions/partition={number}"
+            version, there = self._copies[folder].version, self._offsets.get(folder, (-1, 0))
+            if there[0] != version:
+                there = self._offsets[folder] = version, next_offset(log_of(self.target, self.queue, number))
+            lag[number] = max(0, next_offset(source) - there[1])
+        return lag
+
+    # ---- refusals
+    def _check_follows(self) -> About | None:
+        """What the replica says of itself, if it was not promoted."""
+        with reaching(self.target):
+            about = self._about(self.queue)
+        if about is not None and (about.promoting or about.promoted):
+            raise self._was_promoted(self.queue)
+        return about
+
+    def _check_source(self) -> QueueState:
+        state = queue_state(self.store, self.queue)
+        if not state.usable:
+            raise ReplicaError(f"queue {self.queue!r} in {self.store.uri} is {state.status}", queue=self.queue)
+        if state.fenced_by is not None and not self._taking_over:
+            raise fenced_error(self.store, state, state.fenced_by)
+        if replica_role(self.store, self.queue) == "replica":
+            raise ReplicaError(
+                f"queue {self.queue!r} in {self.store.uri} is a replica itself; replicate its primary", queue=self.queue
+            )
+        return state
+
+    def _check_target(self, state: QueueState) -> None:
+        check_apart(self.store, self.target, self.queue)
+        self.target.check_can_be_made()
+        about = self._about(self.queue)
+        if about is not None:
+            if about.queue_id != state.queue_id:
+                raise self._taken(f"the replica of another queue {self.queue!r} (of {about.primary})")
+        elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
+            raise self._taken(f"a queue {self.queue!r} that is none of its replicas")
+        for name, read in self._read_by(state.queue_id):
+            if self._together(read) is not None:
+                for part in ("acks", "control"):
+                    _ = self._copy(f"{group_folder(name)}/{part}", tuple(read.values())).version
+        for table in [
+            "control",
+            *(f"partitions/{p}" for p in self.store.names(f"{queue_folder(self.queue)}/partitions")),
+        ]:
+            _ = self._copy(f"{queue_folder(self.queue)}/{table}", (self.queue,)).version
+
+    def _follows(self, about: About, state: QueueState) -> bool:
+        if about.promoting or about.promoted:
+            raise self._was_promoted(self.queue)
+        return about.queue_id == state.queue_id and not about.removed
+
+    def _taken(self, what: str) -> ReplicaError:
+        return ReplicaError(
+            f"{self.target.uri} holds {what}; choose another location, or delete that queue there",
+            queue=self.queue,
+            location=self.target.uri,
+        )
+
+    def _was_promoted(self, queue: str) -> ReplicaError:
+        return ReplicaError(
+            f"the replica of queue {queue!r} in {self.target.uri} was promoted; nothing is copied there any more",
+            queue=queue,
+            location=self.target.uri,
+        )
+
+    def _table(self, queue: str) -> ReplicaTable:
+        return self._tables.setdefault(queue, ReplicaTable(self.target, queue))
+
+    def _about(self, queue: str) -> About | None:
+        return self._table(queue).look()
+
+
+def run(
+    replicators: Sequence[Replicator],
+    every_s: float,
+    wait: Callable[[float], bool],
+    report: Callable[[Replicator, Synced], None],
+    complain: Callable[[PartqError], None] | None = None,
+) -> None:
+    """Pass after pass, until `wait` returns True.
+
+    Parameters
+    ----------
+    wait : function
+        Waits so many seconds; True, at once, if it is told to stop.
+    complain : function
+        Told of an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
+    """
+    told: dict[int, str] = {}
+    while True:
+        for n, replicator in enumerate(replicators):
+            try:
+                report(replicator, replicator.sync())
+                told.pop(n, None)
+            except PartqError as error:
+                if complain is None:
+                    raise
+                if told.get(n) != str(error):
+                    complain(error)
+                told[n] = str(error)
+        if wait(every_s):
+            return

@@ -1,0 +1,228 @@
+"""A queue's control table on disk: every decision about the queue as a row, and the state that follows from them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.queue import state as core
+from spark_partq.core.queue.records import expired_records
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.log import retrying
+from spark_partq.storage.rows import Row, RowTable, now
+from spark_partq.storage.store import Store, queue_folder
+
+COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
+# So many files are merged into one: a look at a queue that was toggled for years reads one file.
+MERGE_AFTER = 64
+DISCARDED = "partq:discarded"
+
+
+class QueueControl:
+    """One process's view of a queue's control table, as of its last look. Not safe for use by several threads at once."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store, self.name = store, name
+        self._rows = self._table()
+        self._state: QueueState | None = None
+
+    def exists(self) -> bool:
+        return self._rows.exists()
+
+    @property
+    def state(self) -> QueueState:
+        """As of the last look (the first use looks)."""
+        if self._state is None:
+            self.refresh()
+        assert self._state is not None
+        return self._state
+
+    def refresh(self) -> bool:
+        """Look at the table; True if the queue has changed.
+
+        Raises
+        ------
+        QueueNotFoundError, QueueNotReadyError
+            If it was deleted, also if it was made anew since; or is half deleted.
+        CorruptTableError
+            If its facts cannot follow one another.
+        """
+        try:
+            changed = self._rows.refresh()
+        except CorruptTableError:
+            self._explain()
+            raise
+        self._take_in()
+        return changed
+
+    def reopen(self) -> None:
+        """Look without relying on what was read before; on an object store only this tells a table that was made anew."""
+        before = self._state
+        self._rows, self._state = self._table(), None
+        self.refresh()
+        if before is not None and self.state.queue_id != before.queue_id:
+            raise self._made_anew()
+
+    def _explain(self) -> None:
+        """Tell a deletion from damage."""
+        rows = self._table()
+        if not rows.exists():
+            raise QueueNotFoundError(
+                f"queue {self.name!r} in {self.store.uri} was deleted", queue=self.name, store=self.store.uri
+            ) from None
+        if not self.store.has_folder(
+            f"{queue_folder(self.name)}/partitions"
+        ):  # a deletion removes the control table last
+            raise QueueNotReadyError(
+                f"queue {self.name!r} in {self.store.uri} is half deleted; delete it again to finish that",
+                queue=self.name,
+                status="Deleting",
+            ) from None
+        rows.refresh()
+        if self._state is not None and self._replayed(None, rows.rows()).queue_id != self._state.queue_id:
+            raise self._made_anew() from None
+
+    def _made_anew(self) -> QueueNotFoundError:
+        return QueueNotFoundError(
+            f"queue {self.name!r} was deleted and made anew since it was opened; start the query again with a new checkpoint",
+            queue=self.name,
+        )
+
+    def _table(self) -> RowTable:
+        return RowTable(
+            self.store,
+            f"{queue_folder(self.name)}/control",
+            f"the control table of queue {self.name!r}",
+            COLUMNS,
+            expired_records,
+        )
+
+    def create(self, fact: QueueFact) -> None:
+        """Make the table; `Conflict` if it is there by now."""
+        self._rows.create([_row(fact, 0)])
+
+    def commit(self, facts: Sequence[QueueFact]) -> None:
+        """Commit facts on top of the last look, or `Conflict`.
+
+        Raises
+        ------
+        ValueError
+            If they cannot follow.
+        """
+        state = self.state
+        for fact in facts:  # refused before anything is written
+            state = core.after(state, fact)
+        before = self._rows.rows()
+        rows = [_row(fact, seq) for seq, fact in enumerate(facts, len(before))]
+        if len(self._rows.files) >= MERGE_AFTER:
+            self._rows.append([*before, *rows], replace=True)
+        else:
+            self._rows.append(rows)
+        self._take_in()
+
+    def decide(self, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
+        """Commit what follows from the newest state, which is looked at again when a race was lost; the state after that."""
+
+        def attempt() -> QueueState:
+            self.refresh()
+            wanted = facts(self.state)
+            if wanted:
+                self.commit(wanted)
+            return self.state
+
+        return retrying(attempt, f"a decision about queue {self.name!r}")
+
+    # ---- what was discarded while ingress was disabled (S3)
+    @property
+    def discarded(self) -> int:
+        """Messages, as of the last look."""
+        return self._rows.recorded(DISCARDED, 0)
+
+    def discard(self, messages: int, batch: tuple[str, int] | None) -> None:
+        """Count messages as discarded; those of a batch (sink, number) once, however often it comes."""
+
+        def attempt() -> None:
+            self.refresh()
+            transactions = {DISCARDED: self.discarded + messages}
+            if batch is not None:
+                app = f"{DISCARDED}/{batch[0]}"
+                if self._rows.recorded(app) >= batch[1]:
+                    return
+                transactions[app] = batch[1]
+            self._rows.record(transactions)
+
+        retrying(attempt, f"the count of discarded messages of queue {self.name!r}")
+
+    def vacuum(self, grace_ms: int) -> None:
+        """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
+        self._rows.vacuum(grace_ms)
+
+    def history(self) -> list[Row]:
+        """Every fact ever, in order, with `by` and `at`."""
+        self.refresh()
+        return self._rows.rows()
+
+    def _take_in(self) -> None:
+        """Bring the state to the rows as of the last look."""
+        state, self._state = self._state, None  # an error leaves none, so that the next look begins with all rows
+        fresh = self._rows.take_fresh()
+        if state is None or fresh is None:
+            self._state = self._replayed(None, self._rows.rows())
+        else:
+            self._state = self._replayed(state, fresh)
+
+    def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
+        rows = sorted(rows, key=lambda row: int(row["seq"]))
+        try:
+            facts = (QueueFact(row["kind"], json.loads(row["body"])) for row in rows)
+            found = core.replay(self.name, facts, state)
+            if found is None:
+                raise ValueError("it is empty")
+        except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
+            raise CorruptTableError(
+                f"the control table of queue {self.name!r} in {self.store.uri} holds a fact that cannot be ({error}): it was "
+                "edited. Restore it from a backup",
+                queue=self.name,
+            ) from error
+        return found
+
+
+def look(store: Store, name: str) -> QueueControl:
+    """The control table of a queue, looked at.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError, QueueNotReadyError
+    """
+    store.check_exists()
+    control = QueueControl(store, name)
+    if not control.exists():
+        known = ", ".join(list_queues(store)) or "none"
+        raise QueueNotFoundError(
+            f"there is no queue {name!r} in {store.uri}; its queues: {known}", queue=name, store=store.uri
+        )
+    control.refresh()
+    return control
+
+
+def list_queues(store: Store) -> list[str]:
+    """Names of the queues in the store, sorted."""
+    store.check_exists()
+    return [name for name in store.names("queues") if QueueControl(store, name).exists()]
+
+
+def who() -> str:
+    """User and host, for people."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user often has a number and no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _row(fact: QueueFact, seq: int) -> Row:
+    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": who(), "at": now()}

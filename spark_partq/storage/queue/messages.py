@@ -1,0 +1,246 @@
+"""Parquet files of messages: written by the sink's tasks, read by the source's.
+
+Memory of both is bounded by a row group, whatever the size of a partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
+from spark_partq.storage.files import FileMissing, Output
+from spark_partq.storage.queue.file_index import Ints
+from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile, delta_stats
+from spark_partq.storage.store import Store, partition_folder
+
+# A row group is written when a partition has gathered so much, or the largest when all together have gathered more.
+ROW_GROUP_BYTES = 16 << 20
+_GATHERED_BYTES = 64 << 20
+_BATCH_BYTES = 4 << 20
+_MAX_BATCH_ROWS = 65_536
+
+
+class MessageWriter:
+    """Writes the rows of one task: for each partition of the queue a new file, rows in the order given.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The payload.
+    key : sequence of str
+        The key's columns; keys come again and again, so these are dictionary-encoded.
+    sorted_input : bool
+        Rows come partition by partition, so a file is finished when the next one's rows come.
+    """
+
+    def __init__(self, store: Store, queue: str, schema: pa.Schema, key: Sequence[str], sorted_input: bool) -> None:
+        self._store, self._queue, self._schema, self._key = store, queue, schema, list(key)
+        self._sorted = sorted_input
+        self._open: dict[int, _File] = {}
+        self._done: list[NewFile] = []
+        self._source = -1
+
+    def write(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
+        """Add rows; row i goes to ``partitions[i]`` and was read at place ``order[i]``.
+
+        The upper bits of `order` are the number of the input partition it was read from. Where a task goes on with another
+        one than the next, files are cut, so that the files of all tasks, sorted by their first row, are in reading order.
+        """
+        with self._all_or_nothing():
+            self._write(batch, partitions, order)
+
+    def _write(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
+        if self._sorted:
+            self._split(batch, partitions, order)
+            return
+        sources = order >> SOURCE_SHIFT
+        cuts = np.flatnonzero(np.diff(sources)) + 1
+        for first, last in zip([0, *cuts], [*cuts, len(sources)], strict=True):
+            if not 0 <= sources[first] - self._source <= 1:
+                self._close(list(self._open))
+            self._source = int(sources[first])
+            self._split(batch.slice(first, last - first), partitions[first:last], order[first:last])
+
+    def finish(self) -> list[NewFile]:
+        """Let all files appear; raises `CommitFailedError` as `write` does if they cannot be written."""
+        with self._all_or_nothing():
+            self._close(list(self._open))
+        return self._done
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What goes wrong leaves no half file behind."""
+        try:
+            yield
+        except BaseException as error:
+            for file in self._open.values():
+                file.discard()
+            if isinstance(error, (OSError, FileMissing, StoreUnavailableError)):
+                reason = "the folder is gone" if isinstance(error, FileMissing) else error
+                raise CommitFailedError(
+                    f"messages of queue {self._queue!r} cannot be written to {self._store.uri}: {reason}; nothing was changed. Check "
+                    "that the queue is still there, and the space that is left",
+                    queue=self._queue,
+                ) from error
+            raise
+
+    def _split(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
+        by_partition = np.argsort(partitions, kind="stable")
+        numbers, firsts = np.unique(partitions[by_partition], return_index=True)
+        rows = batch.take(pa.array(by_partition)) if len(numbers) > 1 else batch
+        if self._sorted:
+            self._close([p for p in self._open if p not in numbers])
+        for number, first, last in zip(numbers.tolist(), firsts, [*firsts[1:], len(partitions)], strict=True):
+            if number not in self._open:
+                self._open[number] = _File(self, number, int(order[by_partition[first]]))
+            self._open[number].write(rows.slice(first, last - first))
+        if sum(file.gathered_bytes for file in self._open.values()) > _GATHERED_BYTES:
+            max(self._open.values(), key=lambda file: file.gathered_bytes).flush()
+
+    def _close(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._done.append(self._open[partition].close())
+            del self._open[partition]
+
+
+class _File:
+    """One file being written."""
+
+    def __init__(self, task: MessageWriter, partition: int, order: int) -> None:
+        self._partition, self._order = partition, order
+        self._path = f"part-{uuid.uuid4().hex}.parquet"
+        self._schema = task._schema.append(pa.field("_row", pa.int64()))
+        self._bounded = [f.name for f in task._schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
+        self._out = _opened(task._store, task._queue, partition, self._path)
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._out.sink,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=task._key,
+            write_statistics=self._bounded,
+            metadata_collector=self._metadata,
+        )
+        self._gathered: list[pa.RecordBatch] = []
+        self.gathered_bytes = 0
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = pa.array(np.arange(self._rows, self._rows + batch.num_rows))
+        self._rows += batch.num_rows
+        self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, rows], schema=self._schema))
+        self.gathered_bytes += batch.nbytes
+        if self.gathered_bytes >= ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._gathered:
+            table = pa.Table.from_batches(self._gathered)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._gathered, self.gathered_bytes = [], 0
+
+    def close(self) -> NewFile:
+        self.flush()
+        self._writer.close()
+        size = self._out.close()
+        stats = delta_stats(self._rows, self._bounds())
+        return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
+
+    def discard(self) -> None:
+        self._out.discard()
+
+    def _bounds(self) -> dict[str, tuple[Any, Any]]:
+        bounds: dict[str, tuple[Any, Any]] = {}
+        for meta in self._metadata:
+            for group in map(meta.row_group, range(meta.num_row_groups)):
+                for column in map(group.column, range(group.num_columns)):
+                    name, stats = column.path_in_schema, column.statistics
+                    if name in self._bounded and stats is not None and stats.has_min_max:
+                        low, high = bounds.get(name, (stats.min, stats.max))
+                        bounds[name] = (min(low, stats.min), max(high, stats.max))
+        return bounds
+
+
+def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
+    try:
+        return store.files.open_output(f"{partition_folder(queue, partition)}/{name}")
+    except FileMissing as error:
+        raise CommitFailedError(
+            f"partition {partition} of queue {queue!r} in {store.uri} has no folder (was the queue deleted?); nothing was changed",
+            queue=queue,
+            partition=partition,
+        ) from error
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows ``[first_row, last_row)`` of one committed file."""
+
+    queue: str
+    partition: int
+    path: str
+    first_row: int
+    last_row: int
+    base_offset: int
+    enqueued_us: int
+
+
+def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of a slice as (row of the first one, batch of exactly `schema`).
+
+    Raises
+    ------
+    CorruptTableError
+        If the file is gone, is no Parquet file or holds other columns.
+    """
+    path = f"{partition_folder(piece.queue, piece.partition)}/{piece.path}"
+    try:
+        with store.files.open_input(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
+            if file.metadata.num_rows < piece.last_row:
+                raise pa.ArrowInvalid(f"it holds {file.metadata.num_rows} rows, not {piece.last_row}")
+            yield from _read_groups(file, piece.first_row, piece.last_row, schema)
+    except (FileMissing, OSError, pa.ArrowException, KeyError) as error:
+        reason = "it is missing" if isinstance(error, FileMissing) else str(error)
+        raise CorruptTableError(
+            f"file {path} of queue {piece.queue!r} (offsets {piece.base_offset + piece.first_row} to "
+            f"{piece.base_offset + piece.last_row - 1} of partition {piece.partition}) cannot be read: {reason}. "
+            "Restore it from a backup; nothing was acknowledged",
+            queue=piece.queue,
+            partition=piece.partition,
+            path=path,
+        ) from error
+
+
+def _read_groups(
+    file: pq.ParquetFile, first: int, last: int, schema: pa.Schema
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    row = 0
+    for g in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(g)
+        end = row + group.num_rows
+        if row < last and end > first:
+            wide = group.total_byte_size // max(1, group.num_rows)
+            size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
+            at = row
+            for batch in file.iter_batches(size, row_groups=[g], columns=schema.names, use_threads=False):
+                low, high = max(first - at, 0), min(last - at, batch.num_rows)
+                if low < high:
+                    part = batch.slice(low, high - low)
+                    columns = [_cast(part.column(f.name), f.type) for f in schema]
+                    yield at + low, pa.RecordBatch.from_arrays(columns, schema=schema)
+                at += batch.num_rows
+        row = end
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    # Parquet written by Spark reads back in nanoseconds and with other field names; Spark wants its exact types
+    return column if column.type == type_ else column.cast(type_)

@@ -1,0 +1,274 @@
+"""The table of one partition: an ordered log of messages (Q1, Q4, Q5).
+
+Each data file carries two partition values, ``base_offset`` and ``_enqueued_at``, and a column ``_row`` that counts 0, 1, 2…;
+the offset of a message is ``base_offset + _row`` for any Delta reader. What must outlive the files, which retention
+removes, is kept as application transactions of the log and changes in the same commit:
+
+    partq:next               the next offset
+    partq:clock              the last `_enqueued_at`, microseconds
+    partq:sink/<id>/<map>    the last batch of a sink that is in, under a generation of the partition map
+    partq:sink/<id>          the same, under whatever generation
+    partq:by/<id>/<query>    the same, with the query that wrote it
+    partq:sealed             the last generation under which the table was sealed
+    partq:cut/<map>          the next offset at that moment
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.payload.schema import Struct, with_columns
+from spark_partq.core.queue.partition_map import may_append
+from spark_partq.core.queue.records import expired_records
+from spark_partq.storage.log import LONG_LOG, Add, Conflict, FileChanges, Remove, TableSpec, clock_s, now_ms, retrying
+from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, micros_of, partition_values
+from spark_partq.storage.store import Store, partition_folder
+
+# Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
+SOURCE_SHIFT = 33
+
+NEXT = "partq:next"
+CLOCK = "partq:clock"
+SEALED = "partq:sealed"
+# Is added to that while the queue's replica has taken over: no map of the queue is this old.
+FENCED = 1 << 40
+_NO_CHANGES = FileChanges()
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A Parquet file that a task has written and nobody has committed yet."""
+
+    partition: int
+    path: str  # relative to the partition's folder
+    rows: int
+    size_bytes: int
+    stats: str  # Delta's statistics, JSON
+    order: int  # place of its first row in the order in which the rows were read
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in."""
+
+    sink_id: str
+    batch_id: int
+    query_id: str | None = None
+
+    @property
+    def app(self) -> str:
+        """Under whatever generation of the partition map."""
+        return f"partq:sink/{self.sink_id}"
+
+    @property
+    def by(self) -> str | None:
+        return f"partq:by/{self.sink_id}/{self.query_id}" if self.query_id else None
+
+    def under(self, generation: int) -> str:
+        return f"{self.app}/{generation}"
+
+    def transactions(self, generation: int) -> dict[str, int]:
+        apps = [self.app, self.under(generation), *([self.by] if self.by else [])]
+        return dict.fromkeys(apps, self.batch_id)
+
+
+class Sealed(Exception):
+    """The partition map under which rows were placed is not in force any more, or is about to end."""
+
+
+class FilesTooOld(Exception):
+    """The files were written so long ago that maintenance may delete them."""
+
+
+class PartitionTable:
+    """Reads and appends to one partition. Not safe for use by several threads at once."""
+
+    def __init__(self, store: Store, queue: str, partition: int, payload: Struct) -> None:
+        self.queue, self.partition = queue, partition
+        self.folder = partition_folder(queue, partition)
+        self._log = store.log(self.folder, f"partition {partition} of queue {queue!r}", expired_records)
+        self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
+        self._files: GrowingIndex | None = None
+        self._index: FileIndex | None = None  # of `_files`
+
+    def exists(self) -> bool:
+        return self._log.exists()
+
+    def create(self, vacuum_grace_ms: int = 86_400_000) -> None:
+        """Make the table unless it is there. What is removed from it is remembered until its file may be deleted."""
+        if not self._log.exists():
+            hours = -(-vacuum_grace_ms // 3_600_000) + 1
+            settings = {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
+            with contextlib.suppress(Conflict):
+                self._log.create(TableSpec(self._schema, ("base_offset", "_enqueued_at"), settings))
+
+    def refresh(self) -> bool:
+        """Look at the log; True if others have changed it."""
+        return self._log.refresh()
+
+    def may_have_changed(self) -> bool:
+        """False only if `refresh` would find nothing; costs one look at the file system at most."""
+        return self._log.may_have_changed()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message will get, as of the last look."""
+        return self.recorded(NEXT, 0)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first message that is still there; `next_offset` if there is none."""
+        index = self.index
+        return int(index.base[0]) if len(index) else self.next_offset
+
+    @property
+    def index(self) -> FileIndex:
+        """The live files, checked to be dense.
+
+        Raises
+        ------
+        CorruptTableError
+            If a file was committed by something else than this protocol.
+        """
+        try:
+            changes = self._log.take_changes()
+            if self._index is not None and self._files is not None and changes == _NO_CHANGES:
+                self._files.check_end(self.next_offset)
+                return self._index
+            if self._files is None or changes.reloaded:
+                changed = GrowingIndex(changes.added if changes.reloaded else self._log.snapshot.files.values())
+            else:
+                changed = self._files
+                changed.apply(changes.added, changes.removed)
+            changed.check_end(self.next_offset)
+        except BaseException as error:
+            self._files = self._index = None  # begins again with all files
+            if isinstance(error, IrregularFiles):
+                raise self._corrupt(str(error)) from None
+            raise
+        self._files, self._index = changed, changed.view()
+        return self._index
+
+    def recorded(self, app: str, default: int = -1) -> int:
+        return self._log.recorded(app, default)
+
+    def append(
+        self,
+        files: Sequence[NewFile],
+        record: BatchRecord | None,
+        now: Callable[[], dt.datetime],
+        generation: int = 0,
+        deadline_s: float = math.inf,
+    ) -> int | None:
+        """Commit files as the next messages and return the first one's offset; None if `record` says that they are in.
+
+        A lost race costs another small commit; the files stay as they are.
+
+        Parameters
+        ----------
+        generation : int
+            Of the partition map that placed the rows.
+        deadline_s : float
+            When the files are too old, by `clock_s`.
+
+        Raises
+        ------
+        FilesTooOld
+        Sealed
+            If another generation of the map is in force, or about to be.
+        CommitFailedError
+            If the store refuses.
+        """
+
+        def attempt() -> int | None:
+            self.refresh()
+            if record and self.recorded(record.under(generation)) >= record.batch_id:
+                return None
+            if not may_append(self.recorded(SEALED), generation):
+                raise Sealed
+            if clock_s() > deadline_s:
+                raise FilesTooOld
+            base = start = self.next_offset
+            clock_us = max(self.recorded(CLOCK, 0), micros_of(now()))
+            adds = []
+            for file in files:
+                values = partition_values(base, clock_us)
+                adds.append(Add(file.path, file.size_bytes, values, file.stats, now_ms()))
+                base += file.rows
+            recorded = record.transactions(generation) if record else {}
+            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
+            return start
+
+        return retrying(attempt, self._log.what)
+
+    def seal(self, generation: int) -> int:
+        """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5)."""
+
+        def attempt() -> int:
+            self.refresh()
+            cut = f"partq:cut/{generation}"
+            if self.recorded(SEALED) < generation:
+                self._log.commit(transactions={SEALED: generation, cut: self.next_offset}, operation="SEAL")
+            return self.recorded(cut)
+
+        return retrying(attempt, self._log.what)
+
+    def fence(self, fenced: bool) -> None:
+        """Let no more rows in at all, as the queue's replica takes over; or take that back (S7)."""
+
+        def attempt() -> None:
+            self.refresh()
+            sealed = self.recorded(SEALED)
+            if (sealed >= FENCED - 1) != fenced:
+                self._log.commit(transactions={SEALED: sealed + (FENCED if fenced else -FENCED)}, operation="FENCE")
+
+        retrying(attempt, self._log.what)
+
+    def remove(self, until: Callable[[FileIndex], int]) -> int:
+        """Take the first `until(index)` files out of the log and return how many messages they held."""
+
+        def attempt() -> int:
+            self.refresh()
+            index = self.index
+            count = until(index)
+            if count == 0:
+                return 0
+            at, live = now_ms(), self._log.snapshot.files
+            adds = [live[index.path(i)] for i in range(count)]
+            removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
+            self._log.commit(removes=removes, operation="DELETE")
+            return int(index.rows[:count].sum())
+
+        return retrying(attempt, self._log.what)
+
+    def vacuum(self, grace_ms: int) -> int:
+        """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
+        return self._log.vacuum(grace_ms)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint and drop log files that have outlived their retention."""
+        self._log.checkpoint()
+
+    def _corrupt(self, why: str) -> CorruptTableError:
+        return CorruptTableError(
+            f"partition {self.partition} of queue {self.queue!r} is damaged: {why}. Only this package may write to "
+            f"{self._log.uri}; undo the foreign commit",
+            queue=self.queue,
+            partition=self.partition,
+        )
+
+
+def delta_stats(rows: int, bounds: dict[str, tuple[Any, Any]]) -> str:
+    """Statistics of a data file for Delta's readers: the row count, and bounds of integer and date columns."""
+    stats: dict[str, Any] = {"numRecords": rows}
+    if bounds:
+        stats["minValues"] = {name: low for name, (low, _) in bounds.items()}
+        stats["maxValues"] = {name: high for name, (_, high) in bounds.items()}
+    return json.dumps(stats, default=str)

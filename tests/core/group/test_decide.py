@@ -1,0 +1,437 @@
+"""R1-R8, H1, H4, K6: what is decided, event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_partq.core.errors import GroupMismatchError
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
+from spark_partq.core.group.state import Kind, QueueInGroup, Status
+from tests.core.group.groups import Decided, at
+
+HANDOFF = Kind.HANDOFF_STARTED
+
+
+# ---- joining
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_the_first_member_gets_all_at_once(delay_ms: int) -> None:
+    """R2: nothing can be spared by waiting, so there is no holddown."""
+    group = Decided(4, delay_ms)
+    group.join("a", flows=2)
+    assert group.owned() == {"a/0": [0, 2], "a/1": [1, 3]}
+    assert [f.status for f in group.facts if f.kind == Kind.STATUS_CHANGED] == [Status.REBALANCING, Status.READY]
+    assert {(f.offset, f.epoch_before, f.epoch, f.base_epoch) for f in group.facts if f.kind == Kind.GRANTED} == {
+        (0, 0, 1, 1)
+    }
+
+
+def test_the_example_of_the_seed() -> None:
+    """R6: 7 partitions, 3 → 4 flows ends 2, 2, 2, 1, by one handoff."""
+    group = Decided(7)
+    group.join("a", flows=3)
+    assert group.counts() == [3, 2, 2]
+    group.join("b")
+    assert group.times(HANDOFF) == 1
+    assert group.state.status is Status.REBALANCING
+    group.release()
+    assert group.counts() == [2, 2, 2, 1]
+    assert group.state.status is Status.READY
+
+
+def test_all_handoffs_run_at_the_same_time() -> None:
+    """R6: the steps compute the target, nothing waits for anything else."""
+    group = Decided(8)
+    group.join("a")
+    group.join("b")
+    assert group.draining() == [4, 5, 6, 7]
+    group.release(6)
+    assert group.state.status is Status.REBALANCING
+    group.release()
+    assert group.owned() == {"a/0": [0, 1, 2, 3], "b/0": [4, 5, 6, 7]}
+    assert group.state.status is Status.READY
+
+
+def test_a_join_with_a_delay() -> None:
+    """R5, R7: Holddown first, then the rebalance that the first change caused."""
+    group = Decided(4, 5_000)
+    group.join("a")
+    group.join("b")
+    assert group.kinds() == ["MemberJoined", "StatusChanged"]
+    assert group.state.status is Status.HOLDDOWN
+    group.over()
+    assert group.draining() == [2, 3]
+    assert "b joined with 1 flow" in group.facts[0].cause
+
+
+def test_an_excess_consumer_is_a_standby() -> None:
+    """R3: its bind triggers nothing."""
+    group = Decided(2)
+    group.join("a", flows=2)
+    group.join("b", flows=3)
+    assert group.kinds() == ["MemberJoined"]
+    assert group.state.status is Status.READY
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+def test_a_standby_takes_exactly_the_load(delay_ms: int) -> None:
+    """R3: at once, and whatever the delay."""
+    group = Decided(4, delay_ms)
+    for name in "abcde":
+        group.join(name)
+    group.over()
+    while group.draining():
+        group.release()
+    had = group.owned()["b/0"]
+    group.leave("b", expired=True)
+    assert group.kinds() == ["MemberLeft", "Unassigned", "Granted"]
+    assert group.owned()["e/0"] == had
+    assert group.state.status is Status.READY
+
+
+def test_a_standby_that_leaves_triggers_nothing() -> None:
+    """R2: there are excess consumers."""
+    group = Decided(2)
+    group.join("a", flows=2)
+    group.join("b")
+    group.leave("b")
+    assert group.kinds() == ["MemberLeft"]
+
+
+# ---- leaving
+def test_leaving_and_expiring_are_the_same() -> None:
+    """R4."""
+    outcomes = []
+    for expired in (False, True):
+        group = Decided(4)
+        group.join("a")
+        group.join("b")
+        group.release()
+        group.leave("a", expired)
+        outcomes.append((group.kinds(), group.owned()))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == {"b/0": [0, 1, 2, 3]}
+
+
+def test_the_last_member_leaves() -> None:
+    """Its partitions have nobody, under an epoch in which nobody acknowledges; the group is Ready for the next."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(0, 5, 7)
+    old = group.state.members["a"].incarnation
+    group.leave("a")
+    assert group.owned() == {"-": [0, 1]}
+    assert group.state.status is Status.READY
+    assert group.state.partitions[at(0)].epoch == 2
+    group.join("b")
+    own = group.state.partitions[at(0)]
+    assert (own.start, own.delivered, own.base_epoch, own.last_flow) == (5, 7, own.epoch, "b/0")
+    assert own.incarnation != old
+
+
+def test_nothing_is_handed_off_by_a_flow_that_is_gone() -> None:
+    """All flows of a member go at once, so none of them is asked for a handoff."""
+    group = Decided(7)
+    group.join("a")
+    group.join("b", flows=2)
+    group.release()
+    group.leave("b")
+    assert group.times(HANDOFF) == 0
+    assert group.owned() == {"a/0": list(range(7))}
+
+
+# ---- holddown
+def two_and_a_holddown() -> Decided:
+    group = Decided(4, 5_000)
+    group.join("a")
+    group.join("b")
+    group.over()
+    group.release()
+    assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3]}
+    group.leave("b", expired=True)
+    assert group.state.status is Status.HOLDDOWN
+    assert group.owned() == {"a/0": [0, 1], "-": [2, 3]}
+    return group
+
+
+def test_the_flow_that_returns_takes_exactly_what_it_had() -> None:
+    """R5: no handoff at all, and the line goes on: what it had planned is its own."""
+    group = two_and_a_holddown()
+    group.join("b")
+    assert group.kinds() == ["MemberJoined", "Granted", "Granted", "StatusChanged"]
+    assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3]}
+    assert group.state.status is Status.READY
+    own = group.state.partitions[at(2)]
+    assert (own.epoch, own.base_epoch) == (4, 2)
+
+
+def test_another_flow_takes_exactly_what_was_left() -> None:
+    """R5: and it begins a line of its own."""
+    group = two_and_a_holddown()
+    group.join("c")
+    assert group.owned() == {"a/0": [0, 1], "c/0": [2, 3]}
+    assert group.state.status is Status.READY
+    assert group.state.partitions[at(2)].base_epoch == group.state.partitions[at(2)].epoch
+
+
+def test_a_return_to_the_count_needs_no_exact_number_of_standbys() -> None:
+    """R3, R5: excess flows are standbys, so they do not keep the holddown going."""
+    group = Decided(2, 5_000)
+    group.join("a", flows=2)
+    group.leave("a")
+    group.join("b", flows=4)
+    assert group.counts() == [1, 1]
+    assert group.state.status is Status.READY
+
+
+def test_later_changes_do_not_restart_the_holddown() -> None:
+    """R5: its number is that of the first change."""
+    group = two_and_a_holddown()
+    began = group.state.status_seq
+    group.leave("a")
+    group.join("c", flows=3)
+    assert (group.state.status, group.state.status_seq) == (Status.HOLDDOWN, began)
+    group.do(HolddownOver(began))
+    assert group.counts() == [2, 1, 1]
+    assert group.state.status is Status.READY
+
+
+def test_an_old_holddown_is_over_for_nobody() -> None:
+    """Events may come late."""
+    group = two_and_a_holddown()
+    assert group.do(HolddownOver(group.state.status_seq - 1)) == []
+    group.over()
+    assert group.owned() == {"a/0": [0, 1, 2, 3]}
+    assert group.over() == []
+
+
+def test_a_return_without_its_partitions_ends_their_line() -> None:
+    """What the instance leaves out of its replay now must never count as its own again."""
+    group = two_and_a_holddown()
+    group.join("b", flows=2)
+    assert group.state.status is Status.HOLDDOWN
+    assert group.times(Kind.UNASSIGNED) == 2
+    planned = 2
+    group.over()
+    for where in (2, 3):
+        own = group.state.partitions[at(where)]
+        assert own.flow in ("b/0", "b/1")
+        assert own.base_epoch > planned
+
+
+def test_a_change_while_rebalancing() -> None:
+    """R7: Rebalancing → Holddown; handoffs go on meanwhile, no new one starts."""
+    group = Decided(4, 5_000)
+    group.join("a")
+    group.join("b")
+    group.over()
+    group.join("c")
+    assert group.state.status is Status.HOLDDOWN
+    group.release(2)
+    assert group.state.status is Status.HOLDDOWN
+    group.over()
+    group.release()
+    assert group.counts() == [2, 1, 1]
+    assert group.state.status is Status.READY
+
+
+# ---- handoffs
+def test_a_handoff_carries_the_acknowledged_offset() -> None:
+    """H1: position and mark of the new owner."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(1, 4, 9)
+    group.join("b")
+    assert group.do(group.drained(1))
+    granted = group.facts[1]
+    assert (granted.flow, granted.offset, granted.delivered, granted.forced) == ("b/0", 4, 9, False)
+    assert (granted.epoch_before, granted.epoch, granted.base_epoch) == (1, 2, 2)
+
+
+def test_a_release_of_more_than_is_acknowledged_is_refused() -> None:
+    """H1: it waits."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    own = group.state.partitions[at(1)]
+    assert group.do(Drained(at(1), own.incarnation, own.epoch, 3)) == []
+    group.ack(1, 3)
+    assert group.do(Drained(at(1), own.incarnation, own.epoch, 3))
+
+
+def test_the_deadline() -> None:
+    """H4: forced, from the acknowledged offset; late acknowledgements change nothing."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(1, 2, 6)
+    group.join("b")
+    group.deadline(1)
+    granted = group.facts[0]
+    assert (granted.kind, granted.flow, granted.offset, granted.delivered, granted.forced) == (
+        Kind.GRANTED, "b/0", 2, 6, True
+    )  # fmt: skip
+    assert group.state.status is Status.READY
+    group.acks.add(AckRow("a1", 2, *at(1), 1, 6, 6))
+    assert group.position(1) == 2
+
+
+def test_a_deadline_of_an_earlier_handoff() -> None:
+    """It is over for nobody."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    first = group.state.partitions[at(1)].handoff
+    group.leave("b")
+    group.join("c")
+    assert group.state.partitions[at(1)].handoff > first
+    assert group.do(DeadlinePassed(at(1), first)) == []
+
+
+def test_no_handoff_time_moves_at_once() -> None:
+    """H4: max_handoff_time 0."""
+    group = Decided(4, handoff_ms=0)
+    group.join("a")
+    group.join("b")
+    assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3]}
+    assert group.state.status is Status.READY
+    assert [f.forced for f in group.facts if f.kind == Kind.GRANTED] == [True, True]
+
+
+def test_the_receiver_leaves() -> None:
+    """The partition stays where it is, and nothing else happens."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    group.leave("b")
+    assert group.kinds() == [
+        "MemberLeft", "HandoffCancelled", "StatusChanged", "AssignmentComputed", "StatusChanged",
+    ]  # fmt: skip
+    assert group.draining() == []
+    assert group.owned() == {"a/0": [0, 1]}
+    assert group.state.status is Status.READY
+
+
+def test_the_giver_leaves() -> None:
+    """What it was about to give is vacant like the rest, and goes where balance needs it."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    group.leave("a")
+    assert group.owned() == {"b/0": [0, 1]}
+
+
+# ---- restarts
+def test_a_restart_in_time_triggers_nothing() -> None:
+    """K6: the same partitions under a new epoch of the same line, whatever the status."""
+    group = Decided(4, 5_000)
+    group.join("a")
+    group.join("b")
+    group.over()
+    group.release()
+    group.ack(2, 3, 5)
+    group.join("b")
+    assert group.kinds() == ["MemberJoined", "Granted", "Granted"]
+    own = group.state.partitions[at(2)]
+    assert (own.flow, own.start, own.delivered, own.epoch, own.base_epoch) == ("b/0", 3, 5, 3, 2)
+    assert group.state.status is Status.READY
+
+
+def test_a_restart_hands_over_what_was_draining() -> None:
+    """Nobody works on it any more, so there is nothing to wait for."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(1, 0, 4)
+    group.join("b")
+    group.join("a")
+    own = group.state.partitions[at(1)]
+    assert (own.flow, own.start, own.delivered) == ("b/0", 0, 4)
+    assert group.state.status is Status.READY
+
+
+def test_a_restart_with_fewer_flows() -> None:
+    """The flows that are missing have left; the rest goes on."""
+    group = Decided(6)
+    group.join("a", flows=3)
+    group.join("b", flows=3)
+    group.release()
+    group.join("a", flows=1)
+    assert group.times(HANDOFF) == 0
+    assert group.counts() == [2, 2, 1, 1]
+
+
+def test_a_restart_with_more_flows() -> None:
+    """The new ones join, which triggers."""
+    group = Decided(4)
+    group.join("a")
+    group.join("a", flows=2)
+    assert group.draining() == [2, 3]
+    group.release()
+    assert group.owned() == {"a/0": [0, 1], "a/1": [2, 3]}
+    assert group.state.partitions[at(2)].base_epoch == 1  # within one instance the line goes on
+
+
+def test_the_same_join_twice() -> None:
+    """Events may come more than once."""
+    group = Decided(2)
+    join = Join(group.member("a"), {"id": group.queue}, group.starts)
+    assert group.do(join)
+    assert group.do(join) == []
+    assert group.do(Leave("a", "somebody else")) == []
+
+
+# ---- queues
+def test_new_partitions_wait_for_nobody() -> None:
+    """R2: at once, without a delay; R8: they go to the flows with the fewest."""
+    group = Decided(3, 5_000)
+    group.join("a", flows=2)
+    group.queue = QueueInGroup("orders", 5, 5_000, 1_000)
+    group.first = 7
+    group.join("c")
+    assert Status.HOLDDOWN not in [f.status for f in group.facts]
+    assert group.state.status is Status.READY
+    assert group.counts() == [2, 2, 1]
+    assert group.draining() == []
+    assert group.position(4) == 7
+
+
+def test_a_queue_that_was_made_anew() -> None:
+    """Old positions are not inherited."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(0, 5)
+    member = group.member("a")
+    group.do(Join(member, {"new": group.queue}, {("new", 0): 0, ("new", 1): 0}))
+    assert set(group.state.partitions) == {("new", 0), ("new", 1)}
+    assert group.state.position(("new", 0), group.acks) == 0
+    assert group.state.status is Status.READY
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"session_timeout_ms": 5_000}, "sessionTimeoutMs"),
+        ({"assignors": ("range",)}, "assignor"),
+    ],
+)
+def test_members_must_agree(options: dict[str, object], named: str) -> None:
+    """A member that disagrees is refused, and told with whom."""
+    group = Decided()
+    group.join("a")
+    with pytest.raises(GroupMismatchError, match=f"GROUP_MISMATCH.*{named}") as caught:
+        group.join("b", **options)
+    assert caught.value.params["instance"] == "b"
+    group.join("a", **options)  # alone it may change its mind
+
+
+# ---- floors
+def test_floors() -> None:
+    """Q8: positions become floors, which only rise, and hold whatever happens to acknowledgements."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(0, 5)
+    assert [(f.partition, f.offset) for f in group.floors()] == [(0, 5)]
+    assert group.floors() == []
+    group.acks.rows.clear()
+    assert group.position(0) == 5
+    group.join("a")
+    assert group.position(0) == 5

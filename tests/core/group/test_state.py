@@ -1,0 +1,170 @@
+"""The state of a group: what each fact does to it, what counts as acknowledged, and its snapshots."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group.acks import AckRow, Acks, compacted
+from spark_partq.core.group.state import TRANSITIONS, GroupFact, GroupState, Held, Kind, instance_of
+from tests.core.group.groups import Decided, at
+
+
+def drains() -> Decided:
+    """Two members; partition 1 drains from a to b."""
+    group = Decided(2)
+    group.join("a")
+    group.join("b")
+    return group
+
+
+# ---- replay
+@pytest.mark.parametrize("kind", list(TRANSITIONS))
+@pytest.mark.parametrize("held", list(Held))
+def test_only_the_declared_transitions_happen(kind: Kind, held: Held) -> None:
+    """W2: a fact that cannot follow what went before is refused."""
+    group = drains()
+    where = {Held.UNKNOWN: at(7), Held.OWNED: at(0), Held.DRAINING: at(1), Held.UNASSIGNED: at(1)}[held]
+    if held is Held.UNASSIGNED:
+        group.leave("b")
+        group.leave("a")
+    state = group.state
+    own = state.partitions.get(where)
+    epoch = own.epoch if own else 0
+    fact = GroupFact(
+        kind, "orders", *where, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, base_epoch=1, flow="a/0",
+        to_flow="b/0", incarnation="x",
+    )  # fmt: skip
+    assert state.held(where) is held
+    allowed = dict(TRANSITIONS[kind])
+    if held in allowed:
+        state.replay(fact)
+        assert state.held(where) is allowed[held]
+    else:
+        with pytest.raises(CorruptTableError, match=r"CORRUPT_TABLE.*partition"):
+            state.replay(fact)
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        GroupFact("Nonsense"),
+        GroupFact(Kind.STATUS_CHANGED, status="Resting"),
+        GroupFact(Kind.STATUS_CHANGED, status="Holddown"),  # from Holddown
+        GroupFact(Kind.MEMBER_LEFT, instance="nobody"),
+        GroupFact(Kind.MEMBER_JOINED, instance="c", incarnation="c1", flows=1, body="{}"),
+        GroupFact(Kind.QUEUE_REMOVED, "others", "other"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), offset=0, delivered=0, epoch_before=7, epoch=8, flow="a/0"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), offset=0, delivered=0, epoch_before=1, epoch=1, flow="a/0"),
+        GroupFact(Kind.GRANTED, "orders", *at(0), epoch_before=1, epoch=2, flow="a/0"),
+    ],
+    ids=str,
+)
+def test_a_table_that_was_edited(fact: GroupFact) -> None:
+    """It is named, with the number of the fact."""
+    group = Decided(2, 1_000)
+    group.join("a")
+    group.join("b")
+    with pytest.raises(CorruptTableError) as caught:
+        group.state.replay(fact)
+    assert caught.value.params["seq"] == str(group.state.seq)
+
+
+# ---- positions
+def test_who_may_acknowledge() -> None:
+    """W2: the owner's incarnation under the current epoch; nobody else moves the position."""
+    group = Decided(1)
+    group.join("a")
+    own = group.state.partitions[at(0)]
+    for incarnation, epoch in (("twin", own.epoch), (own.incarnation, own.epoch - 1), (own.incarnation, own.epoch + 1)):
+        group.acks.add(AckRow(incarnation, 1, *at(0), epoch, 9, 9))
+    assert group.position(0) == 0
+    group.ack(0, 4)
+    assert group.position(0) == 4
+    group.leave("a")
+    group.acks.add(AckRow(own.incarnation, 2, *at(0), own.epoch, 8, 8))
+    assert group.position(0) == 4
+
+
+def test_what_was_handed_out_is_marked_whoever_did_it() -> None:
+    """H4: also what a process of an older epoch was given after its time."""
+    group = Decided(1)
+    group.join("a")
+    group.acks.add(AckRow("zombie", 1, *at(0), 0, 0, 6))
+    group.join("a")
+    assert group.state.partitions[at(0)].delivered == 6
+    assert group.position(0) == 0
+
+
+def test_asking_about_a_partition_that_is_not_there() -> None:
+    group = Decided(1)
+    assert group.state.position(at(5), group.acks) is None
+    assert group.state.held(at(5)) is Held.UNKNOWN
+    assert instance_of("billing-a/12") == "billing-a"
+
+
+# ---- acknowledgements
+ROWS = st.lists(
+    st.builds(
+        AckRow,
+        st.sampled_from(["x", "y"]),
+        st.integers(1, 5),
+        st.just("q"),
+        st.integers(0, 1),
+        st.integers(1, 3),
+        st.integers(0, 9),
+        st.integers(0, 9),
+    ),
+    max_size=12,
+)
+
+
+@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 12))
+def test_compaction_changes_nothing_that_counts(rows: list[AckRow], rng: object, cut: int) -> None:
+    """In any order, any number of times, at any moment."""
+    whole = Acks.of(rows)
+    shuffled = list(rows)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    again = Acks.of([*compacted([*shuffled[:cut], *rows[:3]], ["x", "y"]), *shuffled[cut:]])
+    newest = {where: max(epoch for w, epoch, _ in whole.rows if w == where) for where, _, _ in whole.rows}
+    for where, epoch in newest.items():
+        for incarnation in "xy":
+            assert again.offset(where, epoch, incarnation) == whole.offset(where, epoch, incarnation)
+        assert again.delivered(where) == whole.delivered(where)
+    assert again.beats == whole.beats
+
+
+def test_compaction_is_small() -> None:
+    """A partition's rows of the highest epoch, and one heartbeat for each member that has none of them."""
+    rows = [AckRow(f"i{n % 3}", n, "q", n % 4, n // 10, n, n) for n in range(200)]
+    assert len(compacted(rows, ["i0", "i9"])) <= 12
+
+
+# ---- snapshots
+def test_snapshots_are_exact() -> None:
+    """A start from a snapshot is the same as one from the first fact."""
+    group = drains()
+    group.ack(0, 3)
+    group.floors()
+    text = json.dumps(group.state.to_json())
+    again = GroupState.from_json(json.loads(text))
+    assert again == group.state
+    assert again.flows == ["a/0", "b/0"]
+    assert json.dumps(again.to_json()) == text
+
+
+def test_a_copy_is_apart() -> None:
+    """What happens to it does not happen to the original."""
+    group = drains()
+    before = group.state.to_json()
+    copy = group.state.copy()
+    for where in list(copy.partitions):
+        copy.partitions[where] = replace(copy.partitions[where], start=99)
+    copy.members.clear()
+    copy.floors[at(0)] = 3
+    assert group.state.to_json() == before

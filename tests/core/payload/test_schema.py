@@ -1,0 +1,169 @@
+"""Payload schemas (tests/spark/test_ddl.py compares the parser with Spark's own)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.payload.schema import RESERVED, check_same_columns, payload_schema, type_name
+
+
+def fields(struct: dict[str, Any]) -> dict[str, Any]:
+    return {f["name"]: f["type"] for f in struct["fields"]}
+
+
+def field(name: str, type_: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": type_, "nullable": nullable, "metadata": metadata}
+
+
+def test_types() -> None:
+    struct = payload_schema("a string, b bigint, c decimal(20, 3), d array<struct<x:int,y:map<string,date>>>")
+    assert fields(struct) | {"d": None} == {"a": "string", "b": "long", "c": "decimal(20,3)", "d": None}
+    assert type_name(fields(struct)["d"]) == "array<struct<x:integer,y:map<string,date>>>"
+
+
+def test_everything_becomes_nullable_without_metadata() -> None:
+    given = {
+        "type": "struct",
+        "fields": [
+            field("a", "long", False, comment="x"),
+            field("b", {"type": "array", "elementType": "long", "containsNull": False}, False),
+        ],
+    }
+    assert payload_schema(given) == payload_schema("a bigint, b array<bigint>")
+
+
+BAD = {
+    "empty": ("", "at least one|not Spark DDL"),
+    "blank": ("  ", "at least one|not Spark DDL"),
+    "no type": ("a", "no type|not Spark DDL"),
+    "one without a type": ("a int, b", "'b' has no type|not Spark DDL"),
+    "unknown type": ("a frob", "cannot be kept|not Spark DDL"),
+    "interval": ("a interval", "cannot be kept|not Spark DDL"),
+    "interval day": ("a interval day to second", "cannot be kept|not Spark DDL"),
+    "variant": ("a variant", "cannot be kept"),
+    "void": ("a void", "cannot be kept|not Spark DDL"),
+    "char": ("a char(3)", "cannot be kept"),
+    "varchar": ("a varchar(3)", "cannot be kept"),
+    "inner unknown type": ("a array<struct<x:frob>>", "cannot be kept|not Spark DDL"),
+    "twice": ("a int, a string", "occur twice"),
+    "twice by case": ("a int, A string", "occur twice"),
+    "twice inside": ("s struct<x:int,X:int>", "occur twice"),
+    "reserved": ("a int, _offset bigint", "_offset"),
+    "reserved by case": ("a int, _Offset bigint", "_Offset"),
+    "space": ("`a b` int", "spaces"),
+    "inner space": ("s struct<`a b`:int>", "spaces"),
+    "semicolon": ("`a;b` int", "spaces"),
+    "decimal too wide": ("a decimal(39,0)", "decimal"),
+    "decimal scale": ("a decimal(5,6)", "decimal"),
+    "decimal without digits": ("a decimal(0,0)", "decimal"),
+    "struct without fields": ("a struct<>", "not Spark DDL"),
+    "unbalanced": ("a array<int", "not Spark DDL|cannot be kept"),
+    "a statement": ("a int); drop table x; --", "not Spark DDL"),
+    "closed early": ("a int) using parquet --", "not Spark DDL"),
+    "as select": ("a int) as select 1 --", "not Spark DDL"),
+    "commented out": ("a int) /*", "not Spark DDL"),
+    "table properties": ("a int) tblproperties ('a'='b'", "not Spark DDL"),
+    "default": ("a int default 5", "has no DEFAULT 5"),
+    "generated": ("a int, b int generated always as (a)", "has no"),
+    "constraint": ("a int, primary key (a)", "not Spark DDL"),
+    "collation": ("a string collate UTF8_LCASE", "collation|cannot be kept|not Spark DDL"),
+}
+
+
+@pytest.mark.parametrize(("ddl", "says"), BAD.values(), ids=BAD.keys())
+def test_bad_schemas(store: str, ddl: str, says: str) -> None:
+    with pytest.raises(partq.InvalidArgumentError, match=says):
+        partq.create_queue(store, "q", ddl)
+    with pytest.raises(partq.NotAStoreError):
+        partq.list_queues(store)
+
+
+BAD_JSON = {
+    "no struct": {"type": "array", "elementType": "long"},
+    "no fields": {"type": "struct", "fields": []},
+    "nothing": {},
+    "a list": [],
+    "none": None,
+    "collation": {"type": "struct", "fields": [field("a", "string", __COLLATIONS={"a": "ICU.UNICODE_CI"})]},
+    "user type": {"type": "struct", "fields": [field("a", {"type": "udt", "class": "x"})]},
+    "inner collation": {
+        "type": "struct",
+        "fields": [field("s", {"type": "struct", "fields": [field("a", "string", __COLLATIONS={"a": "x"})]})],
+    },
+    "broken decimal": {"type": "struct", "fields": [field("a", "decimal(x)")]},
+    "field without a name": {"type": "struct", "fields": [{"type": "long"}]},
+    "string for a field": {"type": "struct", "fields": ["a"]},
+    "array without elements": {"type": "struct", "fields": [field("a", {"type": "array"})]},
+    "struct without fields": {"type": "struct", "fields": [field("a", {"type": "struct", "fields": []})]},
+    "type is a number": {"type": "struct", "fields": [field("a", 5)]},
+    "empty name": {"type": "struct", "fields": [field("", "long")]},
+}
+
+
+@pytest.mark.parametrize("struct", BAD_JSON.values(), ids=BAD_JSON.keys())
+def test_bad_structs(store: str, struct: Any) -> None:
+    with pytest.raises(partq.InvalidArgumentError):
+        partq.create_queue(store, "q", struct)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_reserved_columns(name: str) -> None:
+    for spelt in (name, name.upper()):
+        with pytest.raises(partq.InvalidArgumentError, match="every queue uses itself"):
+            payload_schema(f"a int, `{spelt}` string")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (["c"], "'c' is not in the schema"),
+        (["A"], "'A' is not in the schema"),
+        (["a", "a"], "twice"),
+        (["m"], "map"),
+        (["s"], "map"),
+        (["l"], "map"),
+        ([""], "not in the schema"),
+    ],
+    ids=str,
+)
+def test_bad_keys(store: str, key: list[str], says: str) -> None:
+    """Q2: a key must be columns that Spark can hash."""
+    ddl = "a int, m map<string,int>, s struct<m:map<string,int>>, l array<map<string,int>>"
+    with pytest.raises(partq.InvalidArgumentError, match=says):
+        partq.create_queue(store, "q", ddl, key=key)
+    with pytest.raises(partq.NotAStoreError):
+        partq.list_queues(store)
+
+
+def test_same_columns_in_any_order() -> None:
+    check_same_columns(payload_schema("a int, b string"), payload_schema("b string, a int"), "x", "y")
+
+
+def test_not_null_and_comments_have_no_effect() -> None:
+    assert payload_schema("a int not null comment 'the a', b struct<x:int not null>") == payload_schema(
+        "a int, b struct<x:int>"
+    )
+
+
+def test_all_differences_are_named() -> None:
+    want = payload_schema("a int, b string, c array<bigint>, d date")
+    have = payload_schema("b bigint, c array<int>, d date, e double")
+    with pytest.raises(partq.SchemaMismatchError) as caught:
+        check_same_columns(want, have, "the DataFrame", "queue 'q'")
+    text = str(caught.value)
+    for part in (
+        "missing a integer",
+        "extra e double",
+        "b is long, not string",
+        "c is array<integer>, not array<long>",
+    ):
+        assert part in text
+
+
+def test_column_that_occurs_twice() -> None:
+    twice = {"type": "struct", "fields": [field("a", "integer"), field("a", "integer")]}
+    with pytest.raises(partq.SchemaMismatchError, match="occurs twice"):
+        check_same_columns(payload_schema("a int"), twice, "x", "y")

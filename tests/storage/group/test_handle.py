@@ -1,0 +1,306 @@
+"""A group on disk and in memory: one contract for both, then what only the disk can show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import spark_partq as partq
+from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group.decide import decide
+from spark_partq.core.group.events import Join, Leave
+from spark_partq.core.group.state import GroupFact, GroupState, Kind, Member, QueueInGroup, Status
+from spark_partq.storage.group.ack_table import COMPACT_AFTER, AckTable
+from spark_partq.storage.group.control import MERGE_AFTER, ControlTable
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.rows import RowFiles
+from spark_partq.storage.store import Store
+from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl
+from tests.groups import Consumer
+from tests.helpers import in_parallel
+
+QUEUES = {"id": QueueInGroup("q", 4, 0, 1000)}
+WHERE = ("id", 0)
+# What opens further handles on one control table and on one ack table.
+Handles = tuple[Callable[[], Any], Callable[[], Any]]
+
+
+@pytest.fixture(params=["delta", "memory"])
+def handles(request: pytest.FixtureRequest, store: str) -> Handles:
+    if request.param == "memory":
+        control, acks = ControlLog(), AckLog()
+        return lambda: MemoryControl(control), lambda: MemoryAcks(acks)
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    return lambda: ControlTable(Store.at(store), "g"), lambda: AckTable(Store.at(store), "g")
+
+
+def joining(state: GroupState, acks: Any, instance: str, incarnation: str = "") -> list[GroupFact]:
+    member = Member(instance, incarnation or instance, 1, 10_000, ("balanced",), ("q",), "host")
+    return decide(state, acks, [Join(member, QUEUES, {("id", p): 0 for p in range(4)})])
+
+
+def floor(state: GroupState, offset: int) -> GroupFact:
+    epoch = state.partitions[WHERE].epoch
+    return GroupFact(
+        Kind.FLOOR, "q", *WHERE, offset=offset, epoch_before=epoch, epoch=epoch, cause="of a test", by="test"
+    )
+
+
+def plain(state: GroupState) -> str:
+    return json.dumps(state.to_json(), sort_keys=True)
+
+
+# ---- the contract of both stores
+def test_commit_is_a_compare_and_set(handles: Handles) -> None:
+    """R1, W2: of two decisions on one look the second fails, changes nothing, and can be taken again."""
+    (a, b), acks = (handles[0]() for _ in range(2)), handles[1]().acks
+    a.commit(joining(a.state, acks, "a"))
+    a.refresh()
+    assert b.refresh() and plain(b.state) == plain(a.state)
+    assert not b.refresh()
+    first, second = joining(a.state, acks, "x"), joining(b.state, acks, "y")
+    a.commit(first)
+    before = plain(b.state)
+    with pytest.raises(Conflict):
+        b.commit(second)
+    assert plain(b.state) == before
+    assert b.refresh() and set(b.state.members) == {"a", "x"}
+    b.commit(joining(b.state, acks, "y"))
+    a.refresh()
+    assert set(a.state.members) == {"a", "x", "y"}
+
+
+def test_first_commit_makes_the_table(handles: Handles) -> None:
+    """R1: also of two that both find nothing only one goes through."""
+    a, b = handles[0](), handles[0]()
+    assert not a.exists()
+    facts = joining(a.state, handles[1]().acks, "a")
+    a.commit(facts)
+    assert b.exists()
+    with pytest.raises(Conflict):
+        b.commit(facts)
+
+
+def test_history_and_state_outlive_any_number_of_commits(handles: Handles) -> None:
+    """R7: every fact stays, in order; a process that starts late, or looks seldom, gets the same state."""
+    a, seldom = handles[0](), handles[0]()
+    a.commit(joining(a.state, handles[1]().acks, "a"))
+    a.refresh()
+    first = a.state.seq
+    for n in range(1, 2 * MERGE_AFTER + 20):
+        a.commit([floor(a.state, n)])
+        a.refresh()
+        assert a.state.floors == {WHERE: n}
+        if n % 50 == 0:
+            seldom.refresh()
+            assert plain(seldom.state) == plain(a.state)
+    late = handles[0]()
+    late.refresh()
+    assert plain(late.state) == plain(a.state) and late.state.floors == {WHERE: n}
+    history = late.history()
+    assert [row["seq"] for row in history] == list(range(a.state.seq))
+    assert [row["offset"] for row in history[first:]] == list(range(1, n + 1))
+    replayed = GroupState()
+    names = GroupFact.__dataclass_fields__
+    for row in history:
+        replayed.replay(GroupFact(**{name: row[name] for name in names}))
+    assert plain(replayed) == plain(a.state)
+
+
+def test_acknowledgements_survive_compaction(handles: Handles) -> None:
+    """H4, Q8: the highest offset of the newest epoch stays, whatever is compacted; heartbeats of members too."""
+    table = handles[1]()
+    for n in range(1, 2 * COMPACT_AFTER):
+        table.append([AckRow("a", n, *WHERE, 1, n, n + 5), AckRow("a", n, "id", 1, 1, 2 * n, 2 * n)], {"a", "silent"})
+        if n == 3:
+            table.append([AckRow("silent", 7)], {"a", "silent"})
+            table.append([AckRow("gone", 7)], {"a", "silent"})
+    table.append([AckRow("b", 1, *WHERE, 2, 50, 60)], {"a", "b", "silent"})
+    table.append([AckRow("a", 999, *WHERE, 1, 900, 900)], {"a", "b", "silent"})  # late, of a past epoch
+    for n in range(1, 2 * COMPACT_AFTER):
+        table.append([AckRow("b", n, "id", 1, 2, n, n)], {"b", "silent"})
+    for reader in (table, handles[1]()):
+        reader.refresh()
+        assert reader.acks.offset(WHERE, 2, "b") == 50
+        assert reader.acks.delivered(WHERE) >= 60
+        assert reader.acks.beats["silent"] == 7
+
+
+def test_acknowledgement_never_goes_back(handles: Handles) -> None:
+    """Q8: a lower offset after a higher one changes nothing."""
+    table = handles[1]()
+    for offset in (9, 4):
+        table.append([AckRow("a", 1, *WHERE, 1, offset, offset)], {"a"})
+    table.refresh()
+    assert table.acks.offset(WHERE, 1, "a") == 9
+
+
+# ---- on disk
+@pytest.fixture
+def queue(store: str) -> str:
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0)
+    return store
+
+
+def group_of(store: str) -> Group:
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    return group
+
+
+def test_history_is_a_delta_table(queue: str) -> None:
+    """R7, W1: any Delta reader sees who got what, when, why and under which epochs."""
+    Consumer(queue, "a")
+    Consumer(queue, "b")
+    rows = DeltaTable(f"{queue}/groups/g/control").to_pyarrow_table().sort_by("seq").to_pylist()
+    granted = [r for r in rows if r["kind"] == "Granted"]
+    assert [(r["partition"], r["flow"], r["epoch_before"], r["epoch"]) for r in granted] == [
+        (0, "a/0", 0, 1), (1, "a/0", 0, 1), (1, "b/0", 1, 2)
+    ]  # fmt: skip
+    assert granted[-1]["forced"] and "max_handoff_time_ms is 0" in granted[-1]["cause"]
+    assert all(r["cause"] and r["at"] and r["by"] for r in rows)
+
+
+def test_joins_at_once(queue: str) -> None:
+    """R1, W2: whoever joins at the same time is a member afterwards, and every partition has one owner."""
+    results = in_parallel([lambda i=i: Consumer(queue, f"i{i}") for i in range(8)])
+    assert not [r for r in results if isinstance(r, BaseException)]
+    group = group_of(queue)
+    assert len(group.state.members) == 8
+    assert len({own.flow for own in group.state.partitions.values()}) == 2
+    history = group.history()
+    assert [r["seq"] for r in history] == list(range(len(history)))
+
+
+def test_acknowledging_at_once(queue: str) -> None:
+    """Q8: several acknowledge at the same time, through compactions; nothing is lost."""
+    consumer = Consumer(queue, "a")
+
+    def acknowledge(partition: int) -> None:
+        mine = group_of(queue)
+        for n in range(1, 41):
+            mine.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(partition % 2), 1, n, n)])
+
+    assert in_parallel([lambda p=p: acknowledge(p) for p in range(4)]) == [None] * 4
+    group = group_of(queue)
+    assert [group.position(consumer.where(p)) for p in (0, 1)] == [40, 40]
+
+
+def test_files_stay_few(queue: str) -> None:
+    """R7: neither the history nor the acknowledgements pile up small files, and the snapshot is one."""
+    consumer = Consumer(queue, "a")
+    for n in range(1, MERGE_AFTER + 20):
+        consumer.group.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(0), 1, n, n)])
+        consumer.group.raise_floors(consumer.ids["q"])
+    live = DeltaTable(f"{queue}/groups/g/control").file_uris()
+    assert len(live) <= MERGE_AFTER + 6
+    assert len([path for path in live if "-snapshot-" in path]) == 1
+    assert len(DeltaTable(f"{queue}/groups/g/acks").file_uris()) <= COMPACT_AFTER
+    assert group_of(queue).state.floors == {consumer.where(0): n}
+
+
+def test_deleted_group(queue: str) -> None:
+    """Q8: a deleted group leaves nothing; one of the same name starts anew, and an old process cannot move it."""
+    old = Consumer(queue, "a")
+    old.group.acknowledge([AckRow(old.incarnation, 1, *old.where(0), 1, 9, 9)])
+    partq.delete_group(queue, "g")
+    assert partq.list_groups(queue) == [] and not (Path(queue) / "groups/g").exists()
+    fresh = Consumer(queue, "a")
+    assert fresh.group.state.partitions[fresh.where(0)].epoch == 1 and fresh.group.position(fresh.where(0)) == 0
+    with pytest.raises(partq.CorruptTableError, match="made anew"):
+        old.group.decide(lambda: [Leave("a", old.incarnation)])
+    assert group_of(queue).position(fresh.where(0)) == 0
+
+
+def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    change(rows)
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
+
+
+def facts_files(store: str) -> list[Path]:
+    return sorted((Path(store) / "groups/g/control").glob("*-facts-*.parquet"))
+
+
+def drop_last(rows: list[dict[str, Any]]) -> None:
+    rows.pop()
+
+
+def another_epoch(rows: list[dict[str, Any]]) -> None:
+    rows[-2]["epoch_before"] = 7
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda path: path.write_bytes(b"x"), "control table of group 'g'"),
+        (lambda path: pq.write_table(pa.table({"seq": [0]}), path), "control table of group 'g'"),
+        (lambda path: path.unlink(), "control table of group 'g'"),
+        (lambda path: rewrite(path, drop_last), "facts are missing"),
+        (lambda path: rewrite(path, another_epoch), "edited"),
+    ],
+)
+def test_damaged_control_table(queue: str, damage: Callable[[Path], object], says: str) -> None:
+    """Bad input: a fact that is missing, edited or cannot be read is one clear error, and nothing is decided on it."""
+    Consumer(queue, "a")
+    Consumer(queue, "b")
+    damage(facts_files(queue)[0] if says == "facts are missing" else facts_files(queue)[1])
+    with pytest.raises(partq.CorruptTableError, match=says):
+        Group(Store.at(queue), "g").refresh()
+    with pytest.raises(partq.CorruptTableError):
+        Consumer(queue, "c")
+
+
+def test_truncated_log(queue: str) -> None:
+    """Bad input: a running process notices that the table went back, and decides nothing."""
+    a = Consumer(queue, "a")
+    Consumer(queue, "b")
+    a.group.refresh()
+    last = max((Path(queue) / "groups/g/control/_delta_log").glob("*.json"))
+    last.unlink()
+    with pytest.raises(partq.CorruptTableError, match="went back"):
+        a.group.decide(lambda: [Leave("a", a.incarnation)])
+
+
+def test_status_is_always_known(queue: str) -> None:
+    """R7: Ready, Holddown and Rebalancing are in the history, each with its cause."""
+    partq.create_queue(queue, "slow", "v bigint", partitions=2, rebalance_delay_ms=60_000)
+    Consumer(queue, "a", group="h", queues=("slow",))
+    b = Consumer(queue, "b", group="h", queues=("slow",))
+    assert b.group.state.status is Status.HOLDDOWN and "b joined" in b.group.state.trigger
+    b.group.decide(lambda: [Leave("b", b.incarnation)])
+    changes = [(r["status"], r["cause"]) for r in b.group.history() if r["kind"] == "StatusChanged"]
+    assert [status for status, _ in changes] == ["Rebalancing", "Ready", "Holddown", "Ready"]
+    assert "again" in changes[-1][1]
+    assert replace(b.group.state).status is Status.READY
+
+
+def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: after a look that ended half-way, whatever ended it, nothing is decided on the state of before."""
+    a = Consumer(queue, "a")
+    Consumer(queue, "b")
+    read = RowFiles.read
+
+    def interrupted(self: RowFiles, path: str) -> list[dict[str, Any]]:
+        raise SystemExit
+
+    monkeypatch.setattr(RowFiles, "read", interrupted)
+    with pytest.raises(SystemExit):
+        a.group.refresh()
+    monkeypatch.setattr(RowFiles, "read", read)
+    with pytest.raises(Conflict):
+        a.group._control.commit(decide(a.group.state, a.group.acks, [Leave("a", a.incarnation)]))
+    a.leave()
+    history = group_of(queue).history()
+    assert [row["seq"] for row in history] == list(range(len(history)))
+    assert list(group_of(queue).state.members) == ["b"]

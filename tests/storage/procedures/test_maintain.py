@@ -1,0 +1,206 @@
+"""What `maintain` removes, and what it must not (Q8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.storage.group.ack_table import COMPACT_AFTER
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import maintain as retention
+from spark_partq.storage.queue.handle import Queue
+from tests.groups import Consumer
+from tests.helpers import in_parallel, new_file, opened, position, put
+
+NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def queue(store: str) -> str:
+    """Queue `q` of 2 partitions; partition 0 has files of 5, 5 and 5 messages, partition 1 one of 5."""
+    partq.create_queue(store, "q", "v bigint", partitions=2)
+    for n in range(3):
+        put(store, 0, range(n * 5, n * 5 + 5))
+    put(store, 1, range(5))
+    return store
+
+
+def group_at(store: str, name: str, positions: dict[int, int], queue: str = "q") -> Group:
+    """A group that has acknowledged so far."""
+    consumer = Consumer(store, "i", group=name, queues=(queue,))
+    rows = [
+        AckRow(consumer.incarnation, 1, *where, consumer.group.state.partitions[where].epoch, offset, offset)
+        for where, offset in ((consumer.where(p, queue), offset) for p, offset in positions.items())
+    ]
+    consumer.group.acknowledge(rows)
+    return consumer.group
+
+
+def firsts(store: str) -> list[int]:
+    return [t.first_offset for t in opened(store).partitions]
+
+
+def files(store: str) -> int:
+    return len(list((Path(store) / "queues/q/partitions").rglob("part-*.parquet")))
+
+
+def test_nothing_without_groups(queue: str) -> None:
+    """Q8: messages that nobody has read stay, without a retention time."""
+    (report,) = partq.maintain(queue)
+    assert (report.queue, report.removed_messages, report.waiting_for) == ("q", 0, ())
+    assert firsts(queue) == [0, 0] and partq.describe_queue(queue, "q").depth == 20
+
+
+def test_whole_acknowledged_files(queue: str) -> None:
+    """Q8: only files of which every message is acknowledged by every group."""
+    group_at(queue, "g", {0: 12, 1: 5})
+    group_at(queue, "h", {0: 9, 1: 0})
+    (report,) = partq.maintain(queue, "q")
+    assert report.to_dict() == {"queue": "q", "removed_messages": 5, "vacuumed_files": 0, "waiting_for": ["g", "h"]}
+    assert firsts(queue) == [5, 0]
+    group_at(queue, "h", {0: 15, 1: 5})
+    (report,) = partq.maintain(queue, "q")
+    assert (report.removed_messages, report.waiting_for) == (10, ("g",))
+    assert firsts(queue) == [10, 5]
+    assert files(queue) == 4, "deleted only after the grace period"
+    described = partq.describe_queue(queue, "q")
+    assert [(p.first_offset, p.next_offset, p.depth) for p in described.partitions] == [(10, 15, 3), (5, 5, 0)]
+    assert partq.maintain(queue, "q")[0].removed_messages == 0
+
+
+def test_group_of_another_queue_does_not_count(queue: str) -> None:
+    """Q8: only groups that read this queue are waited for."""
+    partq.create_queue(queue, "p", "v bigint", partitions=1)
+    group_at(queue, "other", {0: 0}, queue="p")
+    group_at(queue, "g", {0: 15, 1: 5})
+    assert {r.queue: r.removed_messages for r in partq.maintain(queue)} == {"p": 0, "q": 20}
+
+
+def test_deleted_group_is_not_waited_for(queue: str) -> None:
+    """Q8: delete_group releases what a dead group held."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    group_at(queue, "dead", {0: 0, 1: 0})
+    assert partq.maintain(queue, "q")[0].removed_messages == 0
+    partq.delete_group(queue, "dead")
+    assert partq.maintain(queue, "q")[0].removed_messages == 20
+
+
+def test_retention_time(store: str) -> None:
+    """Q8: with a retention time, what is older goes whether or not it was read; files of one age together."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, retention_ms=3_600_000)
+    for minutes in (0, 10, 50):
+        put(store, 0, range(4), now=lambda m=minutes: NOON + dt.timedelta(minutes=m))
+    group_at(store, "slow", {0: 1})
+    later = lambda minutes: lambda: NOON + dt.timedelta(minutes=minutes)  # noqa: E731
+    assert retention.maintain(opened(store), later(60)).removed_messages == 0
+    assert retention.maintain(opened(store), later(71)).removed_messages == 8
+    assert firsts(store) == [8]
+    assert retention.maintain(opened(store), later(60 * 24)).removed_messages == 4
+    assert put(store, 0, [1]) == 12
+    assert partq.describe_queue(store, "q").depth == 1
+
+
+def test_floors(queue: str) -> None:
+    """Q8: the position that allowed the removal is fixed first; an older owner's start never lies below it."""
+    group = group_at(queue, "g", {0: 10, 1: 0})
+    partq.maintain(queue, "q")
+    group.refresh()
+    id_ = opened(queue).state.queue_id
+    assert group.state.floors == {(id_, 0): 10}
+    assert group.state.position((id_, 0), Acks()) == 10
+    assert position(queue, "g", 0) == 10
+
+
+def test_floor_is_fixed_before_anything_is_removed(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q8: a run that dies right after the floors has removed nothing, and one that cannot fix them removes nothing."""
+    group_at(queue, "g", {0: 15, 1: 5})
+
+    def crash(*_: object) -> dict[int, int]:
+        raise OSError("crash")
+
+    monkeypatch.setattr(Group, "raise_floors", crash)
+    with pytest.raises(OSError, match="crash"):
+        partq.maintain(queue, "q")
+    assert firsts(queue) == [0, 0]
+
+
+def age(store: str, seconds: float) -> None:
+    """Make every data file older."""
+    for file in (Path(store) / "queues/q/partitions").rglob("part-*.parquet"):
+        when = time.time() - seconds
+        os.utime(file, (when, when))
+
+
+def test_vacuum_spares_a_write_under_way(store: str) -> None:
+    """Q8, Q5: a file that no log names yet stays for the grace period; then it goes, and live files never do."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=7_200_000)
+    put(store, 0, range(3))
+    pending = new_file(store, "q", 0, {"v": pa.array([7], pa.int64())})
+    age(store, 3_600)
+    assert partq.maintain(store, "q")[0].vacuumed_files == 0
+    opened(store).partitions[0].append([pending], None, lambda: NOON)
+    new_file(store, "q", 0, {"v": pa.array([8], pa.int64())})
+    age(store, 8_000)
+    assert partq.maintain(store, "q")[0].vacuumed_files == 1
+    assert files(store) == 2
+    found = opened(store).partitions[0]
+    assert found.next_offset == 4
+    assert all((Path(store) / found.folder / found.index.path(i)).exists() for i in range(2))
+
+
+def test_vacuum_grace_of_less_than_an_hour(store: str) -> None:
+    """Q8: the grace period is rounded up to whole hours, never down to nothing."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=1)
+    new_file(store, "q", 0, {"v": pa.array([8], pa.int64())})
+    assert partq.maintain(store, "q")[0].vacuumed_files == 0
+    age(store, 3_700)
+    assert partq.maintain(store, "q")[0].vacuumed_files == 1
+
+
+def test_maintenance_beside_producers(queue: str) -> None:
+    """Q8, Q5: two that maintain and two that append at once; offsets stay dense and nothing unread goes."""
+    group_at(queue, "g", {0: 15, 1: 5})
+
+    def produce() -> None:
+        for n in range(8):
+            put(queue, 0, [n])
+
+    results = in_parallel([produce, produce, lambda: partq.maintain(queue, "q"), lambda: partq.maintain(queue, "q")])
+    assert not [r for r in results if isinstance(r, BaseException)]
+    removed = sum(r[0].removed_messages for r in results if isinstance(r, list))
+    assert removed == 20
+    found = opened(queue).partitions
+    assert [t.first_offset for t in found] == [15, 5] and [t.next_offset for t in found] == [31, 5]
+
+
+def test_maintain_many_times(queue: str) -> None:
+    """Q8: maintenance of an idle queue costs nothing more each time (no new data, offsets as they were)."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    for _ in range(4):
+        partq.maintain(queue)
+    assert [t.next_offset for t in opened(queue).partitions] == [15, 5]
+    assert isinstance(opened(queue), Queue) and partq.describe_queue(queue, "q").depth == 0
+
+
+def test_tables_of_groups_are_vacuumed(store: str) -> None:
+    """Q8: files of a group that were merged away are deleted after the grace period, and its history stays."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=0)
+    put(store, 0, range(5))
+    consumer = Consumer(store, "i")
+    for _ in range(COMPACT_AFTER + 5):
+        consumer.beat()
+    consumer.ack(0, 5)
+    acks = Path(store) / "groups/g/acks"
+    assert len(list(acks.glob("*.parquet"))) > COMPACT_AFTER
+    partq.maintain(store)
+    assert len(list(acks.glob("*.parquet"))) < 10
+    consumer.group.refresh()
+    assert consumer.group.position(consumer.where(0)) == 5
+    assert [row["seq"] for row in consumer.group.history()] == list(range(consumer.group.state.seq))

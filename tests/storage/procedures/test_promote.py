@@ -1,0 +1,415 @@
+"""Replicas that take over: promotion, the fence of the old primary, and removal (S7)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spark_partq as partq
+from spark_partq.storage.files import FileAlreadyExists
+from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import promote as promotion
+from spark_partq.storage.procedures import replicas as replica
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.partition_table import FENCED, SEALED
+from spark_partq.storage.replica import table_copy as tablecopy
+from spark_partq.storage.replica.table import replica_role
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.helpers import new_file
+from tests.replicas import (
+    Crash,
+    age,
+    assert_equal,
+    clean_log,
+    crashing,
+    group_of,
+    maintain,
+    messages,
+    put,
+    queue_fixture,  # noqa: F401
+    sync,
+    table,
+    there_fixture,  # noqa: F401
+    version,
+)
+
+
+# ---- taking over
+def take_away(store: str) -> str:
+    away = f"{store}-away"
+    os.rename(store, away)
+    return away
+
+
+def test_promote(queue: str, there: str) -> None:
+    """S7: with both alive nothing is lost: what was not copied is copied, and the primary takes no more."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(5))
+    sync(queue, there)
+    put(queue, 0, range(5, 9))
+    put(queue, 1, [1])
+    consumer.ack(0, 6)
+    found = promotion.promote(Store.at(there), "q")
+    assert found == promotion.Promotion("q", queue, fenced=True)
+    assert replica_role(Store.at(there), "q") == "promoted"
+    assert messages(there, 0) == {o: o for o in range(9)} and messages(there, 1) == {0: 1}
+    assert group_of(there).position(consumer.where(0)) == 6
+    state = queue_state(Store.at(there), "q")
+    assert (state.fenced_by, state.replicas, state.status) == (None, (), "Ready")
+    assert queue_state(Store.at(queue), "q").fenced_by == there
+    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [True, True]
+    assert [table(there, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promotion.promote(Store.at(there), "q")
+    with pytest.raises(partq.ReplicaError, match="was promoted"):
+        Replicator(Store.at(queue), "q", there).sync()
+    with pytest.raises(partq.ReplicaError, match="was promoted"):
+        sync(queue, there)
+    with pytest.raises(partq.QueueFencedError, match="taken over"):
+        replica.replicate(Store.at(queue), "q", f"{there}-2")
+    (status,) = replica.status(Store.at(queue), "q")
+    assert status.promoted
+    assert put(there, 0, [9]) == 9
+    reader = Consumer(there, "i")
+    assert reader.group.position(reader.where(0)) == 6
+    reader.ack(0, 10)
+    maintain(there)
+    assert table(there, 0).first_offset == 10
+    assert diagnose(Store.at(there)).faults == []
+    assert replica.replicate(Store.at(there), "q", f"{there}-3").total_lag == 0
+    assert_equal(there, f"{there}-3")
+
+
+def test_promote_without_the_primary(queue: str, there: str) -> None:
+    """S7: the primary's folder is gone: what was copied is used from the acknowledged offsets; the primary comes back fenced."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(5))
+    consumer.ack(0, 3)
+    sync(queue, there)
+    put(queue, 0, [5])
+    away = take_away(queue)
+    found = promotion.promote(Store.at(there), "q")
+    assert not found.fenced and queue in found.problem
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promotion.promote(Store.at(there), "q")
+    assert put(there, 0, [50]) == 5
+    assert group_of(there).position((queue_state(Store.at(there), "q").queue_id, 0)) == 3
+    os.rename(away, queue)
+    state = queue_state(Store.at(queue), "q")
+    assert state.fenced_by is None
+    for _ in range(2):
+        with pytest.raises(partq.QueueFencedError, match="taken over"):
+            promotion.check_not_superseded(Store.at(queue), state)
+        state = queue_state(Store.at(queue), "q")
+        assert state.fenced_by == there
+    with pytest.raises(partq.ReplicaError, match="was promoted"):
+        Replicator(Store.at(queue), "q", there).sync()
+    assert messages(there, 0)[5] == 50
+
+
+def test_a_replica_that_is_not_promoted_supersedes_nothing(queue: str, there: str) -> None:
+    """S7: a primary goes on beside its replicas, also those that cannot be reached."""
+    sync(queue, there)
+    promotion.check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
+    shutil.rmtree(there)
+    promotion.check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
+    (status,) = replica.status(Store.at(queue), "q")
+    assert not status.reachable and status.problem and not replica.in_sync(Store.at(queue), "q")
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, alive: bool) -> None:
+    """S7: a promotion that dies at any operation is finished by promoting again, and nothing is lost that could be had."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(5))
+    sync(queue, there)
+    put(queue, 0, [5])
+    consumer.ack(0, 5 if alive else 0)
+    saved = [shutil.copytree(path, tmp_path / f"saved{n}") for n, path in enumerate((queue, there))]
+    for at in range(1, 400, 3):
+        for path, was in zip((queue, there), saved, strict=True):
+            shutil.rmtree(path, ignore_errors=True)
+            shutil.copytree(was, path)
+        if not alive:
+            shutil.rmtree(queue)
+        with crashing(at) as done, contextlib.suppress(Crash):
+            promotion.promote(Store.at(there), "q")
+        through = len(done) < at
+        try:
+            promotion.promote(Store.at(there), "q")
+        except partq.ReplicaError:
+            through_before = True
+        else:
+            through_before = False
+        assert not through or through_before
+        assert replica_role(Store.at(there), "q") == "promoted"
+        assert len(messages(there, 0)) == (6 if alive else 5)
+        assert queue_state(Store.at(there), "q").fenced_by is None
+        assert put(there, 0, [99]) == (6 if alive else 5)
+        assert diagnose(Store.at(there)).faults == []
+        if through:
+            return
+    raise AssertionError("it never came through")
+
+
+def test_two_promote_at_once(queue: str, there: str) -> None:
+    """S7: of several that promote, one has done it."""
+    put(queue, 0, range(5))
+    sync(queue, there)
+    code = (
+        "import sys; from spark_partq.storage.procedures.promote import promote; from spark_partq.storage.store import Store\n"
+        "sys.stdin.readline(); promote(Store.at(sys.argv[1]), 'q')"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, there], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    results = []
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        results.append((process.communicate()[1], process.returncode))
+    assert sorted(code for _, code in results) == [0, 1, 1], results
+    assert all("already promoted" in text for text, code in results if code)
+    assert put(there, 0, [5]) == 5
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_a_pass_that_sleeps_through_the_promotion(queue: str, there: str) -> None:
+    """S7: what a pass had still on its way is refused by each table, also where nobody has written since."""
+    consumer = Consumer(queue, "i")
+    consumer.beat()
+    put(queue, 0, range(5))
+    sync(queue, there)
+    put(queue, 0, [5])
+    consumer.ack(0, 6)
+    files = Store.at(queue), Store.at(there)
+    folders = ["queues/q/partitions/partition=0", "groups/g/acks"]
+    copies = [tablecopy.TableCopy(*files, folder) for folder in folders]
+    steps = [list(copy.steps()) for copy in copies]
+    take_away(queue)
+    promotion.promote(Store.at(there), "q")
+    before = [version(there, folder) for folder in folders]
+    for copy, left in zip(copies, steps, strict=True):
+        assert left
+        with pytest.raises(partq.ReplicaError, match="promoted"):
+            copy.apply(left)
+    assert [version(there, folder) for folder in folders] == before
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_a_jump_that_sleeps_through_the_promotion(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: a jump that was announced and not made is refused after the promotion, whatever was written since."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(100))
+    consumer.ack(0, 1)
+    sync(queue, there)
+    for n in range(20):
+        consumer.ack(0, n + 2)
+    clean_log(queue, "groups/g/acks")
+    held: list[tuple[DiskFiles, str, bytes]] = []
+    put_if_absent = DiskFiles.put_if_absent
+
+    def hold(self: DiskFiles, path: str, data: bytes) -> None:
+        if "checkpoint" in path:
+            held.append((self, path, data))
+            raise Crash
+        put_if_absent(self, path, data)
+
+    monkeypatch.setattr(DiskFiles, "put_if_absent", hold)
+    with pytest.raises(Crash):
+        sync(queue, there)
+    monkeypatch.setattr(DiskFiles, "put_if_absent", put_if_absent)
+    take_away(queue)
+    promotion.promote(Store.at(there), "q")
+    reader = Consumer(there, "i")
+    reader.ack(0, 50)
+    ((files, path, data),) = held
+    with pytest.raises(FileAlreadyExists):
+        files.put_if_absent(path, data)
+    assert group_of(there).position(reader.where(0)) == 50
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_no_jump_is_made_after_the_promotion(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: a jump that was not announced in time is given up."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(50))
+    consumer.ack(0, 1)
+    sync(queue, there)
+    for n in range(20):
+        consumer.ack(0, n + 2)
+    clean_log(queue, "groups/g/acks")
+    announce = Replicator._announce
+
+    def late(self: Replicator, folder: str, version: int) -> None:
+        monkeypatch.setattr(Replicator, "_announce", announce)
+        take_away(queue)
+        promotion.promote(Store.at(there), "q")
+        announce(self, folder, version)
+
+    monkeypatch.setattr(Replicator, "_announce", late)
+    with pytest.raises(partq.ReplicaError, match="was promoted"):
+        Replicator(Store.at(queue), "q", there).sync()
+    assert group_of(there).position(consumer.where(0)) == 1
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_nothing_is_deleted_after_the_promotion(queue: str, there: str) -> None:
+    """S7: a pass that wakes up after the promotion deletes nothing of what is written since."""
+    sync(queue, there)
+    copy = Replicator(Store.at(queue), "q", there)._copy("queues/q/partitions/partition=0", ("q",))
+    promotion.promote(Store.at(there), "q")
+    pending = Path(there) / copy.folder / new_file(there, "q", 0, {"v": pa.array([1], pa.int64())}).path
+    age(pending.parent, "*.parquet")
+    with pytest.raises(partq.ReplicaError, match="was promoted"):
+        copy.tidy()
+    assert pending.exists()
+
+
+def test_files_whose_commits_never_came(queue: str, there: str) -> None:
+    """S7: a pass that died after it had copied a group's files leaves nothing that looks like a damaged group."""
+    consumer = Consumer(queue, "i")
+    consumer.beat()
+    sync(queue, there)
+    consumer.leave()
+    for _ in range(3):
+        consumer.start_again()
+        consumer.beat()
+    replicator = Replicator(Store.at(queue), "q", there)
+    for part in ("acks", "control"):
+        assert list(replicator._copy(f"groups/g/{part}", ("q",)).steps())
+    found = diagnose(Store.at(there))
+    assert found.faults == [] and "a pass has not ended" in str(found.findings)
+    take_away(queue)
+    promotion.promote(Store.at(there), "q")
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_removals_that_came_before_their_floors(queue: str, there: str) -> None:
+    """S7, Q8: messages that the primary removed as acknowledged are below the group's floor after the promotion."""
+    consumer = Consumer(queue, "i")
+    for n in range(5):
+        put(queue, 0, [n])
+    consumer.ack(0, 1)
+    sync(queue, there)
+    consumer.ack(0, 4)
+    maintain(queue)
+    replicator = Replicator(Store.at(queue), "q", there)
+    copy = replicator._copy("queues/q/partitions/partition=0", ("q",))
+    copy.apply(copy.steps())  # and there the pass died
+    away = take_away(queue)
+    found = promotion.promote(Store.at(there), "q")
+    assert found.floors == (("g", 0, 1, 4),)
+    assert group_of(there).position(consumer.where(0)) == 4 == table(there, 0).first_offset
+    assert diagnose(Store.at(there)).faults == []
+    assert Path(away).exists()
+
+
+def test_fenced_by_another_replica(queue: str, there: str) -> None:
+    """S7: of two replicas one takes over; the other is told which."""
+    sync(queue, there)
+    sync(queue, f"{there}-2")
+    promotion.promote(Store.at(there), "q")
+    with pytest.raises(partq.ReplicaError, match=f"another replica, {there}, has taken over"):
+        promotion.promote(Store.at(f"{there}-2"), "q")
+    with pytest.raises(partq.QueueFencedError):
+        Replicator(Store.at(queue), "q", f"{there}-2").sync()
+    assert not promotion.promote(Store.at(f"{there}-2"), "q", force=True).fenced
+
+
+def test_promote_refused(queue: str, there: str) -> None:
+    """S7: what is no replica, or was never whole, or was removed, is not promoted."""
+    with pytest.raises(partq.ReplicaError, match="no replica"):
+        promotion.promote(Store.at(queue), "q")
+    with pytest.raises(partq.NotAStoreError):
+        promotion.promote(Store.at(there), "q")
+    Replicator(Store.at(queue), "q", there).register()
+    away = take_away(queue)
+    with pytest.raises(partq.ReplicaError, match="never ended"):
+        promotion.promote(Store.at(there), "q")
+    os.rename(away, queue)
+    sync(queue, there)
+    replica.remove_replica(Store.at(queue), "q", there)
+    with pytest.raises(partq.ReplicaError, match="was removed"):
+        promotion.promote(Store.at(there), "q")
+    assert replica_role(Store.at(there), "q") == "replica"
+
+
+def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
+    """S7: a primary that is there and cannot be copied needs force, and nothing but what the replica has is used."""
+    put(queue, 0, [0])
+    sync(queue, there)
+    put(queue, 0, [1])
+    found = table(queue, 0)
+    (Path(queue) / found.folder / found.index.path(1)).unlink()
+    with pytest.raises(partq.ReplicaError, match="pass force"):
+        promotion.promote(Store.at(there), "q")
+    assert replica_role(Store.at(there), "q") == "replica"
+    assert not promotion.promote(Store.at(there), "q", force=True).fenced
+    assert put(there, 0, [9]) == 1
+
+
+# ---- the end
+def test_remove(queue: str, there: str) -> None:
+    """S7: a replica that was removed is followed no more, and can be taken up again."""
+    sync(queue, there)
+    assert replica.remove_replica(Store.at(queue), "q", f"{there}/").replicas == ()
+    with pytest.raises(partq.ReplicaError, match="no replica of queue"):
+        Replicator(Store.at(queue), "q", there).sync()
+    with pytest.raises(partq.ReplicaError, match="it has none"):
+        replica.remove_replica(Store.at(queue), "q", there)
+    put(queue, 0, [1])
+    assert sync(queue, there).total_lag == 0
+    assert queue_state(Store.at(queue), "q").replicas == (there,)
+    assert_equal(queue, there)
+    shutil.rmtree(there)
+    assert replica.remove_replica(Store.at(queue), "q", there).replicas == ()
+
+
+def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: a primary that was fenced for a promotion that never came about goes on when the replica is removed."""
+    sync(queue, there)
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise Crash
+
+    monkeypatch.setattr(Replicator, "sync", crash)
+    with pytest.raises(Crash):
+        promotion.promote(Store.at(there), "q")
+    assert queue_state(Store.at(queue), "q").fenced_by == there
+    state = replica.remove_replica(Store.at(queue), "q", there)
+    assert state.fenced_by is None and state.replicas == ()
+    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
+    with pytest.raises(partq.ReplicaError, match="was removed"):
+        promotion.promote(Store.at(there), "q")
+
+
+def test_remove_after_the_promotion(queue: str, there: str) -> None:
+    """S7: what has taken over is not removed, nor what may have, unless the user says that it is lost."""
+    sync(queue, there)
+    before = shutil.copytree(queue, f"{queue}-before")
+    promotion.promote(Store.at(there), "q")
+    for store in (queue, before):  # one was fenced, the other comes back from the dead
+        with pytest.raises(partq.ReplicaError, match="took over"):
+            replica.remove_replica(Store.at(store), "q", there)
+    shutil.rmtree(there)
+    with pytest.raises(partq.ReplicaError, match="pass force"):
+        replica.remove_replica(Store.at(queue), "q", there)
+    assert queue_state(Store.at(queue), "q").fenced_by == there
+    assert replica.remove_replica(Store.at(queue), "q", there, force=True).fenced_by is None
+    assert put(queue, 0, [1]) == 0
+    assert replica.remove_replica(Store.at(before), "q", there).replicas == ()

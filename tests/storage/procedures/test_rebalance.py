@@ -1,0 +1,138 @@
+"""A rebalancer of its own: a group progresses though no consumer is alive to decide (W1)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.group.state import GroupFact
+from spark_partq.storage.procedures.rebalance import Rebalancer, run
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+
+
+@pytest.fixture
+def queue(store: str) -> str:
+    partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=2_000, max_handoff_time_ms=1_000)
+    return store
+
+
+class Watch:
+    """A rebalancer with a clock that the test sets."""
+
+    def __init__(self, store: str, group: str | None = None) -> None:
+        self.rebalancer = Rebalancer(Store.at(store), group)
+        self.ms = 0
+        self.facts: list[tuple[str, GroupFact]] = []
+
+    def until(self, ms: int, each: Callable[[], object] = lambda: None) -> list[str]:
+        """Look every second until then; the kinds of facts that were decided."""
+        before = len(self.facts)
+        while self.ms < ms:
+            each()
+            self.ms += 1_000
+            for name, facts in self.rebalancer.step(self.ms):
+                self.facts += [(name, fact) for fact in facts]
+        return [fact.kind for _, fact in self.facts[before:]]
+
+
+def test_holddown_and_handoff_go_on_without_anybody(queue: str) -> None:
+    """W1, R5, H4: it ends the holddown, and forces a handoff that its owner does not finish."""
+    a = Consumer(queue, "a")
+    b = Consumer(queue, "b")
+
+    def beat() -> None:
+        a.beat()
+        b.beat()
+
+    watch = Watch(queue)
+    assert watch.until(2_000, beat) == []
+    assert watch.until(3_000, beat) == ["StatusChanged", "AssignmentComputed", "HandoffStarted", "HandoffStarted"]
+    assert watch.until(5_000, beat) == ["Granted", "Granted", "StatusChanged"]
+    assert watch.rebalancer.settled
+    assert {fact.by for _, fact in watch.facts} == {watch.facts[0][1].by} and "rebalancer" in watch.facts[0][1].by
+    assert partq.describe_group(queue, "g").status == "Ready"
+
+
+def test_dead_members_are_taken_out(queue: str) -> None:
+    """W1, R4: one that is silent for its session timeout goes; one that beats stays and gets everything."""
+    a = Consumer(queue, "a", session_timeout_ms=4_000)
+    b = Consumer(queue, "b", session_timeout_ms=4_000)
+    b.end_holddown()
+    a.release()
+    watch = Watch(queue)
+    watch.until(4_000, a.beat)
+    assert not watch.rebalancer.settled  # b is neither seen alive nor gone
+    assert "MemberLeft" in watch.until(6_000, a.beat)
+    watch.until(9_000, a.beat)
+    assert watch.rebalancer.settled
+    found = partq.describe_group(queue, "g")
+    assert [m.instance for m in found.members] == ["a"] and found.unassigned == 0
+
+
+def test_a_group_whose_last_member_died(queue: str) -> None:
+    """R7: it comes to rest, Ready with nobody in it."""
+    Consumer(queue, "a", session_timeout_ms=1_000)
+    watch = Watch(queue, "g")
+    watch.until(6_000)
+    found = partq.describe_group(queue, "g")
+    assert (found.status, found.members, found.unassigned) == ("Ready", (), 4)
+    assert watch.rebalancer.settled
+
+
+def test_groups_that_are_made_and_deleted_meanwhile(queue: str) -> None:
+    """W1: all groups, also those that are made later or made anew; a deleted one is forgotten."""
+    Consumer(queue, "a", group="first", session_timeout_ms=1_000)
+    watch = Watch(queue)
+    watch.until(1_000)
+    partq.delete_group(queue, "first")
+    Consumer(queue, "a", group="second", session_timeout_ms=1_000)
+    watch.until(12_000)
+    assert {name for name, _ in watch.facts} == {"second"}
+    assert [group.name for group in watch.rebalancer.groups] == ["second"]
+    partq.delete_group(queue, "second")
+    Consumer(queue, "a", group="second", session_timeout_ms=1_000)
+    assert "MemberLeft" in watch.until(24_000)
+
+
+def test_one_broken_group_does_not_stop_the_others(queue: str) -> None:
+    """W1: its error is told, the others go on."""
+    Consumer(queue, "a", group="broken")
+    Consumer(queue, "a", group="whole", session_timeout_ms=1_000)
+    told: list[str] = []
+    decided: list[str] = []
+    next(Path(queue, "groups/broken/control").glob("*.parquet")).write_bytes(b"x")
+    left = iter([False] * 80)
+    run(
+        Rebalancer(Store.at(queue)),
+        0.05,
+        lambda seconds: time.sleep(seconds) or next(left, True) or bool(decided),
+        lambda name, facts: decided.append(name),
+        lambda error: told.append(error.error_class),
+    )
+    assert set(decided) == {"whole"}
+    assert told == ["CORRUPT_TABLE"]
+
+
+def test_a_group_or_store_that_is_not_there(queue: str, tmp_path: Path) -> None:
+    """Bad input: refused at once; and a named group that is deleted ends the watch."""
+    with pytest.raises(partq.GroupNotFoundError):
+        Rebalancer(Store.at(queue), "g")
+    with pytest.raises(partq.NotAStoreError):
+        Rebalancer(Store.at(tmp_path / "nothing"))
+    Consumer(queue, "a")
+    watcher = Rebalancer(Store.at(queue), "g")
+    shutil.rmtree(Path(queue, "groups/g"))
+    with pytest.raises(partq.GroupNotFoundError):
+        run(watcher, 0.01, lambda _: False, lambda *_: None, lambda _: None)
+
+
+def test_a_store_without_groups_is_settled(queue: str) -> None:
+    watcher = Rebalancer(Store.at(queue))
+    run(watcher, 0.01, lambda _: pytest.fail("it waits for nothing"), lambda *_: None)
+    assert watcher.groups == []

@@ -1,0 +1,425 @@
+"""Replicas: what follows a queue, and how far it is (S7)."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import spark_partq as partq
+from spark_partq.storage.files import FileAlreadyExists
+from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import promote as promotion
+from spark_partq.storage.procedures import replicas as replica
+from spark_partq.storage.procedures.replicate import Replicator, Synced, run
+from spark_partq.storage.replica import table_copy as tablecopy
+from spark_partq.storage.replica.table import ReplicaTable, replica_role
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.replicas import (
+    LOOKS,
+    Crash,
+    World,
+    age,
+    assert_equal,
+    assert_usable,
+    clean_log,
+    crashing,
+    group_of,
+    grow,
+    log_names,
+    maintain,
+    messages,
+    put,
+    queue_fixture,  # noqa: F401
+    sync,
+    table,
+    tables_of,
+    there_fixture,  # noqa: F401
+    version,
+)
+from tests.spark.test_object_store import bucket  # noqa: F401
+
+
+# ---- following
+def test_follows(queue: str, there: str) -> None:
+    """S7: a replica has the same tables, versions and bytes; a pass copies only what is new."""
+    put(queue, 0, range(5))
+    consumer = Consumer(queue, "i")
+    consumer.ack(0, 3)
+    first = sync(queue, there)
+    assert (first.location, first.reachable, first.promoted, first.total_lag) == (there, True, False, 0)
+    assert_equal(queue, there)
+    put(queue, 0, range(5, 9))
+    put(queue, 1, [7])
+    consumer.ack(0, 6)
+    (behind,) = replica.status(Store.at(queue), "q")
+    assert behind.lag == {0: 4, 1: 1} and not replica.in_sync(Store.at(queue), "q")
+    replicator = Replicator(Store.at(queue), "q", there)
+    assert replicator.sync() == Synced(3, {0: 0, 1: 0})
+    assert_equal(queue, there)
+    assert replicator.sync().commits == 0
+    assert replica.in_sync(Store.at(queue), "q")
+    (status,) = replica.status(Store.at(queue), "q")
+    assert (status.generation, status.unread) == (0, 4)
+    assert status.synced_at is not None and abs(dt.datetime.now(dt.UTC) - status.synced_at) < dt.timedelta(minutes=1)
+    assert messages(there, 0) == {o: o for o in range(9)}
+    assert replica_role(Store.at(queue), "q") == "primary" and replica_role(Store.at(there), "q") == "replica"
+
+
+def test_a_pass_over_nothing_new_is_a_look(queue: str, there: str) -> None:
+    """S7: two looks at each table, and no listing but that of the partitions; the cost of k commits is that of k."""
+    put(queue, 0, range(5))
+    Consumer(queue, "i").ack(0, 3)
+    replicator = Replicator(Store.at(queue), "q", there)
+    replicator.register()
+    replicator.sync()
+    with crashing(10**9) as done:
+        replicator.sync()
+    assert done == ["put"]  # when the pass ended
+    logs = len(tables_of(queue))
+    with crashing(10**9, LOOKS) as done:
+        replicator.sync()
+    assert done.count("info") <= 4 * logs and done.count("list_files") <= 2  # where the queue is opened
+    costs = []
+    for k in (10, 40):
+        for n in range(k):
+            put(queue, 0, [n])
+        with crashing(10**9) as done:
+            assert replicator.sync().commits == k
+        costs.append(len(done))
+    assert costs[1] < 5 * costs[0]
+
+
+def test_in_sync_knows_what_was_decided(queue: str, there: str) -> None:
+    """S7: a change of the partition count is in sync when the replica has it."""
+    sync(queue, there)
+    grow(queue)
+    assert not replica.in_sync(Store.at(queue), "q")
+    assert sync(queue, there).generation == 1
+    assert replica.in_sync(Store.at(queue), "q")
+    assert table(there, 2).next_offset == 0
+    assert_equal(queue, there)
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
+def test_interrupted_anywhere(queue: str, there: str, seed: int) -> None:
+    """S7: passes that die at any operation leave a whole replica, and the next one goes on."""
+    world = World(queue, seed)
+    dice = random.Random(seed + 1000)
+    replicator: Replicator | None = None
+    for _ in range(8):
+        for _ in range(dice.randint(1, 6)):
+            world.step()
+        if replicator is None:
+            replicator = Replicator(Store.at(queue), "q", there)
+        with crashing(dice.choice([dice.randint(1, 30), dice.randint(1, 150), 10**9])):
+            try:
+                replicator.register()
+                replicator.sync()
+            except Crash:
+                replicator = dice.choice([None, replicator])
+        assert_usable(queue, there)
+    sync(queue, there)
+    assert_equal(queue, there)
+    assert diagnose(Store.at(there)).faults == []
+
+
+def test_interrupted_at_each_operation(queue: str, there: str) -> None:
+    """S7: the same pass dies at its first operation, its second…; each leaves a whole replica, and in the end it is through."""
+    world = World(queue, 4)
+    for _ in range(30):
+        world.step()
+    whole = 0
+    for at in range(1, 1000, 3):
+        shutil.rmtree(there, ignore_errors=True)
+        with crashing(at) as done:
+            try:
+                Replicator(Store.at(queue), "q", there).register()
+                Replicator(Store.at(queue), "q", there).sync()
+            except Crash:
+                pass
+        whole += "queues/q/control" in (tables_of(there) if Path(there).exists() else [])
+        if Path(there).exists():
+            assert_usable(queue, there)
+        if len(done) < at:
+            break
+    assert whole > 2 and len(done) < at
+    assert_equal(queue, there)
+
+
+def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> None:
+    """S7: what a pass leaves when it dies is no damage of the replica; of a promoted one it is."""
+
+    def told(severity: str) -> list[str]:
+        return [f"{f.about}: {f.what}" for f in diagnose(Store.at(there)).findings if f.severity == severity]
+
+    put(queue, 0, range(5))
+    consumer = Consumer(queue, "i")
+    consumer.ack(0, 3)
+    replicator = Replicator(Store.at(queue), "q", there)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tablecopy.TableCopy, "apply", lambda *_: (_ for _ in ()).throw(Crash()))
+        replicator.register()
+        with pytest.raises(Crash):
+            replicator.sync()
+        assert told("fault") == []
+        assert {f"{x} table has no log yet" for x in ("group g: its ack", "queue q: its control")} <= {*told("warning")}
+    sync(queue, there)
+    assert told("fault") == told("warning") == []
+    control = "groups/g/control"
+    at = version(queue, control)
+    while version(queue, control) < at + 3:
+        consumer.start_again()
+    for path in Path(queue, control).glob("*.parquet"):  # as a pass does before it puts their commits
+        if not Path(there, control, path.name).exists():
+            shutil.copy(path, Path(there, control))
+    assert told("fault") == []
+    assert any("but there are files of version" in line for line in told("warning"))
+    partq.promote(there, "q")
+    assert told("fault") == []
+    (Path(there) / control / f"{at + 99:020d}-facts-x.parquet").write_bytes(b"")
+    assert any("newest log files were removed" in line for line in told("fault"))
+
+
+FOLLOW = """
+import sys
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.store import Store
+replicator = Replicator(Store.at(sys.argv[1]), "q", sys.argv[2])
+replicator.register()
+while True:
+    replicator.sync()
+    print(flush=True)
+"""
+
+
+def test_killed_at_any_moment(queue: str, there: str) -> None:
+    """S7: kill -9 of two processes that keep one replica, while the primary is written."""
+    world, dice = World(queue, 7), random.Random(7)
+    for _ in range(4):
+        processes = [
+            subprocess.Popen([sys.executable, "-c", FOLLOW, queue, there], stdout=subprocess.PIPE) for _ in range(2)
+        ]
+        try:
+            for process in processes:
+                assert process.stdout is not None
+                process.stdout.readline()  # it follows
+            for _ in range(dice.randint(3, 15)):
+                world.step()
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        assert_usable(queue, there)
+    sync(queue, there)
+    assert_equal(queue, there)
+
+
+def test_goes_on_at_a_checkpoint(queue: str, there: str) -> None:
+    """S7: what fell behind further than the primary's log reaches goes on at a checkpoint, and its log does not grow."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(1000))
+    for n in range(5):
+        consumer.ack(0, n + 1)
+    sync(queue, there)
+    for n in range(5, 250):
+        consumer.ack(0, n + 1)
+    clean_log(queue, "groups/g/acks")
+    assert min(log_names(queue, "groups/g/acks")) > f"{100:020d}"
+    sync(queue, there)
+    assert version(queue, "groups/g/acks") == version(there, "groups/g/acks")
+    assert group_of(there).position(consumer.where(0)) == 250
+    assert len(log_names(there, "groups/g/acks")) <= len(log_names(queue, "groups/g/acks")) + 1
+    about = ReplicaTable(Store.at(there), "q").look()
+    assert about is not None and [folder for folder, _ in about.jumps] == ["groups/g/acks"]
+    consumer.ack(0, 300)
+    sync(queue, there)
+    assert group_of(there).position(consumer.where(0)) == 300
+
+
+def test_log_of_the_copy_does_not_grow(queue: str, there: str) -> None:
+    """S7: checkpoints are taken over, and what the primary drops of its log is dropped."""
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(2000))
+    replicator = Replicator(Store.at(queue), "q", there)
+    replicator.register()
+    for n in range(450):
+        consumer.ack(0, n + 1)
+        if n % 10 == 0:
+            replicator.sync()
+        if n % 90 == 0:
+            age(Path(queue) / "groups/g/acks/_delta_log")
+    replicator.sync()
+    mine, theirs = log_names(queue, "groups/g/acks"), log_names(there, "groups/g/acks")
+    assert len(theirs) < 250 and len(theirs) <= len(mine) + 100
+    assert any("checkpoint" in name for name in theirs)
+    assert_equal(queue, there)
+
+
+def test_far_behind(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: whoever is very far behind takes a checkpoint and what is live, not every commit."""
+    monkeypatch.setattr(tablecopy, "MAX_COMMITS", 20)
+    sync(queue, there)
+    for n in range(60):
+        put(queue, 0, [n])
+    consumer = Consumer(queue, "i")
+    consumer.ack(0, 60)
+    maintain(queue)
+    sync(queue, there)
+    assert table(there, 0).next_offset == 60 and messages(there, 0) == {}
+    assert version(queue, "queues/q/partitions/partition=0") == version(there, "queues/q/partitions/partition=0")
+    put(queue, 0, [60])
+    sync(queue, there)
+    assert messages(there, 0) == {60: 60}
+    assert_usable(queue, there)
+
+
+def test_files_that_were_deleted_before_they_were_copied(queue: str, there: str) -> None:
+    """S7: commits whose files are gone at the primary are passed over in one step."""
+    put(queue, 0, [0])
+    sync(queue, there)
+    for n in range(1, 5):
+        put(queue, 0, [n])
+    Consumer(queue, "i").ack(0, 4)
+    maintain(queue)
+    assert len(messages(queue, 0)) == 1
+    for at in range(1, 400, 5):
+        with crashing(at) as done, contextlib.suppress(Crash):
+            sync(queue, there)
+        assert_usable(queue, there)
+        if len(done) < at:
+            break
+    assert_equal(queue, there)
+
+
+def test_deleted_files_are_deleted_there(queue: str, there: str) -> None:
+    """S7: the replica's folders do not grow: what the primary deleted goes, what is live or new stays."""
+    for n in range(4):
+        put(queue, 0, [n])
+    sync(queue, there)
+    consumer = Consumer(queue, "i")
+    consumer.ack(0, 3)
+    folder = Path(there) / "queues/q/partitions/partition=0"
+    (folder / "_copying_of_a_killed_process").write_bytes(b"half")
+    maintain(queue)
+    sync(queue, there)
+    assert len(list(folder.glob("part-*.parquet"))) == 4, "younger than an hour"
+    age(Path(there) / "queues/q/partitions", "*")
+    put(queue, 0, [4])
+    new = Path(there) / "queues/q/partitions/partition=0/part-new.parquet"
+    new.write_bytes(b"of a commit to come")
+    consumer.ack(0, 4)
+    maintain(queue)
+    sync(queue, there)
+    left = sorted(p.name for p in folder.glob("*") if p.is_file())
+    live = sorted(Path(u).name for u in DeltaTable(str(folder)).file_uris())
+    assert left == sorted([*live, new.name])
+    assert_equal(queue, there)
+
+
+def test_damage_is_not_copied(queue: str, there: str) -> None:
+    """S7: a file that is not what the log says stops the pass, and the replica stays as it is."""
+    put(queue, 0, [0])
+    sync(queue, there)
+    put(queue, 0, [1, 2])
+    found = table(queue, 0)
+    path = Path(queue) / found.folder / found.index.path(1)
+    good = path.read_bytes()
+    for bad, message in ((good + b"x", "bytes instead of"), (b"x" * len(good), "no Parquet file"), (None, "not there")):
+        path.unlink(missing_ok=True)
+        if bad is not None:
+            path.write_bytes(bad)
+        with pytest.raises(partq.CorruptTableError, match=message):
+            sync(queue, there)
+        assert messages(there, 0) == {0: 0}
+        assert diagnose(Store.at(there)).faults == []
+    path.write_bytes(good)
+    sync(queue, there)
+    assert messages(there, 0) == {0: 0, 1: 1, 2: 2}
+
+
+def test_queues_of_one_group(queue: str, there: str) -> None:
+    """S7: a group's positions never lie past the messages of any queue of it that has its replica there."""
+    partq.create_queue(queue, "p", "v bigint", partitions=1)
+    consumer = Consumer(queue, "i", queues=("p", "q"))
+    primary = Store.at(queue)
+    replica.replicate(primary, "p", there)
+    replica.replicate(primary, "q", there)
+    put(queue, 0, range(9), queue="p")
+    put(queue, 0, range(3))
+    consumer.ack(0, 8, queue="p")
+    consumer.ack(0, 3)
+    sync(queue, there)
+    assert diagnose(Store.at(there)).faults == []
+    assert group_of(there).position(consumer.where(0, "p")) == 8
+    assert table(there, 0, "p").next_offset == 9
+    promotion.promote(Store.at(there), "p")
+    consumer.ack(0, 9, queue="p")
+    put(queue, 0, range(4))
+    sync(queue, there)  # q goes on, but the group is used there
+    assert table(there, 0).next_offset == 7
+    assert group_of(there).position(consumer.where(0, "p")) == 8
+
+
+# ---- the loop
+def test_run(queue: str, there: str) -> None:
+    """S7: pass after pass; an error is told once and the loop goes on."""
+    replicator = Replicator(Store.at(queue), "q", there)
+    replicator.register()
+    seen: list[Synced] = []
+    errors: list[partq.PartqError] = []
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 1:
+            put(queue, 0, [1])
+        if len(waits) == 2:
+            os.rename(there, f"{there}-away")
+        if len(waits) == 4:
+            os.rename(f"{there}-away", there)
+        return len(waits) == 6
+
+    run([replicator], 0.5, wait, lambda _, synced: seen.append(synced), errors.append)
+    assert [s.commits > 0 for s in seen] == [True, True, False, False]
+    assert len(errors) == 1 and waits == [0.5] * 6
+    assert [s.total_lag for s in seen] == [0] * 4
+    os.rename(there, f"{there}-away")
+    with pytest.raises(partq.ReplicaError):
+        run([replicator], 0, wait, lambda *_: None)
+
+
+def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  # noqa: F811
+    """S7: a replica in a bucket, and one of that in another folder of it."""
+    uri, options = bucket
+    consumer = Consumer(queue, "i")
+    put(queue, 0, range(5))
+    consumer.ack(0, 3)
+    status = replica.replicate(Store.at(queue), "q", uri, options=options)
+    assert (status.total_lag, status.reachable) == (0, True)
+    put(queue, 1, [1])
+    for _ in range(120):
+        consumer.beat()
+    clean_log(queue, "groups/g/acks")
+    replica.replicate(Store.at(queue), "q", uri, options=options)
+    bucket_store = Store.at(uri, options)
+    assert diagnose(bucket_store).faults == []
+    assert promotion.promote(bucket_store, "q").fenced
+    with pytest.raises(partq.ReplicaError, match="a place of its own"):
+        replica.replicate(bucket_store, "q", f"{uri}/x/../y")
+    second = f"{uri}-2"
+    assert replica.replicate(bucket_store, "q", second).total_lag == 0
+    assert diagnose(Store.at(second, options)).faults == []
+    bucket_store.files.put_if_absent("x", b"1")
+    with pytest.raises(FileAlreadyExists):
+        bucket_store.files.put_if_absent("x", b"2")
