@@ -25,7 +25,6 @@ from tenacity import retry, stop_after_delay, wait_fixed
 
 from benchmarks.report import Figure, at_most, known, show
 
-WORKER = Path(__file__).with_name("log_worker.py")
 HERE = Path(__file__).parents[1]
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 
@@ -95,7 +94,11 @@ def _requests(counts: Sequence[dict[str, float]]) -> Iterator[Figure]:
 def _run(checkout: Path, *arguments: str) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run(
-        [sys.executable, str(WORKER), *arguments], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(checkout / "benchmarks" / "log_worker.py"), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(done.stderr)

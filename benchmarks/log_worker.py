@@ -1,7 +1,5 @@
 """The measured process of `log`: ``python benchmarks/log_worker.py times FOLDER``, ``appends FOLDER`` or
 ``requests URI OPTIONS ACCESS_LOG`` prints JSON.
-
-It uses only what also older checkouts have, so that the same measurement can be taken of two of them.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from spark_partq.core.payload.schema import payload_schema
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.queue.handle import Queue, create_queue, in_threads, open_queue
+from spark_partq.storage.queue.handle import Queue, create_queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable, delta_stats
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000
@@ -58,9 +55,9 @@ def batch_commits(store: Store) -> dict[str, float]:
         new = {table.partition: files(1) for table in queue.partitions}
 
         def commit(table: PartitionTable) -> object:
-            return table.append(new[table.partition], record, now)
+            return table.append(new[table.partition], record)
 
-        return seconds(lambda: in_threads(store, commit, queue.partitions))
+        return seconds(lambda: store.map(commit, queue.partitions))
 
     return {"batch_commits_ms": 1000 * statistics.median([batch(n) for n in range(60)][10:])}
 
@@ -72,13 +69,13 @@ def many_files(store: Store) -> dict[str, float]:
 
     def commit() -> float:
         new = files(1)
-        return seconds(lambda: table.append(new, None, now))
+        return seconds(lambda: table.append(new, None))
 
     found = {}
     for count in (2_000, 16_000):
         table.refresh()
         while len(table.index) < count:
-            table.append(files(1_000), None, now)
+            table.append(files(1_000), None)
             table.refresh()
         found[f"commit_at_{count}_ms"] = 1000 * statistics.median([commit() for _ in range(40)][5:])
     return found
@@ -92,9 +89,9 @@ def wide_queue(store: Store) -> dict[str, float]:
     def fill(partition: int) -> None:
         table = PartitionTable(store, "wide", partition, schema)
         for _ in range(COMMITS):
-            table.append(files(1), None, now)
+            table.append(files(1), None)
 
-    in_threads(store, fill, range(1024))
+    store.map(fill, range(1024))
 
     def opened() -> Queue:
         queue = open_queue(store, "wide")
@@ -105,7 +102,7 @@ def wide_queue(store: Store) -> dict[str, float]:
     reader, writer = opened(), opened()
     for table in reader.partitions:
         _ = table.index
-    in_threads(store, lambda table: table.append(files(1), None, now), writer.partitions)
+    store.map(lambda table: table.append(files(1), None), writer.partitions)
 
     def look() -> None:
         reader.refresh()
@@ -117,7 +114,7 @@ def wide_queue(store: Store) -> dict[str, float]:
     planner, limits = Planner(options, "bench", "bench"), Limits(max_rows=1_000_000)
     begun = StreamOffset("bench", "bench", {}, {})
     done = planner.next(begun, limits) or begun
-    in_threads(store, lambda table: table.append(files(1), None, now), writer.partitions)
+    store.map(lambda table: table.append(files(1), None), writer.partitions)
 
     def plan() -> None:
         planner.tasks(done, planner.next(done, limits) or done)
@@ -200,10 +197,10 @@ def requests(uri: str, options: str, access_log: str) -> dict[str, int]:
         return len(Path(access_log).read_text().splitlines()) - before
 
     for _ in range(5):
-        writer.append(files(1), None, now)
+        writer.append(files(1), None)
         reader.refresh()
     return {
-        "requests of an append": counted(lambda: writer.append(files(1), None, now)),
+        "requests of an append": counted(lambda: writer.append(files(1), None)),
         "requests of a look that finds one new commit": counted(reader.refresh),
         "requests of a look that finds nothing": counted(reader.refresh),
         "requests of a first look behind 6 commits": counted(lambda: open_queue(store, "q").table(0).refresh()),

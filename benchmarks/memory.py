@@ -17,9 +17,8 @@ import spark_partq as partq
 from benchmarks.data import ROW_BYTES, rows
 from benchmarks.report import Figure, at_most
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.storage.queue.handle import create_queue, in_threads
+from spark_partq.storage.queue.handle import create_queue
 from spark_partq.storage.queue.partition_table import NewFile, PartitionTable, delta_stats
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 
 PARTITIONS, FILES = 1024, 100
@@ -54,9 +53,9 @@ def _wide_queue(store: Store) -> None:
             NewFile(partition, f"part-{i:032x}.parquet", 1000, 50_000, delta_stats(1000, {"id": (0, 10**6)}), i)
             for i in range(FILES)
         ]
-        PartitionTable(store, "wide", partition, schema).append(files, None, now)
+        PartitionTable(store, "wide", partition, schema).append(files, None)
 
-    in_threads(store, fill, range(PARTITIONS))
+    store.map(fill, range(PARTITIONS))
 
 
 def _measure(subject: str, store: str, queue: str) -> dict[str, float]:

@@ -20,7 +20,6 @@ import spark_partq as partq
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import NewFile, PartitionTable
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 
 PARTITIONS, ROWS = 16, 10_000
@@ -31,7 +30,7 @@ def put(table: PartitionTable, store: str) -> None:
     path = f"part-{uuid.uuid4().hex}.parquet"
     pq.write_table(rows, f"{store}/{table.folder}/{path}")
     size = os.path.getsize(f"{store}/{table.folder}/{path}")
-    table.append([NewFile(table.partition, path, ROWS, size, f'{{"numRecords":{ROWS}}}', 0)], None, now)
+    table.append([NewFile(table.partition, path, ROWS, size, f'{{"numRecords":{ROWS}}}', 0)], None)
 
 
 def timed(what: str, function: Callable[[], object], times: int = 1) -> None:

@@ -17,9 +17,8 @@ from spark_partq.core.payload.schema import message_schema
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.stream_reader import Planner
-from spark_partq.storage.queue.handle import in_threads, open_queue
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import NewFile, delta_stats
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 
 
@@ -65,7 +64,7 @@ def planner(store: Store, name: str) -> dict[str, float]:
 def append(store: Store, name: str) -> dict[str, float]:
     """Commit a file to every partition; only its log entry, as nobody will read it."""
     file = NewFile(0, "part-new.parquet", 10, 1000, delta_stats(10, {}), 0)
-    done = in_threads(store, lambda table: table.append([file], None, now), open_queue(store, name).partitions)
+    done = store.map(lambda table: table.append([file], None), open_queue(store, name).partitions)
     return {"partitions": len(done)}
 
 

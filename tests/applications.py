@@ -25,7 +25,6 @@ import psutil
 from spark_partq.core.group.state import Status, instance_of
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.rows import now as wall_clock
 from spark_partq.storage.store import Store
 from spark_partq.testing.checker import Report, check
 from tests.helpers import ROOT, eventually, new_file, opened
@@ -377,7 +376,7 @@ class Scenario:
         place = ("q", partition)
         first = len(self.sent[place])
         columns: dict[str, Sequence[Any]] = {"k": keys, "v": range(first, first + len(keys))}
-        self._tables[partition].append([new_file(self.store, "q", partition, columns)], None, wall_clock)
+        self._tables[partition].append([new_file(self.store, "q", partition, columns)], None)
         self.sent[place] += keys
         self.sent_at[place] += [time.monotonic()] * len(keys)
 

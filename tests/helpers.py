@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable
-from spark_partq.storage.rows import now as wall_clock
 from spark_partq.storage.store import Store
+from tests.clocks import wall_clock
 
 ROOT = Path(__file__).parents[1]
 T = TypeVar("T")
@@ -56,13 +56,14 @@ def put(
     type_: pa.DataType | None = None,
     record: BatchRecord | None = None,
     generation: int = 0,
-    now: Callable[[], dt.datetime] = wall_clock,
+    at: dt.datetime | None = None,
     table: PartitionTable | None = None,
 ) -> int | None:
     """Commit one file of messages with a single payload column, and return the first offset."""
     file = new_file(store, queue, partition, {column: pa.array(values, type_ or pa.int64())})
     table = table or opened(store, queue).table(partition)
-    return table.append([file], record, now, generation)
+    with wall_clock(at):
+        return table.append([file], record, generation)
 
 
 def position(store: str, group: str, partition: int, queue: str = "q") -> int | None:

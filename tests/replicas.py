@@ -24,7 +24,6 @@ from spark_partq.storage.procedures import replicas as replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import tell
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import new_file
@@ -56,7 +55,7 @@ def table(store: str, number: int, queue: str = "q") -> PartitionTable:
 
 def put(store: str, number: int, values: Any, queue: str = "q", generation: int = 0) -> int:
     file = new_file(store, queue, number, {"v": pa.array(list(values), pa.int64())})
-    start = table(store, number, queue).append([file], None, now, generation)
+    start = table(store, number, queue).append([file], None, generation)
     assert start is not None
     return start
 
@@ -154,7 +153,7 @@ def age(folder: Path, pattern: str = "*") -> None:
 def clean_log(store: str, folder: str) -> None:
     """What happens to a log whose commits have outlived their retention."""
     age(Path(store) / folder / "_delta_log")
-    LogFolder(Store.at(store).files, folder).write_checkpoint()
+    LogFolder(Store.at(store), folder).write_checkpoint()
 
 
 def maintain(store: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 import spark_partq as partq
 from spark_partq import analysis, plots
 from spark_partq.storage.group import control
+from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import put
 
@@ -35,8 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in ("group.control", "group.ack_table"):
-        monkeypatch.setattr(f"spark_partq.storage.{module}.now", made)
+    monkeypatch.setattr(Store, "now", made)
     return made
 
 
@@ -50,7 +50,7 @@ def story(store: str, clock: Clock) -> str:
     """
     partq.create_queue(store, "q", "v long", partitions=4)
     for p in range(4):
-        put(store, p, range(10), now=lambda: T0)
+        put(store, p, range(10), at=T0)
     a = Consumer(store, "a")
     clock.seconds = 1
     a.ack(3, 4, delivered=8)

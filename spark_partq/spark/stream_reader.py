@@ -40,7 +40,6 @@ from spark_partq.spark.membership import Ack, Membership
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, Piece, read, slices
 from spark_partq.spark.subscription import Subscription, Where, by_id
-from spark_partq.storage.queue.handle import in_threads
 
 # Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
 _IDLE_WAIT_S = (0.01, 0.1)
@@ -276,7 +275,7 @@ class Planner:
         kept = replayed(state, acks, membership.incarnation, by_id(planned), manual)
         membership.hand_out([], kept)
         found = self._subscription.by_name(kept)
-        in_threads(self._options.store, lambda where: self._subscription.table(where).refresh(), list(found))
+        self._options.store.map(lambda where: self._subscription.table(where).refresh(), list(found))
         return found
 
     def _pieces(self, where: Where, planned: Range, seen: int) -> list[Piece]:

@@ -26,7 +26,6 @@ from spark_partq.storage.queue.handle import (
     Queue,
     first_left,
     in_group,
-    in_threads,
     open_queue,
     queue_state,
     same_payload,
@@ -91,7 +90,7 @@ class Subscription:
     def refresh(self) -> None:
         """Look at the partitions, and after that at the queues: what lies above a cut is then known to be of a later map."""
         changed = [table for _, table in self.tables() if table.may_have_changed()]
-        in_threads(self._options.store, lambda table: table.refresh(), changed)
+        self._options.store.map(lambda table: table.refresh(), changed)
         for queue in self._queues.values():
             while queue.control.refresh():
                 queue.refresh()

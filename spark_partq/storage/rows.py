@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreU
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
-from spark_partq.storage.log import SHORT_LOG, Add, Conflict, Expired, Remove, TableSpec, nothing_expires, now_ms
+from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
 from spark_partq.storage.store import Store
 
 Row = dict[str, Any]
@@ -34,7 +32,7 @@ class RowFiles:
         self, rows: Sequence[Row], version: int, kind: str = "rows", data_change: bool = True
     ) -> tuple[Add, list[Row]]:
         """A file of these rows for the commit of that version, and the rows as they will be read."""
-        path = f"{version:020d}-{kind}-{uuid.uuid4().hex}.parquet"
+        path = f"{version:020d}-{kind}-{self._store.runtime.new_uuid().hex}.parquet"
         table = pa.Table.from_pylist(list(rows), self.arrow)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
@@ -48,7 +46,7 @@ class RowFiles:
                 f"{self._what} cannot be written ({error}); nothing was changed", path=path
             ) from error
         stats = f'{{"numRecords":{len(rows)}}}'
-        return Add(path, len(data), {}, stats, now_ms(), data_change), table.to_pylist()
+        return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), table.to_pylist()
 
     def read(self, path: str) -> list[Row]:
         try:
@@ -75,7 +73,7 @@ class RowTable:
         self, store: Store, folder: str, what: str, columns: Columns, expired: Expired = nothing_expires
     ) -> None:
         self._disk = RowFiles(store, folder, what, columns)
-        self._log = store.log(folder, what, expired)
+        self._store, self._log = store, DeltaLog(store, folder, what, expired=expired)
         self._files: dict[str, list[Row]] = {}
         self._version = -1  # of which `_files` are
         self._fresh: list[Row] = []
@@ -116,7 +114,7 @@ class RowTable:
     def append(self, rows: Sequence[Row], replace: bool = False) -> None:
         """Commit rows on top of the last look, or `Conflict`. With `replace` they take the place of all others."""
         live = self._seen()
-        at = now_ms()
+        at = self._store.now_ms()
         removes = [Remove(path, at, live[path].size, {}) for path in self._files] if replace else []
         add, written = self._disk.write(rows, self._version + 1)
         self._log.commit([add], removes)
@@ -162,8 +160,3 @@ class RowTable:
             self._files, self._version, self._gone = {}, -1, True  # half done: the next look begins again
             raise
         return True
-
-
-def now() -> dt.datetime:
-    """The wall clock, for people who read the tables; no decision rests on it."""
-    return dt.datetime.now(dt.UTC)

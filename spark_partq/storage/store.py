@@ -9,18 +9,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
 from spark_partq.core.names import check_name
 from spark_partq.storage.files import Files, open_files
-from spark_partq.storage.log import DeltaLog, Expired, nothing_expires
+from spark_partq.storage.runtime import SYSTEM, Runtime
 
+A = TypeVar("A")
+B = TypeVar("B")
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 
 
@@ -61,10 +67,10 @@ class Store:
         return self.files.is_local
 
     @classmethod
-    def over(cls, files: Files) -> Store:
-        """A store whose files are given; it cannot be sent to another process."""
-        store = cls("memory:")
-        store.__dict__["files"] = files
+    def over(cls, files: Files, runtime: Runtime = SYSTEM, uri: str = "memory:") -> Store:
+        """A store whose files, clock and threads are given; it cannot be sent to another process."""
+        store = cls(uri)
+        store.__dict__.update(files=files, runtime=runtime)
         return store
 
     @cached_property
@@ -72,9 +78,24 @@ class Store:
         """The files of the store, by their paths in it."""
         return open_files(self.uri, self.options)
 
-    def log(self, folder: str, what: str, expired: Expired = nothing_expires) -> DeltaLog:
-        """A handle on the table in that folder."""
-        return DeltaLog(self.files, folder, what, self.uri_of(folder), expired=expired)
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Clock, threads, names and chance of this process."""
+        return SYSTEM
+
+    def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        """`function` of each item, in order; where looks and commits mostly wait, of several at once."""
+        if len(items) <= 1 or self.is_local:
+            return [function(item) for item in items]
+        return self.runtime.map(function, items)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 by this machine's clock."""
+        return self.runtime.time_ns() // 1_000_000
+
+    def now(self) -> dt.datetime:
+        """The same in UTC, to the microsecond; for people who read the tables."""
+        return _EPOCH + dt.timedelta(microseconds=self.runtime.time_ns() // 1_000)
 
     def __getstate__(self) -> dict[str, object]:
         return {"uri": self.uri, "options": self.options}  # an open file system cannot be pickled

@@ -19,7 +19,6 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.files.disk import DiskFiles
-from spark_partq.storage.rows import now
 from tests.cli.outcome import Command, assert_refused
 from tests.helpers import ROOT, eventually, new_file, opened, put
 from tests.scaled import Reader, make, while_scaling
@@ -41,7 +40,7 @@ def queue_of(store: str, partitions: int, each: int = 0, **settings: Any) -> Non
 def fill(store: str, number: int, count: int) -> None:
     queue = opened(store)
     file = new_file(store, "q", number, {"k": ["k"] * count, "v": range(count)})
-    queue.table(number).append([file], None, now, queue.state.generation)
+    queue.table(number).append([file], None, queue.state.generation)
 
 
 def facts(store: str) -> list[Any]:

@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import spark_partq as partq
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import payload_schema, with_columns
-from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.queue.partition_table import CLOCK, NEXT
+from spark_partq.storage.store import Store
 from tests.helpers import opened, read
 from tests.storage.log.test_judges import ours, theirs
 
@@ -194,7 +194,7 @@ def state_of_ours(log: DeltaLog) -> State:
 
 def handle(uri: str, *, only_ours: bool = True) -> DeltaLog:
     root, _, folder = uri.rpartition("/")
-    return DeltaLog(DiskFiles(root), folder, "the table", uri, only_ours=only_ours)
+    return DeltaLog(Store(root), folder, "the table", only_ours=only_ours)
 
 
 # ---- our log
@@ -344,7 +344,7 @@ def test_their_commits_are_read_alike(spark: SparkSession, tmp_path: Path) -> No
         assert state.version == version
         assert state_of_ours(kept) == state == state_of_ours(handle(uri, only_ours=False))
         assert ours(kept, ["a", "é/b"]) == theirs(uri, ["a", "é/b"])
-    assert LogFolder(DiskFiles(str(tmp_path)), "t").names().checkpoints == [2, 4]
+    assert LogFolder(Store(str(tmp_path)), "t").names().checkpoints == [2, 4]
     assert kept.snapshot.transactions["a"].version == 2
     assert kept.snapshot.transactions["é/b"].version == 2**40
     assert sum(rows or 0 for _, rows, _ in state.files.values()) == 12

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.runtime import SYSTEM
 from tests.helpers import assert_dense, driver, finished, in_parallel, opened, read
 
 ORDERS = "k string, n bigint"
@@ -420,8 +421,6 @@ def test_unknown_queue(spark: SparkSession, store: str) -> None:
 
 def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
-    from spark_partq.storage.procedures import produce as producer
-    from spark_partq.storage.queue import partition_table as partition
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
     clock = {"now": 0.0, "looks": 0}
@@ -432,9 +431,7 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
             clock["now"] += 7_200
         return clock["now"]
 
-    monkeypatch.setattr(producer, "clock_s", clock_s)
-    monkeypatch.setattr(partition, "clock_s", clock_s)
-    monkeypatch.setattr(producer, "in_threads", lambda _, function, items: [function(i) for i in items])
+    monkeypatch.setattr(SYSTEM, "monotonic_s", clock_s)
     added = partq.append(orders(spark, 0, 50, files=1), store, "q", sink_id="s", batch_id=0)
     monkeypatch.undo()
     assert added == 50

@@ -31,7 +31,7 @@ def queue(store: str) -> str:
     partq.create_queue(store, "q", "v bigint", partitions=3)
     for partition, files in ((0, 4), (1, 2)):
         for n in range(files):
-            put(store, partition, range(n * 5, n * 5 + 5), now=lambda n=n: NOON + dt.timedelta(minutes=n))
+            put(store, partition, range(n * 5, n * 5 + 5), at=NOON + dt.timedelta(minutes=n))
     return store
 
 

@@ -11,9 +11,10 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.storage.log import Conflict, retrying
-from spark_partq.storage.log.upkeep import UPKEEP
 from spark_partq.storage.rows import RowTable
+from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
+from spark_partq.storage.upkeep import UPKEEP
 from tests.helpers import in_parallel
 
 COLUMNS = (("n", "long"),)
@@ -75,7 +76,7 @@ def test_counting_by_many_writers(store: str) -> None:
             mine.append([{"n": values(mine)[-1] + 1}])
 
         for _ in range(times):
-            retrying(attempt, "counting")
+            retrying(SYSTEM, attempt, "counting")
 
     assert in_parallel([lambda: count(12)] * 6) == [None] * 6
     last = table(store)

@@ -21,6 +21,8 @@ from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import Conflict, DeltaLog, TableSpec, retrying
 from spark_partq.storage.log.entries import Entry
 from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.store import Store
 from spark_partq.testing.faults import CHANGES, FAULTS, LOOKS, Crash, FaultyFiles
 
 SPEC = TableSpec(with_columns({"type": "struct", "fields": []}, ("v", "long")))
@@ -248,7 +250,7 @@ def test_listings_that_are_late(store: MemoryFiles) -> None:
 
 # ---- a log over such files
 def handle(files: Files) -> DeltaLog:
-    return DeltaLog(files, "t", "the table", "uri")
+    return DeltaLog(Store.over(files), "t", "the table")
 
 
 def looked(store: Files, files: Files) -> DeltaLog:
@@ -261,7 +263,7 @@ def looked(store: Files, files: Files) -> DeltaLog:
 
 def entries(store: Files) -> list[Entry]:
     """All of them, whose versions are dense and each of which follows the one before it."""
-    folder = LogFolder(store, "t")
+    folder = LogFolder(Store.over(store), "t")
     found = folder.names().entries
     assert found == list(range(len(found)))
     read = [folder.read(version) for version in found]
@@ -288,7 +290,7 @@ class Writer:
             self.log.commit(transactions={"count": self.log.recorded("count", 0) + 1, app: 1})
 
         try:
-            retrying(attempt, "the table")
+            retrying(SYSTEM, attempt, "the table")
             self.done.append(app)
         except (CommitFailedError, StoreUnavailableError):
             self.unknown.append(app)

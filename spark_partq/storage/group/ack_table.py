@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.storage.log import retrying
-from spark_partq.storage.rows import Row, RowTable, now
+from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -36,7 +36,7 @@ class AckTable:
     """
 
     def __init__(self, store: Store, group: str) -> None:
-        self._what = f"an acknowledgement of group {group!r}"
+        self._store, self._what = store, f"an acknowledgement of group {group!r}"
         self._table = RowTable(
             store, f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", COLUMNS
         )
@@ -65,7 +65,7 @@ class AckTable:
         live : collection of str
             Incarnations of the group's members, whose last heartbeats a compaction keeps.
         """
-        at = now()
+        at = self._store.now()
 
         def attempt() -> None:
             if not self._table.files and not self.exists():
@@ -78,7 +78,7 @@ class AckTable:
                 else:
                     self._table.append(_plain(rows, at))
 
-        retrying(attempt, self._what)
+        retrying(self._store.runtime, attempt, self._what)
         self._take_in()
 
     def _take_in(self) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group.state import GroupFact, GroupState
-from spark_partq.storage.log import Conflict, Remove, now_ms
-from spark_partq.storage.rows import Row, RowFiles, now
+from spark_partq.storage.log import Conflict, DeltaLog, Remove
+from spark_partq.storage.rows import Row, RowFiles
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -65,7 +65,7 @@ class ControlTable:
         folder = f"{group_folder(group)}/control"
         self._what = f"the control table of group {group!r}"
         self._disk = RowFiles(store, folder, self._what, COLUMNS)
-        self._log = store.log(folder, self._what)
+        self._store, self._log = store, DeltaLog(store, folder, self._what)
         self._paths: set[str] = set()
         self._version = -1  # of which `state` is
         self.state = GroupState()
@@ -94,7 +94,7 @@ class ControlTable:
         """
         if self._log.version != self._version:
             raise Conflict  # the look was interrupted
-        at = now()
+        at = self._store.now()
         rows: list[Row] = [{"seq": seq, **vars(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)]
         add, written = self._disk.write(rows, self._log.version + 1, FACTS)
         if self._log.version < 0:
@@ -156,7 +156,12 @@ class ControlTable:
     def _merge(self) -> None:
         """Put a snapshot beside the facts and merge their files; whoever loses the race leaves it to the next."""
         version = self._log.version + 1
-        row: Row = {"seq": self.state.seq, "kind": "Snapshot", "body": json.dumps(self.state.to_json()), "at": now()}
+        row: Row = {
+            "seq": self.state.seq,
+            "kind": "Snapshot",
+            "body": json.dumps(self.state.to_json()),
+            "at": self._store.now(),
+        }
         adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
         gone = [path for path in self._paths if kind_of(path) == SNAPSHOT]
         for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
@@ -165,7 +170,7 @@ class ControlTable:
                 rows = [row for path in files for row in self._disk.read(path)]
                 adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
                 gone += files
-        at, live = now_ms(), self._log.snapshot.files
+        at, live = self._store.now_ms(), self._log.snapshot.files
         removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in gone]
         with contextlib.suppress(Conflict):
             self._log.commit(adds, removes, operation="OPTIMIZE")

@@ -82,7 +82,7 @@ class Group:
                 self._control.commit(facts)
             return facts
 
-        return retrying(attempt, f"a decision of group {self.name!r}")
+        return retrying(self.store.runtime, attempt, f"a decision of group {self.name!r}")
 
     def acknowledge(self, rows: Sequence[AckRow]) -> None:
         """Commit acknowledgements and a heartbeat."""

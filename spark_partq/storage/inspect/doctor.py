@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,10 +27,11 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.group_history import control_files, control_log
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS
-from spark_partq.storage.queue.handle import in_threads, open_queue, queue_state
+from spark_partq.storage.queue.handle import open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
 from spark_partq.storage.replica.table import ReplicaTable, is_replica
 from spark_partq.storage.rows import Row, RowTable
+from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 FAULT, WARNING = "fault", "warning"
@@ -195,7 +195,7 @@ class _Queue(_Check):
         if numbers != list(range(len(numbers))):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", _RESTORE.format(folder))
         queue = open_queue(self.store, self.name)
-        for messages, findings in in_threads(self.store, self._check_partition, queue.partitions):
+        for messages, findings in self.store.map(self._check_partition, queue.partitions):
             self.found.partitions += 1
             self.found.messages += messages
             self.found.findings += findings
@@ -215,7 +215,7 @@ class _Queue(_Check):
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
             check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
-        log = self.store.log(table.folder, check.about)
+        log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
         return int(table.index.rows.sum()), found.findings
 
@@ -264,10 +264,10 @@ class _Group(_Check):
         if not table.exists():
             if not self.files(folder):
                 return Acks()
-            if not _comes_soon(table.exists):
+            if not _comes_soon(self.store.runtime, table.exists):
                 self._no_log("ack")
                 return None
-        log = self.store.log(folder, f"the acknowledgements of group {self.name!r}")
+        log = DeltaLog(self.store, folder, f"the acknowledgements of group {self.name!r}")
         if not self.readable(log.refresh, _RESTORE_GROUP) or not self.check_files(log, _RESTORE_GROUP):
             return None
         return table.acks if self.readable(table.refresh, _RESTORE_GROUP) else None
@@ -402,13 +402,13 @@ class _Group(_Check):
                         yield table
 
 
-def _comes_soon(exists: Callable[[], bool]) -> bool:
+def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
     """Whether a table whose first file is there is just being made: its log follows within moments."""
-    deadline = time.monotonic() + _MOMENTS_S
-    while time.monotonic() < deadline:
+    deadline = runtime.monotonic_s() + _MOMENTS_S
+    while runtime.monotonic_s() < deadline:
         if exists():
             return True
-        time.sleep(_MOMENTS_S / 50)
+        runtime.sleep(_MOMENTS_S / 50)
     return exists()
 
 

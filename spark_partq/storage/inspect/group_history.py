@@ -48,7 +48,7 @@ def acknowledgements(store: Store, group: str) -> pa.Table:
 
 
 def control_log(store: Store, group: str) -> DeltaLog:
-    return store.log(*_about(group))
+    return DeltaLog(store, *_about(group))
 
 
 def control_files(store: Store, group: str) -> RowFiles:

@@ -6,12 +6,11 @@ snapshot     the table that the entries make up
 checkpoints  a snapshot as a Parquet file
 folder       the `_delta_log` folder: finding, loading and cleaning up
 table        one process's handle on a table: refresh, and commit as compare-and-set
-upkeep       checkpoints in the background
 """
 
 from __future__ import annotations
 
-from spark_partq.storage.log.entries import Add, Remove, Transaction, clock_s, now_ms
+from spark_partq.storage.log.entries import Add, Remove, Transaction
 from spark_partq.storage.log.folder import Expired, nothing_expires
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
@@ -30,8 +29,6 @@ __all__ = [
     "Snapshot",
     "TableSpec",
     "Transaction",
-    "clock_s",
     "nothing_expires",
-    "now_ms",
     "retrying",
 ]

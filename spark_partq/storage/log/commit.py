@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
-from spark_partq.storage.log.entries import Entry, clock_s, encode
+from spark_partq.storage.log.entries import Entry, encode
 from spark_partq.storage.log.folder import DamagedLog, LogFolder
 from spark_partq.storage.log.retry import Conflict
 
@@ -39,7 +39,8 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
         If another one is.
     NotCommitted
     """
-    began_s = clock_s()
+    runtime = log.store.runtime
+    began_s = runtime.monotonic_s()
     answered = _put(log, version, entry)
     try:
         is_in = (_follows(log, version, entry) and not slept()) or _is_in(log, version, entry)
@@ -47,7 +48,7 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
             log.files.delete(log.entry_path(version))
     except StoreUnavailableError as error:
         raise NotCommitted(f"the store did not answer ({error.message}); {_UNKNOWN}") from error
-    if not is_in and (not answered or clock_s() - began_s > _PATIENCE_S):
+    if not is_in and (not answered or runtime.monotonic_s() - began_s > _PATIENCE_S):
         # The first put may have been the one that counts, and may have been cleaned up since.
         raise NotCommitted(f"the store answered too late; {_UNKNOWN}")
     if not is_in:

@@ -7,7 +7,6 @@ features that this package does not handle must not be misread. An unknown actio
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -113,18 +112,6 @@ class Entry:
     def _info(self, name: str) -> str | None:
         value = (self.info or {}).get(name)
         return value if isinstance(value, str) else None
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def clock_s() -> float:
-    """Seconds of a clock that does not go back, and that goes on while the machine sleeps where there is such a clock."""
-    return time.clock_gettime(_CLOCK)
-
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 # ---- writing

@@ -13,15 +13,15 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, is_temporary
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
-from spark_partq.storage.log.entries import ENGINE, Entry, ForeignEntry, Transaction, decode, now_ms
+from spark_partq.storage.log.entries import ENGINE, Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.store import Store
 
 HINT = "_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -78,8 +78,9 @@ class LogNames:
 class LogFolder:
     """The log folder of the table in `folder`. Keeps nothing in mind."""
 
-    def __init__(self, files: Files, folder: str, *, only_ours: bool = True) -> None:
-        self.files, self.folder, self.path = files, folder, f"{folder}/_delta_log"
+    def __init__(self, store: Store, folder: str, *, only_ours: bool = True) -> None:
+        self.store, self.files = store, store.files
+        self.folder, self.path = folder, f"{folder}/_delta_log"
         self._only_ours = only_ours
 
     def entry_path(self, version: int) -> str:
@@ -278,11 +279,11 @@ class LogFolder:
 
     def _store_ms(self) -> int:
         """The store's clock: when a file that is written now is last changed. This machine's may be wrong."""
-        path = f"{self.path}/.{uuid.uuid4().hex}{TEMPORARY}"
+        path = f"{self.path}/.{self.store.runtime.new_uuid().hex}{TEMPORARY}"
         self.files.put(path, b"")
         found = self.files.info(path)
         self.files.delete(path)
-        return now_ms() if found is None else found.modified_ns // 1_000_000
+        return self.store.now_ms() if found is None else found.modified_ns // 1_000_000
 
 
 def _forgetful(snapshot: Snapshot, expired: Expired, now: int) -> Snapshot:

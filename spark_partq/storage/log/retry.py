@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 from spark_partq.core.errors import CommitFailedError
+from spark_partq.storage.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ class Conflict(Exception):
     """Somebody else committed first."""
 
 
-def retrying(attempt: Callable[[], T], what: str) -> T:
+def retrying(runtime: Runtime, attempt: Callable[[], T], what: str) -> T:
     """Run `attempt` until it meets no `Conflict`; each time it must refresh the table first.
 
     Raises
@@ -28,9 +29,14 @@ def retrying(attempt: Callable[[], T], what: str) -> T:
         return attempt()  # without tenacity's own cost, as most attempts meet nobody
     except Conflict:
         pass
+
+    def wait(state: RetryCallState) -> float:
+        return runtime.random() * min(0.5, 0.005 * float(2 ** min(state.attempt_number, 10)))
+
     for retry in Retrying(
         retry=retry_if_exception_type(Conflict),
-        wait=wait_random_exponential(multiplier=0.005, max=0.5),
+        wait=wait,
+        sleep=runtime.sleep,
         stop=stop_after_attempt(999),
         retry_error_callback=lambda _: None,
     ):

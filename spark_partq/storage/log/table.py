@@ -7,14 +7,13 @@ and decides again. A handle keeps what it knows and applies what is new; after i
 from __future__ import annotations
 
 import contextlib
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import Struct, to_json
-from spark_partq.storage.files import FileInfo, FileMissing, Files
+from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.log.commit import LeftBehind, NotCommitted, put_entry
 from spark_partq.storage.log.entries import (
     ENGINE,
@@ -25,13 +24,11 @@ from spark_partq.storage.log.entries import (
     Metadata,
     Remove,
     Transaction,
-    clock_s,
-    now_ms,
 )
 from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.log.upkeep import UPKEEP
+from spark_partq.storage.store import Store
 
 # A look asks this often whether the log has gone on and been cleaned up since the last one.
 _CHECK_EVERY_S = 30.0
@@ -86,8 +83,8 @@ class DeltaLog:
 
     Parameters
     ----------
-    what, uri : str
-        What the table is and where, for errors.
+    what : str
+        What the table is, for errors.
     expired : function
         Of the application transactions, as of a time, those that a checkpoint may forget.
     only_ours : bool
@@ -96,16 +93,16 @@ class DeltaLog:
 
     def __init__(
         self,
-        files: Files,
+        store: Store,
         folder: str,
         what: str,
-        uri: str,
         *,
         expired: Expired = nothing_expires,
         only_ours: bool = True,
     ) -> None:
-        self.files, self.folder, self.what, self.uri = files, folder, what, uri
-        self.log = LogFolder(files, folder, only_ours=only_ours)
+        self.store, self.files, self.folder = store, store.files, folder
+        self.what, self.uri = what, store.uri_of(folder)
+        self.log = LogFolder(store, folder, only_ours=only_ours)
         self._expired = expired
         self._snapshot: Snapshot | None = None
         self._changes = FileChanges(reloaded=True)
@@ -118,7 +115,7 @@ class DeltaLog:
         self._broken: str | None = None
         self._most_transactions = _MOST_TRANSACTIONS
         # So that the tables of a queue, which are committed to together, do not all have their first checkpoint at once.
-        self._phase = zlib.crc32(uri.encode()) % CHECKPOINT_INTERVALS[0]
+        self._phase = zlib.crc32(self.uri.encode()) % CHECKPOINT_INTERVALS[0]
 
     # ---- reading
     def exists(self) -> bool:
@@ -215,7 +212,7 @@ class DeltaLog:
             self._reload()
 
     def _reload(self) -> None:
-        began_s = clock_s()
+        began_s = self.store.runtime.monotonic_s()
         fresh = self.log.load()
         table_id = fresh.metadata.id if fresh.metadata is not None else ""
         same = self._id in ("", table_id)
@@ -249,11 +246,11 @@ class DeltaLog:
             self._changes = FileChanges(reloaded=True)
 
     def _check_is_due(self) -> bool:
-        return clock_s() - self._checked_s > _CHECK_EVERY_S
+        return self.store.runtime.monotonic_s() - self._checked_s > _CHECK_EVERY_S
 
     def _was_left_behind(self) -> bool:
         """Whether the log has gone on and been cleaned up, so that the next entry is missing or none of this table's history."""
-        began_s = clock_s()
+        began_s = self.store.runtime.monotonic_s()
         left_behind = not self.log.ends_at(self._version)
         self._checked_s = began_s
         return left_behind
@@ -283,14 +280,20 @@ class DeltaLog:
             If it exists by now.
         CommitFailedError
         """
-        made = Metadata(str(uuid.uuid4()), to_json(spec.schema), spec.partition_by, spec.configuration, now_ms())
+        made = Metadata(
+            str(self.store.runtime.new_uuid()),
+            to_json(spec.schema),
+            spec.partition_by,
+            spec.configuration,
+            self.store.now_ms(),
+        )
         entry = Entry(self._info("CREATE TABLE", None), True, made, tuple(adds))
         try:
             self.files.make_folder(self.log.path)
         except (StoreUnavailableError, FileMissing) as error:
             reason = "a part of the path is a file" if isinstance(error, FileMissing) else error.message
             raise CommitFailedError(f"{self.what} cannot be made at {self.uri}: {reason}", path=self.uri) from error
-        began_s = clock_s()
+        began_s = self.store.runtime.monotonic_s()
         self._put(0, entry)
         self._version, self._id, self._checked_s = -1, made.id, began_s
         self._apply(Snapshot(), entry)
@@ -314,14 +317,14 @@ class DeltaLog:
         snapshot = self._snapshot
         if snapshot is None:  # what the caller decided on is not what would be read now
             raise Conflict
-        at = now_ms()
+        at = self.store.now_ms()
         recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
         info = self._info(operation, snapshot.token)
         entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
         self._put(snapshot.version + 1, entry)
         self._apply(snapshot, entry)
         if self._is_checkpoint_due(self._checkpoint):
-            UPKEEP.request(self.uri, self._upkeep)
+            self.store.runtime.request_upkeep(self.uri, self._upkeep)
 
     def _put(self, version: int, entry: Entry) -> None:
         try:
@@ -346,14 +349,14 @@ class DeltaLog:
             raise
 
     def _info(self, operation: str, previous: str | None) -> dict[str, object]:
-        info: dict[str, object] = {"timestamp": now_ms(), "operation": operation, "operationParameters": {}}
-        info |= {"engineInfo": ENGINE, TOKEN: uuid.uuid4().hex}
+        info: dict[str, object] = {"timestamp": self.store.now_ms(), "operation": operation, "operationParameters": {}}
+        info |= {"engineInfo": ENGINE, TOKEN: self.store.runtime.new_uuid().hex}
         return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
 
     def _forget(self, snapshot: Snapshot) -> None:
         """Drop what checkpoints forget, too, each time that there is twice as much."""
         if len(snapshot.transactions) > self._most_transactions:
-            for app in list(self._expired(snapshot.transactions, now_ms())):
+            for app in list(self._expired(snapshot.transactions, self.store.now_ms())):
                 del snapshot.transactions[app]
             self._most_transactions = max(_MOST_TRANSACTIONS, 2 * len(snapshot.transactions))
 
@@ -393,5 +396,5 @@ class DeltaLog:
                 self.refresh()
                 self.commit(operation=VACUUMED)
 
-            retrying(tell, self.what)
+            retrying(self.store.runtime, tell, self.what)
         return deleted

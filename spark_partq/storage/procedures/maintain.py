@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,10 +13,9 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.procedures.scale import close_parent, remove_drained, tell_groups
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
-from spark_partq.storage.queue.handle import Queue, in_threads
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.roles import check_primary
-from spark_partq.storage.rows import now as wall_clock
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class MaintenanceReport:
         return plain
 
 
-def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> MaintenanceReport:
+def maintain(queue: Queue) -> MaintenanceReport:
     """Remove whole files of messages that every group has acknowledged, or that have outlived `retention_ms`.
 
     A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts; only
@@ -52,7 +50,7 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
     floors = [group.raise_floors(state.queue_id) for group in groups]
     oldest = None
     if state.settings.retention_ms is not None:
-        oldest = now() - dt.timedelta(milliseconds=state.settings.retention_ms)
+        oldest = queue.store.now() - dt.timedelta(milliseconds=state.settings.retention_ms)
 
     def floor_of(number: int) -> int:
         if number in state.numbers:
@@ -75,7 +73,7 @@ def maintain(queue: Queue, now: Callable[[], dt.datetime] = wall_clock) -> Maint
         table.checkpoint()
         return messages, table.vacuum(state.settings.vacuum_grace_ms)
 
-    done = in_threads(queue.store, clean, [*queue.partitions, *_removed(queue)])
+    done = queue.store.map(clean, [*queue.partitions, *_removed(queue)])
     queue.control.vacuum(state.settings.vacuum_grace_ms)
     for group in groups:
         group.vacuum(state.settings.vacuum_grace_ms)
@@ -93,7 +91,7 @@ def _removed(queue: Queue) -> list[PartitionTable]:
     def holds_files(table: PartitionTable) -> bool:
         return bool(queue.store.files.list_files(table.folder))
 
-    holding = in_threads(queue.store, holds_files, tables)
+    holding = queue.store.map(holds_files, tables)
     return [table for table, holds in zip(tables, holding, strict=True) if holds]
 
 

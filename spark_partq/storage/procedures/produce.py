@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import IngressDisabledError, SinkAheadError
-from spark_partq.storage.log import clock_s
 from spark_partq.storage.procedures.scale import open_generation
-from spark_partq.storage.queue.handle import Queue, check_usable, in_threads
+from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import BatchRecord, FilesTooOld, NewFile, PartitionTable, Sealed
 from spark_partq.storage.replica.roles import check_primary
-from spark_partq.storage.rows import now
 
 Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
 
@@ -78,7 +75,7 @@ class Producer:
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
         begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
         while True:
-            started = clock_s()
+            started = queue.store.runtime.monotonic_s()
             generation = queue.state.generation
             if queue.state.ingress or begun:
                 fresh = files(written)
@@ -106,14 +103,14 @@ class Producer:
         def commit(part: list[NewFile]) -> _Result:
             number = part[0].partition
             try:
-                first = self._queue.table(number).append(part, record, now, generation, deadline)
+                first = self._queue.table(number).append(part, record, generation, deadline)
             except FilesTooOld:
                 return _Result(number)
             except Sealed:
                 return _Result(number, sealed=True)
             return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)
 
-        return in_threads(self._queue.store, commit, _by_partition(files))
+        return self._queue.store.map(commit, _by_partition(files))
 
     def _reject(self, record: BatchRecord | None, messages: Callable[[Written], int], written: Written) -> None:
         """Ingress is disabled: refuse the batch, or discard and count it, as the queue's setting says (S3)."""
@@ -130,16 +127,17 @@ class Producer:
 
     def _await_map(self, generation: int) -> None:
         """Wait until a later map is in force; whoever opens it may have died, so after a while do it here."""
-        began = time.monotonic()
+        runtime = self._queue.store.runtime
+        began = runtime.monotonic_s()
         while True:
             self._queue.control.refresh()
             check_usable(self._queue.control)
             check_primary(self._queue)
             if self._queue.state.generation > generation:
                 return
-            if time.monotonic() - began > _HELP_AFTER_S:
+            if runtime.monotonic_s() - began > _HELP_AFTER_S:
                 open_generation(self._queue)
-            time.sleep(_LOOK_EVERY_S)
+            runtime.sleep(_LOOK_EVERY_S)
 
     # ---- what is in
     def _written_before(self, record: BatchRecord) -> dict[int, set[int]]:
@@ -183,7 +181,7 @@ class Producer:
         tables = [queue.table(number) for number in queue.state.every]
         if self._removed_at != queue.state.revision:
             removed = [table for table in tables if table.partition not in queue.state.numbers]
-            in_threads(queue.store, lambda table: table.refresh(), removed)
+            queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
 

@@ -28,9 +28,9 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.group.handle import groups_of
-from spark_partq.storage.log import retrying
+from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.procedures.replicate import Replicator
-from spark_partq.storage.queue.handle import in_threads, queue_state
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import (
     About,
@@ -100,7 +100,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
             queue=queue,
         )
     problem = _take_over(store, queue, about, force, options)
-    if not store.log(f"{queue_folder(queue)}/control", "the control table").exists():
+    if not DeltaLog(store, f"{queue_folder(queue)}/control", "the control table").exists():
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {about.primary} cannot be "
             f"reached ({problem}): there is nothing that could be used",
@@ -173,7 +173,7 @@ def fence(store: Store, queue: str, location: str) -> QueueState:
 def fence_partitions(store: Store, state: QueueState, fenced: bool) -> None:
     numbers = [int(name.partition("=")[2]) for name in store.names(f"{queue_folder(state.name)}/partitions")]
     tables = [PartitionTable(store, state.name, number, state.schema) for number in numbers]
-    in_threads(store, lambda table: table.fence(fenced), [table for table in tables if table.exists()])
+    store.map(lambda table: table.fence(fenced), [table for table in tables if table.exists()])
 
 
 def check_not_superseded(store: Store, state: QueueState, options: Options | None = None) -> None:
@@ -208,13 +208,13 @@ def _close(store: Store, state: QueueState) -> None:
     ]
     for group in groups_of(store, state.queue_id):
         folders += [f"{group_folder(group.name)}/control", f"{group_folder(group.name)}/acks"]
-    folders = [folder for folder in folders if store.log(folder, folder).exists()]
+    folders = [folder for folder in folders if DeltaLog(store, folder, folder).exists()]
 
     def end(folder: str) -> None:
         close(store, folder, jumps.get(folder, ()))
         drop_ahead(store, folder)
 
-    in_threads(store, end, folders)
+    store.map(end, folders)
 
 
 def _settle(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
@@ -257,7 +257,10 @@ def _settle(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int],
                 control.commit(facts)
             return behind
 
-        raised += [(group.name, *floor) for floor in retrying(attempt, f"a decision of group {group.name!r}")]
+        raised += [
+            (group.name, *floor)
+            for floor in retrying(group.store.runtime, attempt, f"a decision of group {group.name!r}")
+        ]
     return tuple(raised)
 
 

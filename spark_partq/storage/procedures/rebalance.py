@@ -6,7 +6,6 @@ nothing and may run as often as one likes, as a compare-and-set decides between 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -77,19 +76,15 @@ class Rebalancer:
         """Whether there is nothing left to wait for: each group is Ready, each member was seen to be alive or has expired."""
         return all(watched.settled for watched in self._watched.values())
 
-    def step(self, now_ms: int) -> Iterator[tuple[str, list[GroupFact]]]:
+    def step(self) -> Iterator[tuple[str, list[GroupFact]]]:
         """Decide what is due by now; yields (group, facts) of each decision.
-
-        Parameters
-        ----------
-        now_ms : int
-            A clock of this process that does not go back.
 
         Raises
         ------
         PartqError
             If a group cannot be read or written: the first such error, after all other groups were looked at.
         """
+        now_ms = int(self._store.runtime.monotonic_s() * 1000)
         self._list(now_ms)
         errors: list[PartqError] = []
         for name, watched in list(self._watched.items()):
@@ -148,7 +143,7 @@ def run(
     told = ""
     while True:
         try:
-            for name, facts in rebalancer.step(time.monotonic_ns() // 1_000_000):
+            for name, facts in rebalancer.step():
                 report(name, facts)
             told = ""
         except (GroupNotFoundError, NotAStoreError):

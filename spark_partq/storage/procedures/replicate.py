@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.queue.handle import in_threads, queue_state
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import (
     About,
     Options,
@@ -34,7 +33,6 @@ from spark_partq.storage.replica.table import (
     tell,
 )
 from spark_partq.storage.replica.table_copy import Step, TableCopy
-from spark_partq.storage.rows import now
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 # When the last pass ended, for people.
@@ -99,7 +97,7 @@ class Replicator:
         with reaching(self.target):
             self._check_target(state)
             about = {
-                "replica_id": str(uuid.uuid4()),
+                "replica_id": str(self.target.runtime.new_uuid()),
                 "primary": self.store.uri,
                 "location": self.target.uri,
                 "queue_id": state.queue_id,
@@ -141,7 +139,7 @@ class Replicator:
             synced = Synced(commits, self._lag(state))
             self.target.files.put(
                 f"{queue_folder(self.queue)}/replica/{SYNCED}",
-                json.dumps({"at": now().isoformat(), "lag": synced.total_lag}).encode(),
+                json.dumps({"at": self.target.now().isoformat(), "lag": synced.total_lag}).encode(),
             )
         if problems:
             raise problems[0]
@@ -172,7 +170,7 @@ class Replicator:
             for queue in sorted(queues)
             for name in self.store.names(f"{queue_folder(queue)}/partitions")
         ]
-        commits = sum(in_threads(self.target, lambda copy: copy.apply(copy.steps()), copies))
+        commits = sum(self.target.map(lambda copy: copy.apply(copy.steps()), copies))
         for copy, steps in [*controls, *captured]:
             commits += copy.apply(steps)
         return commits, problems

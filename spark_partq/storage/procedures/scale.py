@@ -7,7 +7,6 @@ another that asks for the same after it died, and by a producer that meets a sea
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.procedures.replicas import ReplicaStatus, status
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.file_index import FileIndex
-from spark_partq.storage.queue.handle import Queue, check_usable, first_left, in_group, in_threads, make_tables
+from spark_partq.storage.queue.handle import Queue, check_usable, first_left, in_group, make_tables
 from spark_partq.storage.replica.roles import check_primary
 
 _EVERY_S = 0.2
@@ -68,7 +67,8 @@ def scale(
     check_primary(queue, opening=True)
     update_replicas(queue)
     start(queue, partitions, mode, confirm_lost)
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    clock = queue.store.runtime.monotonic_s
+    deadline = None if timeout_s is None else clock() + timeout_s
     watchers = [Rebalancer(queue.store, group.name) for group in groups(queue)]
     while True:
         waiting = step(queue)
@@ -79,7 +79,7 @@ def scale(
             start(queue, partitions, mode, confirm_lost)
             continue
         report(waiting)
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and clock() > deadline:
             raise ScalingInProgressError(
                 f"scaling queue {queue.name!r} to {partitions} partitions still waits for {waiting.what} ({waiting.left} left); "
                 "run it again to go on",
@@ -89,9 +89,9 @@ def scale(
             )
         for watcher in watchers:  # so that members that died while nobody else is there are waited for no longer
             with contextlib.suppress(PartqError):  # a group that was deleted meanwhile, or cannot be assigned here
-                for _ in watcher.step(time.monotonic_ns() // 1_000_000):
+                for _ in watcher.step():
                     pass
-        time.sleep(_EVERY_S)
+        queue.store.runtime.sleep(_EVERY_S)
 
 
 def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = None) -> QueueState:
@@ -217,7 +217,7 @@ def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) ->
         read = [group.position((queue.state.queue_id, number)) or 0 for group in readers]
         return max(0, table.next_offset - max(table.first_offset, min(read, default=0)))
 
-    return sum(in_threads(queue.store, count, partitions))
+    return sum(queue.store.map(count, partitions))
 
 
 def _drain(queue: Queue) -> Waiting | None:
@@ -292,7 +292,7 @@ def open_generation(queue: Queue) -> None:
     make_tables(queue, added)
     cuts: dict[int, int] = {}
     for part in (added, old):
-        cuts |= zip(part, in_threads(queue.store, lambda n: queue.table(n).seal(state.generation), part), strict=True)
+        cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
     facts = [QueueFact("GenerationOpened", {"partitions": scaling.partitions, "cuts": cuts})]
     if scaling.mode == "delete":
         gone = [n for n in state.numbers if n not in new]
@@ -332,7 +332,7 @@ def remove_files(queue: Queue) -> int:
     def below(end: int) -> Callable[[FileIndex], int]:
         return lambda index: int((index.end <= end).sum())
 
-    return sum(in_threads(queue.store, lambda n: queue.table(n).remove(below(state.gone[n])), gone))
+    return sum(queue.store.map(lambda n: queue.table(n).remove(below(state.gone[n])), gone))
 
 
 def tell_groups(queue: Queue) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import getpass
 import json
 import os
@@ -13,7 +14,7 @@ from spark_partq.core.queue import state as core
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.log import retrying
-from spark_partq.storage.rows import Row, RowTable, now
+from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, queue_folder
 
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
@@ -103,7 +104,7 @@ class QueueControl:
 
     def create(self, fact: QueueFact) -> None:
         """Make the table; `Conflict` if it is there by now."""
-        self._rows.create([_row(fact, 0)])
+        self._rows.create([_row(fact, 0, self.store.now())])
 
     def commit(self, facts: Sequence[QueueFact]) -> None:
         """Commit facts on top of the last look, or `Conflict`.
@@ -117,7 +118,7 @@ class QueueControl:
         for fact in facts:  # refused before anything is written
             state = core.after(state, fact)
         before = self._rows.rows()
-        rows = [_row(fact, seq) for seq, fact in enumerate(facts, len(before))]
+        rows = [_row(fact, seq, self.store.now()) for seq, fact in enumerate(facts, len(before))]
         if len(self._rows.files) >= MERGE_AFTER:
             self._rows.append([*before, *rows], replace=True)
         else:
@@ -134,7 +135,7 @@ class QueueControl:
                 self.commit(wanted)
             return self.state
 
-        return retrying(attempt, f"a decision about queue {self.name!r}")
+        return retrying(self.store.runtime, attempt, f"a decision about queue {self.name!r}")
 
     # ---- what was discarded while ingress was disabled (S3)
     @property
@@ -155,7 +156,7 @@ class QueueControl:
                 transactions[app] = batch[1]
             self._rows.record(transactions)
 
-        retrying(attempt, f"the count of discarded messages of queue {self.name!r}")
+        retrying(self.store.runtime, attempt, f"the count of discarded messages of queue {self.name!r}")
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
@@ -224,5 +225,5 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _row(fact: QueueFact, seq: int) -> Row:
-    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": who(), "at": now()}
+def _row(fact: QueueFact, seq: int, at: dt.datetime) -> Row:
+    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": who(), "at": at}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from spark_partq.core.errors import (
     InvalidArgumentError,
@@ -26,17 +24,6 @@ from spark_partq.storage.queue.control import QueueControl, look
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store, queue_folder
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-def in_threads(store: Store, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """`function` of each item, in order; on an object store, where it mostly waits, of several at once."""
-    if len(items) <= 1 or store.is_local:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(min(32, len(items))) as pool:
-        return list(pool.map(function, items))
 
 
 class Queue:
@@ -64,7 +51,7 @@ class Queue:
     def refresh(self) -> bool:
         """Look at all operating partitions; True if one has changed."""
         changed = [table for table in self.partitions if table.may_have_changed()]
-        return any(in_threads(self.store, lambda table: table.refresh(), changed))
+        return any(self.store.map(lambda table: table.refresh(), changed))
 
 
 def create_queue(
@@ -85,7 +72,7 @@ def create_queue(
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
     fact = core.created(
-        str(uuid.uuid4()),
+        str(store.runtime.new_uuid()),
         payload_schema(schema, columns),
         columns,
         check_partition_count(partitions),
@@ -189,7 +176,7 @@ def _create_partitions(control: QueueControl) -> QueueState:
 def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
     """Make the tables of these partitions, unless they are there."""
     grace_ms = queue.state.settings.vacuum_grace_ms
-    in_threads(queue.store, lambda number: queue.table(number).create(grace_ms), list(wanted))
+    queue.store.map(lambda number: queue.table(number).create(grace_ms), list(wanted))
 
 
 def first_left(queue: Queue, table: PartitionTable) -> int:

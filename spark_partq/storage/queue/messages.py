@@ -6,7 +6,6 @@ Memory of both is bounded by a row group, whatever the size of a partition.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +115,7 @@ class _File:
 
     def __init__(self, task: MessageWriter, partition: int, order: int) -> None:
         self._partition, self._order = partition, order
-        self._path = f"part-{uuid.uuid4().hex}.parquet"
+        self._path = f"part-{task._store.runtime.new_uuid().hex}.parquet"
         self._schema = task._schema.append(pa.field("_row", pa.int64()))
         self._bounded = [f.name for f in task._schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
         self._out = _opened(task._store, task._queue, partition, self._path)

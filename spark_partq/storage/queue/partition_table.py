@@ -16,7 +16,6 @@ removes, is kept as application transactions of the log and changes in the same 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -27,8 +26,8 @@ from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.core.queue.partition_map import may_append
 from spark_partq.core.queue.records import expired_records
-from spark_partq.storage.log import LONG_LOG, Add, Conflict, FileChanges, Remove, TableSpec, clock_s, now_ms, retrying
-from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, micros_of, partition_values
+from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
+from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, partition_values
 from spark_partq.storage.store import Store, partition_folder
 
 # Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
@@ -93,7 +92,8 @@ class PartitionTable:
     def __init__(self, store: Store, queue: str, partition: int, payload: Struct) -> None:
         self.queue, self.partition = queue, partition
         self.folder = partition_folder(queue, partition)
-        self._log = store.log(self.folder, f"partition {partition} of queue {queue!r}", expired_records)
+        self._store = store
+        self._log = DeltaLog(store, self.folder, f"partition {partition} of queue {queue!r}", expired=expired_records)
         self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`
@@ -163,7 +163,6 @@ class PartitionTable:
         self,
         files: Sequence[NewFile],
         record: BatchRecord | None,
-        now: Callable[[], dt.datetime],
         generation: int = 0,
         deadline_s: float = math.inf,
     ) -> int | None:
@@ -176,7 +175,7 @@ class PartitionTable:
         generation : int
             Of the partition map that placed the rows.
         deadline_s : float
-            When the files are too old, by `clock_s`.
+            When the files are too old, by `Runtime.monotonic_s`.
 
         Raises
         ------
@@ -193,20 +192,20 @@ class PartitionTable:
                 return None
             if not may_append(self.recorded(SEALED), generation):
                 raise Sealed
-            if clock_s() > deadline_s:
+            if self._store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
             base = start = self.next_offset
-            clock_us = max(self.recorded(CLOCK, 0), micros_of(now()))
+            clock_us = max(self.recorded(CLOCK, 0), self._store.runtime.time_ns() // 1_000)
             adds = []
             for file in files:
                 values = partition_values(base, clock_us)
-                adds.append(Add(file.path, file.size_bytes, values, file.stats, now_ms()))
+                adds.append(Add(file.path, file.size_bytes, values, file.stats, self._store.now_ms()))
                 base += file.rows
             recorded = record.transactions(generation) if record else {}
             self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
             return start
 
-        return retrying(attempt, self._log.what)
+        return retrying(self._store.runtime, attempt, self._log.what)
 
     def seal(self, generation: int) -> int:
         """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5)."""
@@ -218,7 +217,7 @@ class PartitionTable:
                 self._log.commit(transactions={SEALED: generation, cut: self.next_offset}, operation="SEAL")
             return self.recorded(cut)
 
-        return retrying(attempt, self._log.what)
+        return retrying(self._store.runtime, attempt, self._log.what)
 
     def fence(self, fenced: bool) -> None:
         """Let no more rows in at all, as the queue's replica takes over; or take that back (S7)."""
@@ -229,7 +228,7 @@ class PartitionTable:
             if (sealed >= FENCED - 1) != fenced:
                 self._log.commit(transactions={SEALED: sealed + (FENCED if fenced else -FENCED)}, operation="FENCE")
 
-        retrying(attempt, self._log.what)
+        retrying(self._store.runtime, attempt, self._log.what)
 
     def remove(self, until: Callable[[FileIndex], int]) -> int:
         """Take the first `until(index)` files out of the log and return how many messages they held."""
@@ -240,13 +239,13 @@ class PartitionTable:
             count = until(index)
             if count == 0:
                 return 0
-            at, live = now_ms(), self._log.snapshot.files
+            at, live = self._store.now_ms(), self._log.snapshot.files
             adds = [live[index.path(i)] for i in range(count)]
             removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
             self._log.commit(removes=removes, operation="DELETE")
             return int(index.rows[:count].sum())
 
-        return retrying(attempt, self._log.what)
+        return retrying(self._store.runtime, attempt, self._log.what)
 
     def vacuum(self, grace_ms: int) -> int:
         """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""

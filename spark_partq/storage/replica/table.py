@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import posixpath
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -29,7 +28,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.control import look
 from spark_partq.storage.queue.partition_table import NEXT
-from spark_partq.storage.rows import RowTable, now
+from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store, partition_folder, queue_folder
 
 Role = Literal["primary", "replica", "promoted"]
@@ -65,7 +64,7 @@ class ReplicaTable:
         self._store, self._folder = store, f"{queue_folder(queue)}/replica"
         self._what = f"the replica table of queue {queue!r}"
         self._rows = self._open()
-        self._lock = threading.RLock()
+        self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
         return RowTable(self._store, self._folder, self._what, _COLUMNS)
@@ -107,7 +106,7 @@ class ReplicaTable:
         def attempt() -> About:
             about = self.look()
             rows = [
-                {"seq": seq, "kind": kind, "body": json.dumps(body), "by": "replication", "at": now()}
+                {"seq": seq, "kind": kind, "body": json.dumps(body), "by": "replication", "at": self._store.now()}
                 for seq, (kind, body) in enumerate(facts(about), len(self._rows.rows()))
             ]
             if rows and about is None:
@@ -119,7 +118,7 @@ class ReplicaTable:
             return found
 
         with self._lock:
-            return retrying(attempt, self._what)
+            return retrying(self._store.runtime, attempt, self._what)
 
 
 def replica_role(store: Store, queue: str) -> Role:
@@ -192,7 +191,7 @@ def reaching(target: Store) -> Iterator[None]:
 
 
 def log_of(store: Store, queue: str, number: int) -> DeltaLog:
-    return store.log(partition_folder(queue, number), f"partition {number} of queue {queue!r}")
+    return DeltaLog(store, partition_folder(queue, number), f"partition {number} of queue {queue!r}")
 
 
 def next_offset(log: DeltaLog) -> int:

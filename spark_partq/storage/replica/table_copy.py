@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
-from spark_partq.storage.log import VACUUMED, Add, retrying
+from spark_partq.storage.log import VACUUMED, Add, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry, decode
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
@@ -68,7 +67,7 @@ class TableCopy:
     ) -> None:
         self._source, self._target, self.folder = source, target, folder
         self._before_jump, self._before_delete = before_jump, before_delete
-        self._from, self._to = LogFolder(source.files, folder), LogFolder(target.files, folder)
+        self._from, self._to = LogFolder(source, folder), LogFolder(target, folder)
         self._version: int | None = None  # not known yet
         self._checkpoint = -1  # the copy's newest
 
@@ -263,7 +262,7 @@ class TableCopy:
         for info in self._target.files.list_files(self._to.path):
             number = re.match(r"(\d{20})\.", info.name)
             old = number is not None and int(number[1]) < min(first, self._checkpoint)
-            if old or (is_temporary(info.name) and _age_s(info) > SPARE_S):
+            if old or (is_temporary(info.name) and self._age_s(info) > SPARE_S):
                 self._target.files.delete(f"{self._to.path}/{info.name}")
 
     def tidy(self) -> int:
@@ -271,12 +270,15 @@ class TableCopy:
         # In this order: what is listed before it is known to be a copy was written by copying.
         there = self._target.files.list_files(self.folder)
         here = {info.name for info in self._source.files.list_files(self.folder)}
-        live = self._target.log(self.folder, f"the copy of {self.folder}").snapshot.files
+        live = DeltaLog(self._target, self.folder, f"the copy of {self.folder}").snapshot.files
         self._before_delete()
-        gone = [i.name for i in there if i.name not in here and i.name not in live and _age_s(i) > SPARE_S]
+        gone = [i.name for i in there if i.name not in here and i.name not in live and self._age_s(i) > SPARE_S]
         for name in gone:
             self._target.files.delete(f"{self.folder}/{name}")
         return len(gone)
+
+    def _age_s(self, info: FileInfo) -> float:
+        return (self._target.now_ms() - info.modified_ns / 1e6) / 1000
 
     def _check_same(self, version: int) -> None:
         """Refuse a copy that is of another table, or has gone its own way."""
@@ -338,8 +340,8 @@ def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
     A commit without content takes the next number. Of each announced jump that has not been made, a checkpoint of what the copy is
     now takes the place.
     """
-    log = LogFolder(store.files, folder)
-    table = store.log(folder, f"the table {folder}")
+    log = LogFolder(store, folder)
+    table = DeltaLog(store, folder, f"the table {folder}")
     for version in sorted(jumps):
         if version <= log.names().last:
             continue
@@ -353,7 +355,7 @@ def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
         table.refresh()
         table.commit(operation="CLOSE REPLICA")
 
-    retrying(end, f"the end of a replica's table {folder}")
+    retrying(store.runtime, end, f"the end of a replica's table {folder}")
 
 
 def put_same(files: Files, path: str, data: bytes) -> None:
@@ -374,7 +376,7 @@ def put_same(files: Files, path: str, data: bytes) -> None:
 
 def drop_ahead(store: Store, folder: str) -> None:
     """Delete files of commits that were not put any more, after `close`: they look as if the log had been cut off (`storage.rows`)."""
-    last = LogFolder(store.files, folder).names().last
+    last = LogFolder(store, folder).names().last
     for info in store.files.list_files(folder):
         version = re.match(r"(\d{20})-", info.name)
         if version is not None and int(version[1]) > last:
@@ -386,7 +388,3 @@ def _table_id(log: LogFolder) -> str | None:
         metadata = log.load().metadata
         return None if metadata is None else metadata.id
     return None
-
-
-def _age_s(info: FileInfo) -> float:
-    return time.time() - info.modified_ns / 1e9

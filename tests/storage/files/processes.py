@@ -142,7 +142,7 @@ def in_a_folder_that_lists_names_only(files: DiskFiles) -> list[str]:
 
 
 def a_look_at_a_table(files: DiskFiles) -> list[str]:
-    return [said(lambda: DeltaLog(files, "a", "the table", "uri").refresh())]
+    return [said(lambda: DeltaLog(Store.over(files), "a", "the table").refresh())]
 
 
 def with_too_little_space(files: DiskFiles) -> list[str]:

@@ -10,7 +10,8 @@ from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.core.payload.schema import with_columns
 from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, open_files
 from spark_partq.storage.log import Add, DeltaLog, TableSpec
-from spark_partq.storage.log import table as log_table
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.store import Store
 from tests.s3server import BUCKET, S3Server
 
 SPEC = TableSpec(with_columns({"type": "struct", "fields": []}, ("v", "long")))
@@ -22,7 +23,7 @@ def files(s3: S3Server, prefix: str) -> Files:
 
 
 def handle(files: Files) -> DeltaLog:
-    return DeltaLog(files, "t", "the table", "uri")
+    return DeltaLog(Store.over(files), "t", "the table")
 
 
 def commit(log: DeltaLog, count: int = 1) -> None:
@@ -65,8 +66,8 @@ def test_now_and_then_a_look_goes_further(
     s3: S3Server, files: Files, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the log was cleaned up under it is asked every half minute."""
-    clock, later = log_table.clock_s, 0
-    monkeypatch.setattr(log_table, "clock_s", lambda: clock() + later)
+    clock, later = SYSTEM.monotonic_s, 0
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: clock() + later)
     for most in (3, 4):
         later += 31
         assert not log.refresh()

@@ -16,10 +16,11 @@ from spark_partq.storage.log import (
     Snapshot,
     TableSpec,
     nothing_expires,
-    now_ms,
     retrying,
 )
-from spark_partq.storage.log.upkeep import UPKEEP
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.store import Store
+from spark_partq.storage.upkeep import UPKEEP
 
 FOLDER = "t"
 WHAT = "the table"
@@ -37,8 +38,8 @@ def spec(**configuration: str) -> TableSpec:
     return TableSpec({"type": "struct", "fields": FIELDS}, ("base_offset",), {**LONG_LOG, **settings})
 
 
-def handle(files: Files, uri: str = "/store/t", expired: Expired = nothing_expires) -> DeltaLog:
-    return DeltaLog(files, FOLDER, WHAT, uri, expired=expired)
+def handle(files: Files, uri: str = "/store", expired: Expired = nothing_expires) -> DeltaLog:
+    return DeltaLog(Store.over(files, uri=uri), FOLDER, WHAT, expired=expired)
 
 
 def looked(files: Files) -> DeltaLog:
@@ -67,7 +68,7 @@ def count(table: DeltaLog, times: int = 1) -> None:
             table.refresh()
             table.commit(transactions={NEXT: table.recorded(NEXT, 0) + 1})
 
-        retrying(attempt, WHAT)
+        retrying(SYSTEM, attempt, WHAT)
 
 
 def made(files: Files, commits: int = 0, **configuration: str) -> DeltaLog:
@@ -169,11 +170,11 @@ def append_until(uri: str, options: Mapping[str, str], last: int, name: str, wit
         if with_data:
             files.put(f"{FOLDER}/{path}", b"x")
         stats = f'{{"numRecords":{rows_of(version)}}}'
-        added = Add(path, 1, {"base_offset": str(start)}, stats, now_ms())
+        added = Add(path, 1, {"base_offset": str(start)}, stats, SYSTEM.time_ns() // 1_000_000)
         table.commit([added], transactions={NEXT: start + rows_of(version), f"by/{name}": done + 1})
         return True
 
-    while retrying(attempt, WHAT):
+    while retrying(SYSTEM, attempt, WHAT):
         done += 1
     UPKEEP.wait()
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import spark_partq as partq
 from spark_partq.storage.files import Files, MemoryFiles, open_files
-from spark_partq.storage.log import Add, Conflict, DeltaLog, Remove, Snapshot, folder, table
+from spark_partq.storage.log import Add, Conflict, DeltaLog, Remove, Snapshot, table
 from spark_partq.storage.log.checkpoints import encode_checkpoint
 from spark_partq.storage.queue.file_index import GrowingIndex, IrregularFiles
+from spark_partq.storage.runtime import SYSTEM
 from tests.storage.log.tables import (
     FOLDER,
     HINT_PATH,
@@ -80,7 +81,7 @@ def busy(files: MemoryFiles) -> DeltaLog:
     """A table whose last entry, version 4, has every action that a later entry has."""
     writer = made(files, 2)
     writer.commit([Add("a b", 10, {"base_offset": "0"}, '{"numRecords":2}'), Add("c", 10, {"base_offset": "2"})])
-    removes = [Remove("c", table.now_ms(), 10, {"base_offset": "2"})]
+    removes = [Remove("c", SYSTEM.time_ns() // 1_000_000, 10, {"base_offset": "2"})]
     writer.commit([Add("d", 10, {"base_offset": "2"}, '{"numRecords":1}')], removes, {"next": 3, "other": 1})
     return writer
 
@@ -535,11 +536,9 @@ def test_metadata_of_another_writer(store: str) -> None:
 def test_wrong_clock(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, by_ms: int) -> None:
     """A process whose clock is wrong, or set back, goes on; what is young by the store's clock stays."""
     writer = made(files, 3)
-    real = table.now_ms
-    for module in (table, folder):
-        monkeypatch.setattr(module, "now_ms", lambda: real() + by_ms)
-    seconds = table.clock_s
-    monkeypatch.setattr(table, "clock_s", lambda: seconds() + by_ms / 1000)
+    wall, seconds = SYSTEM.time_ns, SYSTEM.monotonic_s
+    monkeypatch.setattr(SYSTEM, "time_ns", lambda: wall() + by_ms * 1_000_000)
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: seconds() + by_ms / 1000)
     wrong = handle(files)
     for one in (writer, wrong, writer):
         count(one, 2)
@@ -569,9 +568,8 @@ def test_vacuum_with_a_wrong_clock(files: MemoryFiles, monkeypatch: pytest.Monke
     """A file that somebody has just written, and is about to commit, is young whatever the clock of who cleans up says."""
     writer = made(files, 1)
     files.put(f"{FOLDER}/about-to-be-committed", b"x")
-    real = table.now_ms
-    for module in (table, folder):
-        monkeypatch.setattr(module, "now_ms", lambda: real() + by_ms)
+    wall = SYSTEM.time_ns
+    monkeypatch.setattr(SYSTEM, "time_ns", lambda: wall() + by_ms * 1_000_000)
     assert writer.vacuum(24 * HOUR_MS) == 0
 
 

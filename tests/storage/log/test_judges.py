@@ -48,12 +48,13 @@ from spark_partq.storage.log import (
     checkpoints,
     entries,
     folder,
-    now_ms,
     table,
 )
 from spark_partq.storage.log.entries import Entry
 from spark_partq.storage.log.folder import HINT, LogFolder
 from spark_partq.storage.queue.file_index import partition_values
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.store import Store
 
 SCHEMA = with_columns(
     payload_schema("v bigint"), ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp")
@@ -243,22 +244,22 @@ class Histories(RuleBasedStateMachine):
         self.root = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         self.uri = f"{self.root}/t"
         self.files = CrashingFiles(self.root)
-        self.folder = LogFolder(self.files, "t")
+        self.folder = LogFolder(Store.over(self.files), "t")
         self.writers = [self.fresh() for _ in range(3)]
         self.model: Reading | None = None
         self.adds: dict[str, Add] = {}
         self.removed: list[str] = []
         self.names = 0
         self.seen: tuple[object, Reading | None] = None, None
-        self.patch, clock_s, self.later_s = pytest.MonkeyPatch(), table.clock_s, 0
-        self.patch.setattr(table, "clock_s", lambda: clock_s() + self.later_s)
+        self.patch, clock, self.later_s = pytest.MonkeyPatch(), SYSTEM.monotonic_s, 0
+        self.patch.setattr(SYSTEM, "monotonic_s", lambda: clock() + self.later_s)
 
     def teardown(self) -> None:
         self.patch.undo()
         shutil.rmtree(self.root)
 
     def fresh(self) -> DeltaLog:
-        return DeltaLog(self.files, "t", "the table", self.uri, expired=forgets)
+        return DeltaLog(Store.over(self.files), "t", "the table", expired=forgets)
 
     # ---- what is compared
     def judge(self) -> Reading | None:
@@ -384,7 +385,7 @@ class Histories(RuleBasedStateMachine):
         values = partition_values(n * 100, 1_700_000_000_000_000 + n)
         if n % 5 == 4:
             values, stats = dict.fromkeys(PARTITION_BY), "{}" if n % 2 else '{"numRecords":0}'
-        return Add(name.format(n), 1000 + n, values, stats, now_ms())
+        return Add(name.format(n), 1000 + n, values, stats, SYSTEM.time_ns() // 1_000_000)
 
     def commit(
         self,
@@ -457,7 +458,7 @@ def changed(action: Any, **changes: Any) -> Any:
 
 
 def removal(add: Add, ago_ms: int = 0) -> Remove:
-    return Remove(add.path, now_ms() - ago_ms, add.size, add.partition_values)
+    return Remove(add.path, SYSTEM.time_ns() // 1_000_000 - ago_ms, add.size, add.partition_values)
 
 
 def type_of(column: str) -> str:
@@ -589,8 +590,7 @@ THEIR_STEPS: dict[str, Callable[[str], object]] = {
 
 def foreign_handle(folder_of_tables: Path, *, only_ours: bool = False) -> DeltaLog:
     """A handle on the table `t` of that folder, to which other programs may commit."""
-    uri = str(folder_of_tables / "t")
-    return DeltaLog(DiskFiles(str(folder_of_tables)), "t", "the table", uri, only_ours=only_ours)
+    return DeltaLog(Store(str(folder_of_tables)), "t", "the table", only_ours=only_ours)
 
 
 def test_their_commits_are_read_alike(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_each_example_is_what_is_written() -> None:
 def test_the_examples_are_one_table() -> None:
     """Put one after the other they make a log that is read: a partition whose messages were committed and removed."""
     files = MemoryFiles()
-    log = LogFolder(files, "queues/orders/partitions/partition=0")
+    log = LogFolder(Store.over(files), "queues/orders/partitions/partition=0")
     for version, example in enumerate(examples()):
         files.put_if_absent(log.entry_path(version), example)
     columns = {"type": "struct", "fields": [{"name": "order_id", "type": "string", "nullable": True, "metadata": {}}]}

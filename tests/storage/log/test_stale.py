@@ -29,8 +29,9 @@ from spark_partq.storage.log import (
     table,
 )
 from spark_partq.storage.log.checkpoints import encode_checkpoint
-from spark_partq.storage.log.upkeep import UPKEEP
 from spark_partq.storage.queue.partition_table import CLOCK, NEXT, SEALED, BatchRecord
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.upkeep import UPKEEP
 from tests.storage.log.tables import (
     FIELDS,
     FOLDER,
@@ -66,7 +67,7 @@ def files() -> MemoryFiles:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The wall clock of all handles, milliseconds; tests set its one element."""
     time = [NOON_MS]
-    monkeypatch.setattr(table, "now_ms", lambda: time[0])
+    monkeypatch.setattr(SYSTEM, "time_ns", lambda: time[0] * 1_000_000)
     monkeypatch.setattr(folder.LogFolder, "_store_ms", lambda _: time[0])
     return time
 
@@ -670,7 +671,7 @@ def test_tombstones_as_other_readers_see_them(store: str) -> None:
     """delta-rs reads a checkpoint with a removed file."""
     writer = made(open_files(store, {}))
     writer.commit([Add("a", 1, {"base_offset": "0"}), Add("b c", 1, {"base_offset": "1"})])
-    writer.commit(removes=[Remove("a", table.now_ms(), 1, {"base_offset": "0"})])
+    writer.commit(removes=[Remove("a", SYSTEM.time_ns() // 1_000_000, 1, {"base_offset": "0"})])
     writer.checkpoint()
     for version in range(writer.version):
         Path(store, entry_path(version)).unlink()

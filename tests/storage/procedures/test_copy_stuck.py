@@ -21,7 +21,6 @@ from spark_partq.storage.procedures import copy_stuck as stuck
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.queue import messages as message_files
 from spark_partq.storage.queue.messages import MessageWriter
-from spark_partq.storage.rows import now
 from tests.helpers import ROOT, eventually, in_parallel, opened, put
 from tests.scaled import Crash, Reader, Sink, assert_in_order, known, make, messages, runs, stored, while_scaling
 
@@ -179,7 +178,7 @@ def test_every_type_of_key(store: str) -> None:
     writer = MessageWriter(queue.store, "q", schema, list(columns), sorted_input=False)
     order = np.arange(len(rows))
     writer.write(pa.RecordBatch.from_pylist(rows, schema), order * 0 + PARENT, order)
-    queue.table(PARENT).append(writer.finish(), None, now)
+    queue.table(PARENT).append(writer.finish(), None)
     partq.scale(store, "q", 5)
     assert partq.copy_stuck(store, "q") == len(rows)
     for number, found in stored(store, schema).items():

@@ -14,8 +14,8 @@ import spark_partq as partq
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures import maintain as retention
 from spark_partq.storage.queue.handle import Queue
+from tests.clocks import wall_clock
 from tests.groups import Consumer
 from tests.helpers import in_parallel, new_file, opened, position, put
 
@@ -96,13 +96,12 @@ def test_retention_time(store: str) -> None:
     """Q8: with a retention time, what is older goes whether or not it was read; files of one age together."""
     partq.create_queue(store, "q", "v bigint", partitions=1, retention_ms=3_600_000)
     for minutes in (0, 10, 50):
-        put(store, 0, range(4), now=lambda m=minutes: NOON + dt.timedelta(minutes=m))
+        put(store, 0, range(4), at=NOON + dt.timedelta(minutes=minutes))
     group_at(store, "slow", {0: 1})
-    later = lambda minutes: lambda: NOON + dt.timedelta(minutes=minutes)  # noqa: E731
-    assert retention.maintain(opened(store), later(60)).removed_messages == 0
-    assert retention.maintain(opened(store), later(71)).removed_messages == 8
-    assert firsts(store) == [8]
-    assert retention.maintain(opened(store), later(60 * 24)).removed_messages == 4
+    for minutes, removed, first in ((60, 0, 0), (71, 8, 8), (60 * 24, 4, 12)):
+        with wall_clock(NOON + dt.timedelta(minutes=minutes)):
+            assert partq.maintain(store, "q")[0].removed_messages == removed
+        assert firsts(store) == [first]
     assert put(store, 0, [1]) == 12
     assert partq.describe_queue(store, "q").depth == 1
 
@@ -145,7 +144,7 @@ def test_vacuum_spares_a_write_under_way(store: str) -> None:
     pending = new_file(store, "q", 0, {"v": pa.array([7], pa.int64())})
     age(store, 3_600)
     assert partq.maintain(store, "q")[0].vacuumed_files == 0
-    opened(store).partitions[0].append([pending], None, lambda: NOON)
+    opened(store).partitions[0].append([pending], None)
     new_file(store, "q", 0, {"v": pa.array([8], pa.int64())})
     age(store, 8_000)
     assert partq.maintain(store, "q")[0].vacuumed_files == 1

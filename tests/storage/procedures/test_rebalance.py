@@ -13,6 +13,7 @@ import spark_partq as partq
 from spark_partq.core.group.state import GroupFact
 from spark_partq.storage.procedures.rebalance import Rebalancer, run
 from spark_partq.storage.store import Store
+from tests.clocks import monotonic_clock
 from tests.groups import Consumer
 
 
@@ -36,8 +37,9 @@ class Watch:
         while self.ms < ms:
             each()
             self.ms += 1_000
-            for name, facts in self.rebalancer.step(self.ms):
-                self.facts += [(name, fact) for fact in facts]
+            with monotonic_clock(self.ms):
+                for name, facts in self.rebalancer.step():
+                    self.facts += [(name, fact) for fact in facts]
         return [fact.kind for _, fact in self.facts[before:]]
 
 

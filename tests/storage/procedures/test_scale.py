@@ -86,10 +86,6 @@ def test_steps_of_an_increase(store: str, monkeypatch: pytest.MonkeyPatch) -> No
         Sink(store, None).write(0, messages(0, 10))
 
     monkeypatch.setattr(PartitionTable, "create", create_and_look)
-    monkeypatch.setattr(scaling, "in_threads", lambda _, function, items: [function(item) for item in items])
-    monkeypatch.setattr(
-        "spark_partq.storage.queue.handle.in_threads", lambda _, function, items: [function(i) for i in items]
-    )
     partq.scale(store, "q", 4)
     assert looks == [(n, "ScalingUp", 4, 2, 0, [0, 1]) for n in (2, 3)]
     assert shape(store) == ("Ready", 4, 4, 1)

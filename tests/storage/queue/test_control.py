@@ -11,7 +11,7 @@ from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.queue.control import MERGE_AFTER, QueueControl, look
-from spark_partq.storage.rows import RowFiles, now
+from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel, opened
 from tests.scaled import make
@@ -89,7 +89,7 @@ def test_an_old_look_loses(store: str, control: QueueControl) -> None:
 )
 def test_facts_that_cannot_be(control: QueueControl, kind: str, body: str) -> None:
     """A table that was edited is refused, and the queue and the store are named."""
-    look(control.store, "q")._rows.append([{"seq": 2, "kind": kind, "body": body, "by": "", "at": now()}])
+    look(control.store, "q")._rows.append([{"seq": 2, "kind": kind, "body": body, "by": "", "at": control.store.now()}])
     with pytest.raises(partq.CorruptTableError, match=r"queue 'q' in .* holds a fact that cannot be"):
         control.refresh()
     with pytest.raises(partq.CorruptTableError, match="edited"):

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import spark_partq as partq
 from spark_partq.storage.files.disk import DiskFiles
-from spark_partq.storage.log import Conflict, DeltaLog, retry
-from spark_partq.storage.log.upkeep import UPKEEP
+from spark_partq.storage.log import Conflict, DeltaLog
 from spark_partq.storage.queue.file_index import FileIndex
 from spark_partq.storage.queue.partition_table import BatchRecord, Sealed
+from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.upkeep import UPKEEP
 from tests.helpers import in_parallel, new_file, opened, put
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -57,7 +58,7 @@ def test_several_files_in_one_commit(queue: str) -> None:
         new_file(queue, "q", 0, {"v": pa.array(range(i * 10, i * 10 + n), pa.int64())}) for i, n in enumerate((2, 5, 1))
     ]
     table = opened(queue).partitions[0]
-    assert table.append(files, None, lambda: NOON) == 0
+    assert table.append(files, None) == 0
     assert values(queue) == [0, 1, 10, 11, 12, 13, 14, 20]
     assert table.index.base.tolist() == [0, 2, 7]
 
@@ -172,12 +173,12 @@ def test_enqueued_at_never_goes_back(queue: str) -> None:
     """Q4: when the wall clock is set back, `_enqueued_at` stands still instead."""
     table = opened(queue).partitions[0]
     for minutes in (0, 5, -60, 4, 6):
-        put(queue, 0, [minutes], now=lambda m=minutes: NOON + dt.timedelta(minutes=m), table=table)
+        put(queue, 0, [minutes], at=NOON + dt.timedelta(minutes=minutes), table=table)
     table.refresh()
     found = (table.index.enqueued_us - int(NOON.timestamp() * 1e6)) // 60_000_000
     assert found.tolist() == [0, 5, 5, 5, 6]
     table.remove(len)
-    put(queue, 0, [7], now=lambda: NOON - dt.timedelta(days=400), table=table)
+    put(queue, 0, [7], at=NOON - dt.timedelta(days=400), table=table)
     table.refresh()
     assert table.index.enqueued_us.tolist() == [int(NOON.timestamp() * 1e6) + 6 * 60_000_000]
 
@@ -307,7 +308,7 @@ def test_too_many_lost_races(queue: str, monkeypatch: pytest.MonkeyPatch) -> Non
         raise Conflict
 
     monkeypatch.setattr(DeltaLog, "commit", lose)
-    monkeypatch.setattr(retry, "wait_random_exponential", lambda **_: lambda _: 0)
+    monkeypatch.setattr(SYSTEM, "sleep", lambda _: None)
     with pytest.raises(partq.CommitFailedError, match="1,000 races"):
         put(queue, 0, [1])
 

@@ -1,0 +1,28 @@
+"""The clocks of this process, as a test sets them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator
+from unittest import mock
+
+from spark_partq.storage.runtime import SYSTEM
+
+
+@contextlib.contextmanager
+def wall_clock(at: dt.datetime | None) -> Iterator[None]:
+    """Let this machine's clock stand at a time; None leaves it as it is."""
+    if at is None:
+        yield
+        return
+    since_1970 = at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    with mock.patch.object(SYSTEM, "time_ns", return_value=since_1970 // dt.timedelta(microseconds=1) * 1_000):
+        yield
+
+
+@contextlib.contextmanager
+def monotonic_clock(ms: int) -> Iterator[None]:
+    """Let the clock that does not go back stand at so many milliseconds."""
+    with mock.patch.object(SYSTEM, "monotonic_s", return_value=ms / 1000):
+        yield
