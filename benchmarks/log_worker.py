@@ -22,7 +22,8 @@ from spark_partq.core.payload.schema import payload_schema
 from spark_partq.spark.options import Options
 from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.queue.handle import Queue, create_queue, open_queue
+from spark_partq.storage.procedures.create import create_queue
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable, delta_stats
 from spark_partq.storage.store import Store
 

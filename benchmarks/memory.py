@@ -17,7 +17,7 @@ import spark_partq as partq
 from benchmarks.data import ROW_BYTES, rows
 from benchmarks.report import Figure, at_most
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.storage.queue.handle import create_queue
+from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.queue.partition_table import NewFile, PartitionTable, delta_stats
 from spark_partq.storage.store import Store
 

@@ -11,7 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_partq as partq
 from benchmarks.report import Figure, at_least, at_most, in_turn, known, median, spread
-from spark_partq.storage.procedures.scale import open_generation, start
+from spark_partq.storage.procedures.partition_map import open_generation
+from spark_partq.storage.procedures.scale import start
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 

@@ -48,6 +48,7 @@ from spark_partq.spark.session import register, session
 from spark_partq.spark.sink import QueueSink
 from spark_partq.storage.group import handle as _groups
 from spark_partq.storage.inspect import describe_group as _describe_group
+from spark_partq.storage.inspect import replicas as _replicas
 from spark_partq.storage.inspect.describe_group import (
     FlowDescription,
     GroupDescription,
@@ -56,16 +57,19 @@ from spark_partq.storage.inspect.describe_group import (
 )
 from spark_partq.storage.inspect.describe_queue import PartitionDescription, QueueDescription
 from spark_partq.storage.inspect.describe_queue import describe as _describe_queue
+from spark_partq.storage.inspect.replicas import ReplicaStatus
 from spark_partq.storage.procedures import copy_stuck as _stuck
+from spark_partq.storage.procedures import create as _create
+from spark_partq.storage.procedures import delete as _delete
 from spark_partq.storage.procedures import ingress as _ingress
 from spark_partq.storage.procedures import maintain as _retention
 from spark_partq.storage.procedures import promote as _promotion
-from spark_partq.storage.procedures import replicas as _replica
+from spark_partq.storage.procedures import remove_replica as _remove_replica
+from spark_partq.storage.procedures import replicate as _replicate
 from spark_partq.storage.procedures import scale as _scaling
+from spark_partq.storage.procedures.drain import Waiting
 from spark_partq.storage.procedures.maintain import MaintenanceReport
 from spark_partq.storage.procedures.promote import Promotion
-from spark_partq.storage.procedures.replicas import ReplicaStatus
-from spark_partq.storage.procedures.scale import Waiting
 from spark_partq.storage.queue import control as _queuecontrol
 from spark_partq.storage.queue import handle as _queues
 from spark_partq.storage.store import Store as _Store
@@ -175,7 +179,7 @@ def create_queue(
         Before anything is written.
     """
     columns = schema.jsonValue() if isinstance(schema, StructType) else schema
-    _queues.create_queue(_Store.at(store, storage_options), queue, columns, key, partitions, **settings)
+    _create.create_queue(_Store.at(store, storage_options), queue, columns, key, partitions, **settings)
     return describe_queue(store, queue, storage_options=storage_options)
 
 
@@ -202,7 +206,7 @@ def list_queues(store: Path, *, storage_options: StorageOptions = None) -> list[
 
 def delete_queue(store: Path, queue: str, *, storage_options: StorageOptions = None) -> None:
     """Delete a queue and all of its messages; deleting again finishes an interrupted deletion."""
-    _queues.delete_queue(_Store.at(store, storage_options), queue)
+    _delete.delete_queue(_Store.at(store, storage_options), queue)
 
 
 def list_groups(store: Path, *, storage_options: StorageOptions = None) -> list[str]:
@@ -212,7 +216,7 @@ def list_groups(store: Path, *, storage_options: StorageOptions = None) -> list[
 
 def delete_group(store: Path, group: str, *, storage_options: StorageOptions = None) -> None:
     """Forget a consumer group and its positions, so that retention no longer waits for it (Q8)."""
-    _groups.delete_group(_Store.at(store, storage_options), group)
+    _delete.delete_group(_Store.at(store, storage_options), group)
 
 
 def maintain(
@@ -329,14 +333,14 @@ def replicate(
         If that cannot be a replica of this queue, was promoted, or cannot be reached.
     QueueFencedError, NotAStoreError, QueueNotFoundError
     """
-    return _replica.replicate(_Store.at(store, storage_options), queue, location, options=replica_options)
+    return _replicate.replicate(_Store.at(store, storage_options), queue, location, options=replica_options)
 
 
 def replicas(
     store: Path, queue: str, *, storage_options: StorageOptions = None, replica_options: StorageOptions = None
 ) -> list[ReplicaStatus]:
     """How far each replica of a queue is (S7)."""
-    return _replica.status(_Store.at(store, storage_options), queue, replica_options)
+    return _replicas.status(_Store.at(store, storage_options), queue, replica_options)
 
 
 def remove_replica(
@@ -361,7 +365,7 @@ def remove_replica(
         If there is none, or it was promoted, or might have been.
     """
     opened = _Store.at(store, storage_options)
-    _replica.remove_replica(opened, queue, location, force=force, options=replica_options)
+    _remove_replica.remove_replica(opened, queue, location, force=force, options=replica_options)
 
 
 def promote(

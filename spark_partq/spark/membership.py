@@ -36,7 +36,7 @@ from spark_partq.spark.loads import LoadMeter
 from spark_partq.spark.subscription import Subscription, by_id
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.scale import remove_drained
+from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 

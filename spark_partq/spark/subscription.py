@@ -22,6 +22,7 @@ from spark_partq.core.group.state import GroupState, PartitionId, QueueInGroup
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.spark.options import Options
 from spark_partq.spark.starting import offset_at_time
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import (
     Queue,
     first_left,
@@ -31,7 +32,6 @@ from spark_partq.storage.queue.handle import (
     same_payload,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.roles import check_primary
 
 Where = tuple[str, int]  # queue name, partition
 

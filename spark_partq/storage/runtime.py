@@ -10,11 +10,12 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
+from spark_partq.storage.files import Files, open_files
 from spark_partq.storage.upkeep import UPKEEP
 
 A = TypeVar("A")
@@ -55,6 +56,10 @@ class Event(Protocol):
 class Runtime(Protocol):
     """One process's clocks, threads, names and chance. All methods may be called by any thread."""
 
+    def open_files(self, uri: str, storage_options: Mapping[str, str]) -> Files:
+        """The files of the store there."""
+        ...
+
     def time_ns(self) -> int:
         """Nanoseconds since 1970 by this machine's clock, which may be wrong and may jump."""
         ...
@@ -92,6 +97,9 @@ class Runtime(Protocol):
 
 class SystemRuntime:
     """This process as it is."""
+
+    def open_files(self, uri: str, storage_options: Mapping[str, str]) -> Files:
+        return open_files(uri, storage_options)
 
     def time_ns(self) -> int:
         return time.time_ns()

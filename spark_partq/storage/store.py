@@ -13,75 +13,101 @@ import datetime as dt
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar, Union
 from urllib.parse import unquote, urlsplit
 
 from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
 from spark_partq.core.names import check_name
-from spark_partq.storage.files import Files, open_files
+from spark_partq.storage.files import Files
 from spark_partq.storage.runtime import SYSTEM, Runtime
 
 A = TypeVar("A")
 B = TypeVar("B")
 
+StorePath = Union[str, os.PathLike[str], "Store"]
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 
 
-@dataclass(frozen=True)
 class Store:
-    """A store: a local folder or an object-store URI.
+    """A store of queues: a folder, or a place in an object store. Anywhere a store is asked for, a plain path serves too.
 
     Parameters
     ----------
+    uri : str or path
+        A folder (also relative, or a ``file:`` URI), or ``s3://…``, ``abfss://…``, ``gs://…`` as object stores' URIs are.
+    storage_options : dict, optional
+        Credentials, endpoint and so on, named as obstore names them; others have no effect.
+
+    Attributes
+    ----------
     uri : str
-        An absolute local path, or ``s3://…``, ``abfss://…``, ``gs://…`` as object stores' URIs are.
-    options : dict
-        Storage options (credentials, endpoint…), named as obstore names them; others have no effect.
+        An absolute path, or the URI.
     """
 
-    uri: str
-    options: dict[str, str] = field(default_factory=dict, repr=False)
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self.uri = _absolute(os.fspath(uri))
+        self.storage_options = dict(storage_options or {})
+        self.runtime = runtime
 
     @classmethod
-    def at(cls, path: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
-        """The store at `path`, which may be relative or a ``file:`` URI."""
-        text = os.fspath(path)
-        if not text:
-            raise InvalidArgumentError("the store's path is empty; pass a folder or an object-store URI", path=text)
-        parts = urlsplit(text)
-        if parts.scheme in ("", "file"):
-            text = os.path.abspath(unquote(parts.path) if parts.scheme else text)
-            if _ESCAPE.search(text):
-                raise InvalidArgumentError(
-                    f"{text!r} holds a percent sign and two digits, which Delta reads as another character; use another path",
-                    path=text,
-                )
-        return cls(text.rstrip("/") or "/", dict(options or {}))
+    def at(cls, place: StorePath, storage_options: Mapping[str, str] | None = None) -> Store:
+        """The store that is meant by a path or a store.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a store is given and storage options too: it has its own.
+        """
+        if not isinstance(place, Store):
+            return cls(place, storage_options)
+        if storage_options is not None:
+            raise InvalidArgumentError("a Store has its own storage_options; pass no others", path=place.uri)
+        return place
+
+    @classmethod
+    def over(cls, files: Files, runtime: Runtime = SYSTEM, uri: str = "memory:/") -> Store:
+        """A store whose files, clock and threads are given; it cannot be sent to another process."""
+        store = cls(uri, runtime=runtime)
+        store.__dict__["files"] = files
+        return store
+
+    def sibling(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Store:
+        """Another store, as this process reaches it. If both are object stores it has this one's options unless it is given some."""
+        there = Store(uri, storage_options, runtime=self.runtime)
+        if storage_options is None and not there.is_local and not self.is_local:
+            there.storage_options = self.storage_options
+            there.__dict__.pop("files")
+        return there
+
+    def __repr__(self) -> str:
+        return f"Store({self.uri!r})"  # the options may hold secrets
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Store):
+            return NotImplemented
+        return (self.uri, self.storage_options) == (other.uri, other.storage_options)
+
+    def __hash__(self) -> int:
+        return hash(self.uri)
 
     @property
     def is_local(self) -> bool:
         """Whether a look at a file costs microseconds."""
         return self.files.is_local
 
-    @classmethod
-    def over(cls, files: Files, runtime: Runtime = SYSTEM, uri: str = "memory:") -> Store:
-        """A store whose files, clock and threads are given; it cannot be sent to another process."""
-        store = cls(uri)
-        store.__dict__.update(files=files, runtime=runtime)
-        return store
-
     @cached_property
     def files(self) -> Files:
         """The files of the store, by their paths in it."""
-        return open_files(self.uri, self.options)
-
-    @cached_property
-    def runtime(self) -> Runtime:
-        """Clock, threads, names and chance of this process."""
-        return SYSTEM
+        return self.runtime.open_files(self.uri, self.storage_options)
 
     def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
         """`function` of each item, in order; where looks and commits mostly wait, of several at once."""
@@ -98,7 +124,10 @@ class Store:
         return _EPOCH + dt.timedelta(microseconds=self.runtime.time_ns() // 1_000)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"uri": self.uri, "options": self.options}  # an open file system cannot be pickled
+        return {"uri": self.uri, "storage_options": self.storage_options}  # what is open stays in this process
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, runtime=SYSTEM)
 
     def uri_of(self, path: str) -> str:
         return f"{self.uri}/{path}"
@@ -138,6 +167,21 @@ class Store:
         if os.path.isfile(self.uri):
             raise NotAStoreError(f"{self.uri} is a file, not a store", path=self.uri)
         return not self.files.list_folders("") and not self.files.list_files("")
+
+
+def _absolute(uri: str) -> str:
+    """The URI, or the absolute path of a folder."""
+    if not uri:
+        raise InvalidArgumentError("the store's path is empty; pass a folder or an object-store URI", path=uri)
+    parts = urlsplit(uri)
+    if parts.scheme in ("", "file"):
+        uri = os.path.abspath(unquote(parts.path) if parts.scheme else uri)
+        if _ESCAPE.search(uri):
+            raise InvalidArgumentError(
+                f"{uri!r} holds a percent sign and two digits, which Delta reads as another character; use another path",
+                path=uri,
+            )
+    return uri.rstrip("/") or "/"
 
 
 def queue_folder(queue: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.storage.procedures.replicas import in_sync
+from spark_partq.storage.inspect.replicas import in_sync
 from spark_partq.storage.store import Store
 from tests.cli.outcome import Command, Outcome, assert_refused
 from tests.cli.test_scaling import HEEDS_CTRL_C, fill, kinds, queue_of

@@ -14,7 +14,7 @@ from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row
-from spark_partq.storage.store import Store, group_folder
+from spark_partq.storage.store import Store
 
 
 class Group:
@@ -131,14 +131,3 @@ def groups_of(store: Store, queue_id: str) -> list[Group]:
     """The groups that have ever read this queue."""
     groups = [open_group(store, name) for name in list_groups(store)]
     return [g for g in groups if queue_id in g.state.queues]
-
-
-def delete_group(store: Store, name: str) -> None:
-    """Forget a group and its positions, so that retention no longer waits for it.
-
-    Raises
-    ------
-    NotAStoreError, GroupNotFoundError
-    """
-    open_group(store, name)
-    store.files.delete_folder(group_folder(name))

@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_partq.core.payload.schema import type_name
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.scale import stuck_messages
+from spark_partq.storage.inspect.backlog import stuck_messages
 from spark_partq.storage.queue.handle import Queue
 
 

@@ -18,12 +18,13 @@ from spark_partq.core.payload.keys import key_hash
 from spark_partq.core.queue.partition_map import PARENT, is_in, target
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages
+from spark_partq.storage.procedures.partition_map import remove_files, tell_groups
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer, Written
-from spark_partq.storage.procedures.scale import close_parent, groups, remove_files, stuck_from, tell_groups
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
-from spark_partq.storage.replica.roles import check_primary
 
 SINK = "_stuck"  # a name that no sink of a user can have. Offsets of the parent only grow, so do the numbers of its batches
 
@@ -124,3 +125,12 @@ def _plain(column: pa.Array, type_: Any) -> tuple[pa.Array, Any]:
     if type_ == "date":
         return column.cast(pa.int32()), "integer"
     return column, type_
+
+
+def close_parent(queue: Queue) -> bool:
+    """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
+    if not queue.state.stuck or queue.state.copying is not None or stuck_messages(queue, groups(queue)):
+        return False
+    copied = [QueueFact("StuckCopied", {"end": queue.table(PARENT).next_offset})]
+    queue.control.decide(lambda now: copied if now.stuck and now.copying is None else [])
+    return True

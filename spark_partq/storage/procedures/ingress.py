@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from spark_partq.core.errors import ScalingInProgressError
 from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.replica.roles import check_primary
 
 
 def set_ingress(queue: Queue, enabled: bool) -> QueueState:

@@ -11,11 +11,13 @@ import numpy as np
 
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import groups_of
-from spark_partq.storage.procedures.scale import close_parent, remove_drained, tell_groups
+from spark_partq.storage.procedures.copy_stuck import close_parent
+from spark_partq.storage.procedures.drain import remove_drained
+from spark_partq.storage.procedures.partition_map import tell_groups
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.roles import check_primary
 
 
 @dataclass(frozen=True)

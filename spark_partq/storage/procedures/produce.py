@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import IngressDisabledError, SinkAheadError
-from spark_partq.storage.procedures.scale import open_generation
+from spark_partq.storage.procedures.partition_map import open_generation
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import BatchRecord, FilesTooOld, NewFile, PartitionTable, Sealed
-from spark_partq.storage.replica.roles import check_primary
 
 Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
 

@@ -11,7 +11,6 @@ Each step finds what was done of it before, so a promotion that was interrupted 
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from spark_partq.core.errors import (
@@ -24,11 +23,11 @@ from spark_partq.core.errors import (
 from spark_partq.core.group.state import GroupFact, Kind
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.state import QueueFact, QueueState
-from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog, retrying
+from spark_partq.storage.procedures.primary import fence, fence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -37,8 +36,6 @@ from spark_partq.storage.replica.table import (
     Options,
     ReplicaFact,
     ReplicaTable,
-    fenced_error,
-    target_store,
     tell,
 )
 from spark_partq.storage.replica.table_copy import close, drop_ahead
@@ -130,7 +127,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 
 def _take_over(store: Store, queue: str, about: About, force: bool, options: Options | None) -> str:
     """Fence the primary and copy what is left; returns why not, if it cannot be reached."""
-    primary = target_store(store, about.primary, options)
+    primary = store.sibling(about.primary, options)
     try:
         state = queue_state(primary, queue)
     except (NotAStoreError, StoreUnavailableError, QueueNotFoundError) as error:
@@ -148,7 +145,7 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
             raise ReplicaError("it does not know this replica any more", queue=queue)
         fence(primary, queue, about.location)
         if not about.promoting:
-            Replicator(primary, queue, store.uri, store.options, taking_over=True).sync()
+            Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError as error:
         met = ReplicaTable(store, queue).look()
         if met is not None and (met.promoting or met.promoted):
@@ -157,41 +154,6 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
             raise _insist(primary, queue, error) from error
         return str(error)
     return ""
-
-
-def fence(store: Store, queue: str, location: str) -> QueueState:
-    """Let the queue take and give nothing any more: its replica there takes over. Ends also who looked before."""
-    state = tell(
-        store,
-        queue,
-        lambda s: [] if s.fenced_by == location else [QueueFact("QueueFenced", {"location": location})],
-    )
-    fence_partitions(store, state, True)
-    return state
-
-
-def fence_partitions(store: Store, state: QueueState, fenced: bool) -> None:
-    numbers = [int(name.partition("=")[2]) for name in store.names(f"{queue_folder(state.name)}/partitions")]
-    tables = [PartitionTable(store, state.name, number, state.schema) for number in numbers]
-    store.map(lambda table: table.fence(fenced), [table for table in tables if table.exists()])
-
-
-def check_not_superseded(store: Store, state: QueueState, options: Options | None = None) -> None:
-    """Refuse a queue whose replica was promoted while this store could not be reached, and fence it.
-
-    Raises
-    ------
-    QueueFencedError
-    """
-    if state.fenced_by is not None:
-        raise fenced_error(store, state, state.fenced_by)
-    for location in state.replicas:
-        about = None
-        with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be asked
-            about = ReplicaTable(target_store(store, location, options), state.name).look()
-        if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
-            fence(store, state.name, location)
-            raise fenced_error(store, state, location)
 
 
 def _close(store: Store, state: QueueState) -> None:

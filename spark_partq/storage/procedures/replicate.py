@@ -17,9 +17,11 @@ from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.replicas import ReplicaStatus, _status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import (
+    SYNCED,
     About,
     Options,
     ReplicaTable,
@@ -29,14 +31,10 @@ from spark_partq.storage.replica.table import (
     next_offset,
     reaching,
     replica_role,
-    target_store,
     tell,
 )
 from spark_partq.storage.replica.table_copy import Step, TableCopy
 from spark_partq.storage.store import Store, group_folder, queue_folder
-
-# When the last pass ended, for people.
-SYNCED = "synced.json"
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Replicator:
         taking_over: bool = False,
     ) -> None:
         self.store, self.queue = store, check_name("queue", queue)
-        self.target = target_store(store, location, options)
+        self.target = store.sibling(location, options)
         self._taking_over = taking_over
         self._replica_id = ""
         self._tables: dict[str, ReplicaTable] = {}
@@ -340,3 +338,20 @@ def run(
                 told[n] = str(error)
         if wait(every_s):
             return
+
+
+def replicate(
+    store: Store, queue: str, location: str | os.PathLike[str], *, options: Options | None = None
+) -> ReplicaStatus:
+    """Make a replica, or bring it up to date: one pass.
+
+    Raises
+    ------
+    ReplicaError
+        If that cannot be a replica of this queue (nothing was written then), was promoted, or cannot be written.
+    QueueFencedError, NotAStoreError, QueueNotFoundError
+    """
+    replicator = Replicator(store, queue, location, options)
+    replicator.register()
+    replicator.sync()
+    return _status_of(store, queue_state(store, queue), replicator.target)

@@ -141,14 +141,6 @@ def tell(store: Store, queue: str, facts: Callable[[QueueState], Sequence[QueueF
     return look(store, queue).decide(facts)
 
 
-def target_store(store: Store, location: str | os.PathLike[str], options: Options | None = None) -> Store:
-    """The store there, which takes this one's options if it is given none and both are object stores."""
-    there = Store.at(location)
-    if options is None and not there.is_local and not store.is_local:
-        options = store.options
-    return replace(there, options=dict(options or {}))
-
-
 def check_apart(store: Store, target: Store, queue: str) -> None:
     """Refuse a location that is the primary's, or lies in it, or holds it.
 
@@ -205,3 +197,7 @@ def fenced_error(store: Store, state: QueueState, location: str) -> QueueFencedE
         queue=state.name,
         location=location,
     )
+
+
+# When the last pass ended, for people.
+SYNCED = "synced.json"

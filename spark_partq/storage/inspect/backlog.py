@@ -1,0 +1,41 @@
+"""What is left to read of a queue, over all the groups that read it (Q8, S6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.storage.group.handle import Group, groups_of
+from spark_partq.storage.queue.handle import Queue
+
+
+def groups(queue: Queue) -> list[Group]:
+    """The groups that have ever read the queue."""
+    return groups_of(queue.store, queue.state.queue_id)
+
+
+def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) -> int:
+    """Messages in these partitions that not every group has acknowledged; with no group all that are stored."""
+
+    def count(number: int) -> int:
+        table = queue.table(number)
+        table.refresh()
+        read = [group.position((queue.state.queue_id, number)) or 0 for group in readers]
+        return max(0, table.next_offset - max(table.first_offset, min(read, default=0)))
+
+    return sum(queue.store.map(count, partitions))
+
+
+def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
+    """How many messages are left in the parent of a queue that became partitioned and some group has not acknowledged."""
+    if not queue.state.stuck:
+        return 0
+    parent = queue.table(PARENT)
+    parent.refresh()
+    return parent.next_offset - max(stuck_from(queue, readers), queue.state.gone.get(PARENT, 0))
+
+
+def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
+    """The first message of the parent, as of the last look at it, that some group wants of those that have read it."""
+    positions = [group.position((queue.state.queue_id, PARENT)) for group in readers]
+    return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))

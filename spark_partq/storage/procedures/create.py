@@ -1,0 +1,87 @@
+"""Make a queue (Q1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from spark_partq.core.errors import (
+    QueueAlreadyExistsError,
+    ReplicaError,
+)
+from spark_partq.core.names import check_name
+from spark_partq.core.payload.schema import Struct, payload_schema
+from spark_partq.core.queue import state as core
+from spark_partq.core.queue.partition_map import numbers
+from spark_partq.core.queue.settings import QueueSettings, check_partition_count
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.queue.control import QueueControl
+from spark_partq.storage.queue.handle import (
+    Queue,
+)
+from spark_partq.storage.replica.table import is_replica
+from spark_partq.storage.store import Store
+
+
+def create_queue(
+    store: Store, name: str, schema: str | Struct, key: str | Iterable[str] | None, partitions: int, **settings: Any
+) -> QueueState:
+    """Make a queue; of several at once under one name exactly one wins, whatever they ask for.
+
+    The first commit of the control table is the decision. The partition tables follow; until all exist the status is
+    ``ScalingUp``. Whoever comes second finishes that, in case the winner has died, and is told that the queue exists.
+
+    Raises
+    ------
+    InvalidArgumentError, NotAStoreError
+        Before anything is written.
+    QueueAlreadyExistsError, ReplicaError
+        If there is one of that name, or a replica of one.
+    """
+    check_name("queue", name)
+    columns = (key,) if isinstance(key, str) else tuple(key or ())
+    fact = core.created(
+        str(store.runtime.new_uuid()),
+        payload_schema(schema, columns),
+        columns,
+        check_partition_count(partitions),
+        QueueSettings.parse(settings),
+    )
+    store.check_can_be_made()
+    if is_replica(store, name):
+        raise ReplicaError(
+            f"{store.uri} is to be a replica of a queue {name!r}; choose another name or store", queue=name
+        )
+    control = QueueControl(store, name)
+    try:
+        if control.exists():
+            raise Conflict
+        control.create(fact)
+    except Conflict:
+        control.refresh()
+        if not control.state.generations:
+            _create_partitions(control)
+        old = control.state
+        raise QueueAlreadyExistsError(
+            f"queue {name!r} already exists in {store.uri} (status {old.status}, {old.configured_partitions} partitions); "
+            "choose another name, or delete it first",
+            queue=name,
+            store=store.uri,
+            status=old.status,
+        ) from None
+    return _create_partitions(control)
+
+
+def _create_partitions(control: QueueControl) -> QueueState:
+    count = control.state.configured_partitions
+    make_tables(Queue(control), numbers(count))
+    # Another process may have finished the same creation, and the queue may have been deleted since.
+    created = QueueFact("PartitionsCreated", {"partitions": count})
+    return control.decide(lambda state: [] if state.generations or state.deleted else [created])
+
+
+def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
+    """Make the tables of these partitions, unless they are there."""
+    grace_ms = queue.state.settings.vacuum_grace_ms
+    queue.store.map(lambda number: queue.table(number).create(grace_ms), list(wanted))

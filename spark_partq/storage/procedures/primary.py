@@ -1,0 +1,82 @@
+"""Who may write a queue and consume it: a primary whose replica has not taken over (S7)."""
+
+from __future__ import annotations
+
+import contextlib
+
+from spark_partq.core.errors import (
+    PartqError,
+    ReplicaError,
+)
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.table import (
+    Options,
+    ReplicaTable,
+    fenced_error,
+    is_replica,
+    tell,
+)
+from spark_partq.storage.store import Store, queue_folder
+
+
+def check_primary(queue: Queue, opening: bool = False) -> None:
+    """Refuse a queue, as of its last look, whose replica took over, or that is a replica.
+
+    Parameters
+    ----------
+    opening : bool
+        Ask the replicas, too: one may have been promoted while this store could not be reached.
+
+    Raises
+    ------
+    QueueFencedError, ReplicaError
+    """
+    state = queue.state
+    if state.fenced_by is not None:
+        raise fenced_error(queue.store, state, state.fenced_by)
+    if is_replica(queue.store, queue.name):
+        raise ReplicaError(
+            f"queue {queue.name!r} in {queue.store.uri} is a replica: it can be read as a DataFrame, and nothing else. Use its "
+            "primary, or promote it",
+            queue=queue.name,
+        )
+    if opening and state.replicas:
+        check_not_superseded(queue.store, state)
+
+
+def fence(store: Store, queue: str, location: str) -> QueueState:
+    """Let the queue take and give nothing any more: its replica there takes over. Ends also who looked before."""
+    state = tell(
+        store,
+        queue,
+        lambda s: [] if s.fenced_by == location else [QueueFact("QueueFenced", {"location": location})],
+    )
+    fence_partitions(store, state, True)
+    return state
+
+
+def fence_partitions(store: Store, state: QueueState, fenced: bool) -> None:
+    numbers = [int(name.partition("=")[2]) for name in store.names(f"{queue_folder(state.name)}/partitions")]
+    tables = [PartitionTable(store, state.name, number, state.schema) for number in numbers]
+    store.map(lambda table: table.fence(fenced), [table for table in tables if table.exists()])
+
+
+def check_not_superseded(store: Store, state: QueueState, options: Options | None = None) -> None:
+    """Refuse a queue whose replica was promoted while this store could not be reached, and fence it.
+
+    Raises
+    ------
+    QueueFencedError
+    """
+    if state.fenced_by is not None:
+        raise fenced_error(store, state, state.fenced_by)
+    for location in state.replicas:
+        about = None
+        with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be asked
+            about = ReplicaTable(store.sibling(location, options), state.name).look()
+        if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
+            fence(store, state.name, location)
+            raise fenced_error(store, state, location)

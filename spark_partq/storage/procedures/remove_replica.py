@@ -1,0 +1,77 @@
+"""A queue gives up a replica (S7)."""
+
+from __future__ import annotations
+
+import os
+
+from spark_partq.core.errors import PartqError, ReplicaError
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.procedures.primary import fence_partitions
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.table import (
+    About,
+    Options,
+    ReplicaFact,
+    ReplicaTable,
+    reaching,
+    tell,
+)
+from spark_partq.storage.store import Store
+
+
+def remove_replica(
+    store: Store,
+    queue: str,
+    location: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    options: Options | None = None,
+) -> QueueState:
+    """Follow the queue there no more. What is there stays, for `delete_queue`. A promotion that cannot be finished is taken back.
+
+    Parameters
+    ----------
+    force : bool
+        Take a promotion back although the replica cannot be asked whether it took over.
+
+    Raises
+    ------
+    ReplicaError
+        If it is none, or was promoted; or the queue is fenced for it and it cannot be reached.
+    """
+    state, target = queue_state(store, queue), store.sibling(location, options)
+    if target.uri not in state.replicas:
+        raise ReplicaError(
+            f"{target.uri} is no replica of queue {queue!r}; it has {', '.join(state.replicas) or 'none'}", queue=queue
+        )
+
+    def leave(about: About | None) -> list[ReplicaFact]:
+        if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
+            raise ReplicaError(f"{target.uri} was promoted and took over from queue {queue!r}; use it", queue=queue)
+        return [] if about is None or about.queue_id != state.queue_id or about.removed else [("Removed", {})]
+
+    table, about, why = ReplicaTable(target, queue), None, "it is not there"
+    try:
+        with reaching(target):
+            about = table.look()
+    except PartqError as error:
+        why = str(error)
+    if about is not None and about.queue_id == state.queue_id:
+        with reaching(target):
+            table.tell(leave)
+    elif state.fenced_by == target.uri and not force:
+        raise ReplicaError(
+            f"queue {queue!r} in {store.uri} was fenced for the promotion of {target.uri}, which cannot be asked whether it took over "
+            f"({why}). Bring it back; or, if it is lost for good, pass force to go on here",
+            queue=queue,
+            location=target.uri,
+        )
+    mine = state.fenced_by == target.uri
+    if mine:
+        fence_partitions(store, state, False)
+    back = [QueueFact("QueueFenced", {"location": None})] if mine else []
+    return tell(
+        store,
+        queue,
+        lambda s: [*back, QueueFact("ReplicaRemoved", {"location": target.uri})] if target.uri in s.replicas else [],
+    )
