@@ -19,9 +19,9 @@ from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import Join, Leave
 from spark_partq.core.group.state import Member, QueueInGroup
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.spark.options import Options
-from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable, delta_stats
@@ -111,8 +111,7 @@ def wide_queue(store: Store) -> dict[str, float]:
             _ = table.index
 
     found = {"open_1024_s": taken, "look_1024_new_s": seconds(look), "look_1024_idle_s": seconds(look)}
-    options = Options.parse({"path": store.uri, "queue": "wide", "group": "bench"})
-    planner, limits = Planner(options, "bench", "bench"), Limits(max_rows=1_000_000)
+    planner, limits = Planner(ConsumerSettings(store, ("wide",)), "bench", "bench"), Limits(max_rows=1_000_000)
     begun = StreamOffset("bench", "bench", {}, {})
     done = planner.next(begun, limits) or begun
     store.map(lambda table: table.append(files(1), None), writer.partitions)

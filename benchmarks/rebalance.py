@@ -21,12 +21,14 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import Join, Leave
 from spark_partq.core.group.state import GroupState, Member, QueueInGroup, Status
-from spark_partq.spark.loads import LoadMeter
-from spark_partq.spark.membership import Membership
-from spark_partq.spark.options import Options
-from spark_partq.spark.stream_reader import Planner
-from spark_partq.spark.subscription import Subscription
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.application import nobody
+from spark_partq.storage.procedures.consume.between_calls import Coordinator
+from spark_partq.storage.procedures.consume.loads import LoadMeter
+from spark_partq.storage.procedures.consume.membership import Membership
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000
@@ -115,12 +117,12 @@ def _idle(folder: Path) -> Iterator[Figure]:
     """The planner's part of an idle micro-batch, with the wait that spares the processor; Spark's own part comes on top."""
     store = str(folder / "idle-store")
     partq.create_queue(store, "q", "v long", partitions=16)
-    planner = Planner(Options.parse({"path": store, "queue": "q", "group": "g"}), "g", "i")
+    planner = Planner(ConsumerSettings(Store(store), ("q",)), "g", "i")
     nothing = StreamOffset("g", "i", {}, {})
     idle = [_seconds(lambda: planner.next(nothing, Limits())) for _ in range(40)][20:]
     group = planner.membership.group
     look_s = median([_seconds(group.refresh) for _ in range(2000)])
-    planner.membership.leave()
+    planner.leave()
     detail = f"look {look_s * 1e6:.0f} µs, idle micro-batch {median(idle) * 1000:.0f} ms"
     yield at_most("looking at the control table", "an idle micro-batch", look_s / median(idle), 0.05, detail)
 
@@ -135,24 +137,17 @@ def _many_partitions(folder: Path) -> Iterator[Figure]:
     """Ten flows own 900 partitions and an eleventh joins: without Spark, so that nothing but the protocol is measured."""
     store = str(folder / "many-store")
     partq.create_queue(store, "q", "v long", partitions=900, rebalance_delay_ms=0)
-    options = Options.parse({"path": store, "queue": "q"})
+    settings = ConsumerSettings(Store(store), ("q",))
     stop = threading.Event()
 
     def consume(instance: str, flows: int) -> None:
         me = _member(instance, flows)
-        member = Membership(
-            Store.at(store),
-            "g",
-            me,
-            Subscription(options),
-            LoadMeter(),
-            manual=False,
-            max_poll_interval_ms=300_000,
-        )
+        member = Membership(settings, "g", me, Subscription(settings), LoadMeter(time.monotonic), nobody)
+        coordinator = threading.Thread(target=Coordinator(member).run)
         while not stop.wait(0.01):
             with member.lock:
-                member.begin()
-                member.settle({})
+                member.join_unless_member(coordinator.start)
+                member.acknowledge_finished({})
         member.leave()
 
     threads = [threading.Thread(target=consume, args=(f"i{i}", 5)) for i in range(2)]

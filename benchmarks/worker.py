@@ -14,10 +14,11 @@ from pyspark.sql.types import StructType
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.payload.schema import message_schema
-from spark_partq.spark.options import Options
-from spark_partq.spark.reading import FlowPartition, Piece, read, slices
-from spark_partq.spark.stream_reader import Planner
+from spark_partq.spark.reading import FlowPartition, read
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.messages import Piece, slices
 from spark_partq.storage.queue.partition_table import NewFile, delta_stats
 from spark_partq.storage.store import Store
 
@@ -42,7 +43,7 @@ def flow(store: Store, name: str) -> dict[str, float]:
 
 def planner(store: Store, name: str) -> dict[str, float]:
     """Plan three micro-batches: all there is, all partitions changed, nothing changed in the logs but a backlog left."""
-    planner = Planner(Options.parse({"path": store.uri, "queue": name, "group": "bench"}), "bench", "bench")
+    planner = Planner(ConsumerSettings(store, (name,)), "bench", "bench")
     done = planner.next(StreamOffset("bench", "bench", {}, {}), Limits(max_rows=1_000_000))
     assert done is not None
     # another process writes, as in life; its tables shall not count here

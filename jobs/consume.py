@@ -134,7 +134,7 @@ def consume(
     how_often = trigger(trigger_)
     function = None if handler is None else load_handler(handler, key_values(handler_arg))
     stop = Stop()
-    for name in Options.parse(options).subscribed():  # refused before Spark takes its time to start
+    for name in Options.parse(options).consumer.subscribed_queues():  # refused before Spark takes its time to start
         partq.describe_queue(store, name, storage_options=storage)
     spark = partq.session(f"partq consume {queue or queue_pattern} as {group}")
     messages = spark.readStream.format("partq").options(**options).load()

@@ -23,12 +23,12 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, resolve
 from spark_partq.spark.options import Options
-from spark_partq.spark.reading import FlowPartition, Piece, read, slices
-from spark_partq.spark.starting import offset_at_time
+from spark_partq.spark.reading import FlowPartition, read
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import Slice
+from spark_partq.storage.queue.messages import Piece, Slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.starting import offset_at_time
 
 # A task reads about so many stored bytes, like spark.sql.files.maxPartitionBytes.
 _TASK_BYTES = 128 << 20
@@ -44,7 +44,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         store = self._options.store
         tasks: list[FlowPartition] = []
-        for queue, table, start, end in self._ranges([open_queue(store, name) for name in self._options.subscribed()]):
+        for queue, table, start, end in self._ranges(
+            [open_queue(store, name) for name in self._options.consumer.subscribed_queues()]
+        ):
             if self._excluded("_queue", queue.name, queue.name) or self._excluded(
                 "_partition", table.partition, table.partition
             ):

@@ -17,12 +17,10 @@ import queue
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
-from typing import Any
 
+from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import ListenerError
-
-Message = dict[str, Any]
+from spark_partq.storage.procedures.consume.application import Hearer, Message
 
 
 def socket_path(jvm_pid: int) -> str:
@@ -66,21 +64,21 @@ class PlannerEnd:
 
     Parameters
     ----------
-    on_message : function
-        Called in a thread of its own with each message that is no answer.
+    hearer : Hearer
+        Told, in a thread of its own, of each message that is no answer.
     """
 
-    def __init__(self, hello: Message, on_message: Callable[[Message], None]) -> None:
+    def __init__(self, hello: Message, hearer: Hearer) -> None:
         self._line: Line | None = None
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._on_message = on_message
-        self.ended = threading.Event()
+        self._hearer = hearer
+        self.connected = True
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(socket_path(os.getppid()))
         except OSError:
             connection.close()
-            self.ended.set()
+            self.connected = False
             return
         self._line = Line(connection)
         self._line.send(hello)
@@ -94,7 +92,7 @@ class PlannerEnd:
         ListenerError
             If a callback of the user raised.
         """
-        if self._line is None or self.ended.is_set():
+        if self._line is None or not self.connected:
             return {}
         self._line.send(message)
         with contextlib.suppress(queue.Empty):
@@ -113,7 +111,13 @@ class PlannerEnd:
             if "answer" in message:
                 self._answers.put(message["answer"])
             else:
-                self._on_message(message)
-        self.ended.set()
+                self._hear(message)
+        self.connected = False
         self._answers.put(None)
-        self._on_message({"terminated": True})
+        self._hearer.query_terminated()
+
+    def _hear(self, message: Message) -> None:
+        if "terminated" in message:
+            self._hearer.query_terminated()
+        else:
+            self._hearer.batch_finished(StreamOffset.from_json(message["finished"]))

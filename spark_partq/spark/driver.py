@@ -22,7 +22,8 @@ from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from spark_partq.spark.channel import Line, Message, socket_path
+from spark_partq.spark.channel import Line, socket_path
+from spark_partq.storage.procedures.consume.application import Message
 
 Partition = tuple[str, int]  # queue name, partition number
 

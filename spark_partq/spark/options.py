@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.delivery.admission import Limits
-from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError
+from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.storage.group import assignors
-from spark_partq.storage.queue.control import list_queues
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 
 _STORAGE_PREFIX = "storageoptions."
@@ -138,7 +139,7 @@ class Options(BaseModel):
                 option="weight",
             )
 
-    @property
+    @cached_property
     def store(self) -> Store:
         return Store.at(self.path, self.storageOptions)
 
@@ -147,47 +148,33 @@ class Options(BaseModel):
         """The queues that it names."""
         return tuple(name.strip() for name in self.queue.split(",") if name.strip())
 
-    def matches(self, queue: str) -> bool:
-        return self.queuePattern is not None and re.fullmatch(self.queuePattern, queue) is not None
-
-    def matching(self) -> list[str]:
-        """Names of the queues there are that match the pattern."""
-        return [name for name in list_queues(self.store) if self.matches(name)]
-
-    def subscribed(self) -> list[str]:
-        """The queues that it reads now, by name.
-
-        Raises
-        ------
-        NotAStoreError
-        QueueNotFoundError
-            None matches the pattern.
-        """
-        if self.queuePattern is None:
-            return list(self.queues)
-        found = self.matching()
-        if not found:
-            every = list_queues(self.store)
-            raise QueueNotFoundError(
-                f"no queue in {self.store.uri} matches queuePattern={self.queuePattern!r}; its queues: {', '.join(every) or 'none'}",
-                store=self.store.uri,
-            )
-        return found
-
     @property
     def assignors(self) -> tuple[str, ...]:
         """Assignors that the query can take part in, best first."""
         names = [name.strip() for name in self.assignor.split(",") if name.strip()]
         return tuple(name.lower() if name.lower() in BUILTIN else name for name in names)
 
-    @property
-    def cooperative(self) -> bool:
-        """Whether all of them are made for the cooperative protocol (K7)."""
-        return all(assignors.find(name).cooperative for name in self.assignors)
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.maxRowsPerTrigger, self.maxBytesPerTrigger, self.maxFilesPerTrigger)
+    @cached_property
+    def consumer(self) -> ConsumerSettings:
+        """The same, for the procedures."""
+        return ConsumerSettings(
+            self.store,
+            self.queues,
+            self.queuePattern,
+            flows=self.flows,
+            instance_id=self.instanceId,
+            assignors=self.assignors,
+            weight=self.weight,
+            session_timeout_ms=self.sessionTimeoutMs,
+            starting_offsets=self.startingOffsets,
+            starting_timestamp_ms=self.startingTimestamp,
+            starting_timestamp_strategy=self.startingOffsetsByTimestampStrategy,
+            fail_on_data_loss=self.failOnDataLoss,
+            limits=Limits(self.maxRowsPerTrigger, self.maxBytesPerTrigger, self.maxFilesPerTrigger),
+            max_unacked_per_flow=self.maxUnackedPerFlow,
+            max_poll_interval_ms=self.maxPollIntervalMs,
+            manual_acknowledgement=self.ack == "manual",
+        )
 
 
 def _reason(error: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +11,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.storage.queue.file_index import FileIndex
-from spark_partq.storage.queue.messages import Slice, read_slice
+from spark_partq.storage.queue.messages import Piece, read_slice
 from spark_partq.storage.store import Store
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A slice of a file and what its rows say of their delivery."""
-
-    slice: Slice
-    epoch: int | None = None
-    redelivered: bool = False
 
 
 class FlowPartition(InputPartition):
@@ -56,13 +45,3 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
                 ],
                 schema=arrow,
             )
-
-
-def slices(queue: str, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
-    """The rows of offsets ``[start, end)``, file by file."""
-    found = []
-    for i in index.overlapping(start, end):
-        base, rows = int(index.base[i]), int(index.rows[i])
-        low, high = max(start - base, 0), min(end - base, rows)
-        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i])))
-    return found

@@ -23,7 +23,7 @@ class PartqDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = Options.parse(self.options)
-        payload = same_payload([open_queue(options.store, name) for name in options.subscribed()])
+        payload = same_payload([open_queue(options.store, name) for name in options.consumer.subscribed_queues()])
         return StructType.fromJson(message_schema(payload))
 
     def reader(self, schema: StructType) -> DataSourceReader:

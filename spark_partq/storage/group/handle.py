@@ -52,7 +52,7 @@ class Group:
         position = self.state.position(where, self.acks)
         return self.state.removed[where][1] if position is None and where in self.state.removed else position
 
-    def settle(self, queue_id: str, offsets: Mapping[int, int]) -> None:
+    def commit_floors(self, queue_id: str, offsets: Mapping[int, int]) -> None:
         """Commit positions as floors, if that settles a partition up to its offset here (S5)."""
         where = {number: (queue_id, number) for number in offsets}
         reached = tuple(

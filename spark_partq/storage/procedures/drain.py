@@ -61,7 +61,7 @@ def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
             if queue.table(n).first_offset < queue.table(n).next_offset
         }
         for group in readers:
-            group.settle(queue_id, ends)
+            group.commit_floors(queue_id, ends)
         if drained(ends, [group.state.settled_in(queue_id) for group in readers]):
             return None
     behind = [

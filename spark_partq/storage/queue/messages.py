@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.storage.files import FileMissing, Output
-from spark_partq.storage.queue.file_index import Ints
+from spark_partq.storage.queue.file_index import FileIndex, Ints
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile, delta_stats
 from spark_partq.storage.store import Store, partition_folder
 
@@ -191,6 +191,25 @@ class Slice:
     last_row: int
     base_offset: int
     enqueued_us: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A slice of a file and what its rows say of their delivery."""
+
+    slice: Slice
+    epoch: int | None = None
+    redelivered: bool = False
+
+
+def slices(queue: str, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
+    """The rows of offsets ``[start, end)``, file by file."""
+    found = []
+    for i in index.overlapping(start, end):
+        base, rows = int(index.base[i]), int(index.rows[i])
+        low, high = max(start - base, 0), min(end - base, rows)
+        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i])))
+    return found
 
 
 def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:

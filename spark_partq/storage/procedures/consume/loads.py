@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -17,7 +16,7 @@ _SAMPLE_EVERY_S = 5.0
 class LoadMeter:
     """Watches where partitions end. One thread measures, any may ask for the loads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._samples: deque[tuple[float, Mapping[PartitionId, int]]] = deque()
 

@@ -10,10 +10,10 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.events import Leave
-from spark_partq.spark import membership
-from spark_partq.spark.options import Options
-from spark_partq.spark.stream_reader import Planner
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume import between_calls
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, position, put
 
@@ -22,7 +22,7 @@ def test_session_expires_between_planning_and_delivering(store: str) -> None:
     """R5, H4: the partitions come back when the process joins again, so what it had planned counts, so it must be delivered."""
     partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=60_000)
     put(store, 0, range(5))
-    planner = Planner(Options.parse({"path": store, "queue": "q", "group": "g", "flows": "2"}), "g", "a")
+    planner = Planner(ConsumerSettings(Store(store), ("q",), flows=2), "g", "a")
     try:
         start = StreamOffset("g", "a", {}, {})
         end = planner.next(start, Limits())
@@ -31,20 +31,20 @@ def test_session_expires_between_planning_and_delivering(store: str) -> None:
         group.decide(lambda: [Leave("a", planner.membership.incarnation, expired=True)], "b")
         with planner.membership.lock:  # as the planner's other threads do
             planner.membership.group.refresh()
-        given = [piece for task in planner.tasks(start, end) for piece in task.pieces]
+        given = [piece for task in planner.tasks(start, end) for piece in task]
         assert len(given) == 1
         planner.next(end, Limits())
         assert position(store, "g", 0) == 5
     finally:
-        planner.membership.leave()
+        planner.leave()
 
 
 def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`weighted` moves partitions from the flow that has much to do while nobody comes or goes, and the history says why."""
-    monkeypatch.setattr(membership, "_LOADS_EVERY_S", 0.2)
+    monkeypatch.setattr(between_calls, "_LOADS_EVERY_S", 0.2)
     partq.create_queue(store, "q", "v bigint", partitions=4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
-    options = {"path": store, "queue": "q", "group": "g", "flows": "2", "assignor": "weighted"}
-    planner = Planner(Options.parse(options), "g", "a")
+    settings = ConsumerSettings(Store(store), ("q",), flows=2, assignors=("weighted",))
+    planner = Planner(settings, "g", "a")
     group = Group(Store.at(store), "g")
 
     def owners() -> dict[int, str | None]:
@@ -70,4 +70,4 @@ def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.Mon
         loads = {number: load for _, number, load in json.loads(rows[-1]["body"])["loads"]}
         assert all(loads[number] > 500 for number in busy) and len(loads) == 4
     finally:
-        planner.membership.leave()
+        planner.leave()
