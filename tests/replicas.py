@@ -19,8 +19,9 @@ from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.files.disk import DiskFiles, _DiskOutput
 from spark_partq.storage.group.handle import Group, list_groups
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.inspect.replicas import ReplicaStatus
 from spark_partq.storage.log.folder import LogFolder
-from spark_partq.storage.procedures import replicas as replica
+from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import tell
@@ -60,8 +61,8 @@ def put(store: str, number: int, values: Any, queue: str = "q", generation: int 
     return start
 
 
-def sync(store: str, there: str) -> replica.ReplicaStatus:
-    return replica.replicate(Store.at(store), "q", there)
+def sync(store: str, there: str) -> ReplicaStatus:
+    return replicate(Store.at(store), "q", there)
 
 
 def messages(store: str, number: int, queue: str = "q") -> dict[int, int]:

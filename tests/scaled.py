@@ -138,7 +138,7 @@ class Reader(Consumer):
         if len(self.seen) > count:
             self.group.acknowledge(acks)
             self.group.refresh()
-        self.group.settle(queue_id, barrier.missing)
+        self.group.commit_floors(queue_id, barrier.missing)
         return len(self.seen) - count
 
     def all(self) -> list[Message]:

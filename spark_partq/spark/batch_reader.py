@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, resolve
 from spark_partq.spark.options import Options
-from spark_partq.spark.reading import FlowPartition, read
+from spark_partq.spark.reading import FlowPartition, TaskReader
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import Piece, Slice, slices
@@ -64,8 +64,10 @@ class BatchReader(DataSourceReader):
         return tasks or [FlowPartition(store, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FlowPartition)
-        return read(partition, self._schema)
+        return TaskReader(self._schema).read(partition)
+
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        return TaskReader, (self._schema,)  # Spark pickles a reader for its tasks alone
 
     def _ranges(self, queues: list[Queue]) -> Iterator[tuple[Queue, PartitionTable, int, int]]:
         o = self._options

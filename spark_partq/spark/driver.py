@@ -16,14 +16,14 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_partq.spark.channel import Line, socket_path
 from spark_partq.storage.procedures.consume.application import Message
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 Partition = tuple[str, int]  # queue name, partition number
 
@@ -216,6 +216,9 @@ class _QueryListener:
 
 
 def _listen(spark: SparkSession, listener: _QueryListener) -> None:
+    # Here, as a program without Spark imports this file to acknowledge.
+    from pyspark.java_gateway import ensure_callback_server_started
+
     context: Any = spark.sparkContext
     ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     wrapped = context._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
+from spark_partq.storage.arrow import integers, repeated
 from spark_partq.storage.queue.messages import Piece, read_slice
 from spark_partq.storage.store import Store
 
@@ -21,6 +22,17 @@ class FlowPartition(InputPartition):
     def __init__(self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None) -> None:
         super().__init__(flow)
         self.store, self.pieces, self.flow = store, pieces, flow
+
+
+class TaskReader:
+    """A reader as its tasks get it: without the options, and without the modules that plan."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FlowPartition)
+        return read(partition, self._schema)
 
 
 def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -35,13 +47,13 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
             yield pa.RecordBatch.from_arrays(
                 [
                     *batch.columns,
-                    pa.repeat(part.queue, n),
-                    pa.repeat(pa.scalar(part.partition, pa.int32()), n),
-                    pa.array(np.arange(offset, offset + n)),
-                    pa.repeat(pa.scalar(part.enqueued_us, arrow.field("_enqueued_at").type), n),
-                    pa.repeat(piece.redelivered, n),
-                    pa.repeat(pa.scalar(partition.flow, pa.string()), n),
-                    pa.repeat(pa.scalar(piece.epoch, pa.int64()), n),
+                    repeated(part.queue, pa.string(), n),
+                    repeated(part.partition, pa.int32(), n),
+                    integers(np.arange(offset, offset + n)),
+                    repeated(part.enqueued_us, arrow.field("_enqueued_at").type, n),
+                    repeated(piece.redelivered, pa.bool_(), n),
+                    repeated(partition.flow, pa.string(), n),
+                    repeated(piece.epoch, pa.int64(), n),
                 ],
                 schema=arrow,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.state import QueueState
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import hash_column, partition_column, quoted
+from spark_partq.storage.arrow import texts
 from spark_partq.storage.procedures.produce import Producer, Written
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import MessageWriter
@@ -24,23 +26,13 @@ from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
 from spark_partq.storage.store import Store
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"
-_RESULT = "partition int, path string, rows bigint, size_bytes bigint, stats string, order bigint"
+_RESULT = "file"  # the one column of the job: what a task has written, as JSON
 
 # Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
 # be too many files, so one task gathers a partition's rows.
 _DIRECT_TASKS = 8
 _DIRECT_PARTITIONS = 256
 
-_RESULT_ARROW = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("path", pa.string()),
-        ("rows", pa.int64()),
-        ("size_bytes", pa.int64()),
-        ("stats", pa.string()),
-        ("order", pa.int64()),
-    ]
-)
 Batches = Iterable[pa.RecordBatch]
 
 
@@ -128,7 +120,8 @@ def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], place:
             _PARTITION, *order, _ORDER
         )
     task = _task(queue.store, state.name, columns, state.key, sorted_input=not direct)
-    return sorted((NewFile(**row.asDict()) for row in rows.mapInArrow(task, _RESULT).collect()), key=lambda f: f.order)
+    written = [NewFile(**json.loads(row[_RESULT])) for row in rows.mapInArrow(task, f"{_RESULT} string").collect()]
+    return sorted(written, key=lambda file: file.order)
 
 
 def _task(
@@ -142,10 +135,11 @@ def _task(
             writer = writer or MessageWriter(store, queue, schema, key, sorted_input)
             writer.write(
                 pa.RecordBatch.from_arrays(payload, schema=schema),
-                partitions.to_numpy().astype(np.int16),  # a stable sort of small integers is a radix sort
-                order.to_numpy(),
+                np.from_dlpack(partitions).astype(np.int16),  # a stable sort of small integers is a radix sort
+                np.from_dlpack(order).astype(np.int64, copy=False),
             )
         if writer:
-            yield pa.RecordBatch.from_pylist([asdict(file) for file in writer.finish()], _RESULT_ARROW)
+            files = texts([json.dumps(asdict(file)) for file in writer.finish()])
+            yield pa.RecordBatch.from_arrays([files], [_RESULT])
 
     return write

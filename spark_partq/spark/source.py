@@ -1,17 +1,18 @@
-"""``format("partq")``: a queue as a DataFrame, in batches and as a stream (Q6, Q7, U2)."""
+"""``format("partq")``: a queue as a DataFrame, in batches and as a stream (Q6, Q7, U2).
+
+Spark loads this file in every task that reads, and in every session that looks for data sources. So the methods, which only
+planners call, import what plans.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark_partq.core.errors import SchemaMismatchError
-from spark_partq.core.payload.schema import message_schema
-from spark_partq.spark import compat
-from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
-from spark_partq.spark.options import Options
-from spark_partq.spark.stream_reader import StreamReader
-from spark_partq.storage.queue.handle import open_queue, same_payload
+if TYPE_CHECKING:
+    from spark_partq.spark.options import Options
 
 
 class PartqDataSource(DataSource):
@@ -22,20 +23,34 @@ class PartqDataSource(DataSource):
         return "partq"
 
     def schema(self) -> StructType:
-        options = Options.parse(self.options)
+        from spark_partq.core.payload.schema import message_schema
+        from spark_partq.storage.queue.handle import open_queue, same_payload
+
+        options = self._parsed()
         payload = same_payload([open_queue(options.store, name) for name in options.consumer.subscribed_queues()])
         return StructType.fromJson(message_schema(payload))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options(schema)
-        return (
-            PushdownBatchReader(options, schema) if compat.filters_are_pushed_down() else BatchReader(options, schema)
-        )
+        from spark_partq.spark import compat
+        from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
+
+        self._check(schema)
+        kind = PushdownBatchReader if compat.filters_are_pushed_down() else BatchReader
+        return kind(self._parsed(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(self._options(schema), schema)
+        from spark_partq.spark.stream_reader import StreamReader
 
-    def _options(self, schema: StructType) -> Options:
+        self._check(schema)
+        return StreamReader(self._parsed(), schema)
+
+    def _parsed(self) -> Options:
+        from spark_partq.spark.options import Options
+
+        return Options.parse(self.options)
+
+    def _check(self, schema: StructType) -> None:
+        from spark_partq.core.errors import SchemaMismatchError
+
         if schema != self.schema():
             raise SchemaMismatchError("format partq has the schema of its queue; leave out .schema(…)")
-        return Options.parse(self.options)

@@ -50,9 +50,7 @@ class RowFiles:
 
     def read(self, path: str) -> list[Row]:
         try:
-            file = pq.ParquetFile(pa.BufferReader(self._store.files.read(f"{self._folder}/{path}")))
-            rows: list[Row] = file.read(columns=self.arrow.names).cast(self.arrow).to_pylist()
-            return rows
+            return decode_rows(self._store.files.read(f"{self._folder}/{path}"), self.arrow)
         except FileMissing:
             raise CorruptTableError(
                 f"file {path} of {self._what} is missing; restore it from a backup", path=path
@@ -61,6 +59,14 @@ class RowFiles:
             raise CorruptTableError(
                 f"file {path} of {self._what} cannot be read ({error}); restore it from a backup", path=path
             ) from error
+
+
+def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
+    """The rows of a little file; nobody may change them."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    # For so few rows Arrow's threads cost more than they save.
+    rows: list[Row] = file.read(columns=schema.names, use_threads=False).cast(schema).to_pylist()
+    return rows
 
 
 class RowTable:

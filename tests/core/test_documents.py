@@ -13,8 +13,7 @@ from spark_partq.core.diagram import partition_diagram, status_diagram
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Member, Status
 from spark_partq.spark.options import Options
-from spark_partq.storage.group import ack_table as ackrows
-from spark_partq.storage.group import control
+from spark_partq.storage.group import ack_table, control
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -75,7 +74,7 @@ def test_every_change_of_status_is_explained() -> None:
 # ---- protocol
 def test_protocol_has_every_column() -> None:
     protocol = text("docs/PROTOCOL.md")
-    for heading, columns in (("Group control table", control.COLUMNS), ("Ack table", ackrows.COLUMNS)):
+    for heading, columns in (("Group control table", control.COLUMNS), ("Ack table", ack_table.COLUMNS)):
         types: dict[str, str] = {}
         first = section(protocol, heading).split("\n\n| kind |")[0].split("Columns that a kind")[0]
         for row in table(first):
@@ -123,7 +122,7 @@ def test_protocol_has_every_field_of_a_snapshot() -> None:
 
 
 def test_ack_columns_are_those_of_a_row() -> None:
-    assert {name for name, _ in ackrows.COLUMNS} == {*AckRow.__dataclass_fields__, "at"}
+    assert {name for name, _ in ack_table.COLUMNS} == {*AckRow.__dataclass_fields__, "at"}
 
 
 # ---- options, errors, links

@@ -20,6 +20,7 @@ from spark_partq.core.payload.schema import MESSAGE_COLUMNS
 from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
 from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.options import Options
+from tests.clocks import wall_clock
 from tests.helpers import driver, finished, new_file, opened, places, put, read
 
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
@@ -416,6 +417,7 @@ def test_files_of_spark_itself(spark: SparkSession, store: str, tmp_path: Path) 
         "s": pa.array(["x"], pa.large_string()),
         "n": pa.array([5], pa.int32()),
     }
-    opened(store).partitions[0].append([new_file(store, "q", 0, columns)], None, lambda: NOON)
+    with wall_clock(NOON):
+        opened(store).partitions[0].append([new_file(store, "q", 0, columns)], None)
     (row,) = read(spark, store).selectExpr("unix_micros(at) at", "s", "n").collect()
     assert row == Row(at=1_700_000_000_123_456, s="x", n=5)

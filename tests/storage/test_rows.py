@@ -193,7 +193,7 @@ def test_store_is_pickled_without_its_file_system(store: str) -> None:
     opened = Store.at(store, {"region": "x"})
     assert opened.names("queues") == []
     copy = pickle.loads(pickle.dumps(opened))
-    assert copy == opened and copy.options == {"region": "x"} and "files" not in copy.__dict__
+    assert copy == opened and copy.storage_options == {"region": "x"} and "files" not in copy.__dict__
     assert "region" not in repr(opened)
 
 

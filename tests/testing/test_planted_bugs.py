@@ -16,8 +16,7 @@ from spark_partq.core.delivery.member import Handed, Standing
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import acks as acks_module
-from spark_partq.core.group import decide as rebalance
-from spark_partq.core.group import observer
+from spark_partq.core.group import decide, observer
 from spark_partq.core.group import state as group_module
 from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.core.group.decide import _Decision
@@ -83,7 +82,7 @@ def balanced_off_by_one(patch: Patch) -> None:
         readers = {queue: [m.id for m in members if queue in m.queues] for queue in counts}
         return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
 
-    patch.setattr(rebalance, "is_balanced", lazy)
+    patch.setattr(decide, "is_balanced", lazy)
     patch.setattr(assignors, "target", unbalanced)
 
 
@@ -518,7 +517,7 @@ def an_eager_rebalance_assigns_before_all_is_revoked(patch: Patch) -> None:
     def hasty(self: _Decision) -> None:
         settle(self)
         if self.state.assignment_due and self.state.revoking:
-            self._assign(*rebalance.choose(self.state.members.values()))
+            self._assign(*decide.choose(self.state.members.values()))
 
     patch.setattr(_Decision, "_settle", hasty)
 
@@ -558,25 +557,25 @@ def the_line_goes_on_after_a_forced_revocation(patch: Patch) -> None:
 
 @bug()
 def the_protocol_is_that_of_one_member_alone(patch: Patch) -> None:
-    choose = rebalance.choose
+    choose = decide.choose
 
     def alone(members: Any) -> Any:
         assignor, _ = choose(members)
         oldest = min(members, key=lambda m: m.order)
         return assignor, Protocol.COOPERATIVE if oldest.cooperative else Protocol.EAGER
 
-    patch.setattr(rebalance, "choose", alone)
+    patch.setattr(decide, "choose", alone)
 
 
 @bug()
 def an_assignor_that_not_all_support(patch: Patch) -> None:
-    choose = rebalance.choose
+    choose = decide.choose
 
     def popular(members: Any) -> Any:
         votes = Counter(member.assignors[0] for member in members)
         return votes.most_common(1)[0][0], choose(members)[1]
 
-    patch.setattr(rebalance, "choose", popular)
+    patch.setattr(decide, "choose", popular)
 
 
 @bug()
@@ -593,13 +592,13 @@ def a_grant_to_a_member_that_does_not_read_the_queue(patch: Patch) -> None:
 @bug()
 def standbys_of_flows_that_differ(patch: Patch) -> None:
     """The number of flows is all that counts, whatever they read."""
-    patch.setattr(rebalance, "alike", lambda *views: True)
+    patch.setattr(decide, "alike", lambda *views: True)
 
 
 @bug(protocols.test_those_who_are_left_are_alike_but_not_what_the_group_was)
 def a_holddown_ends_when_those_who_are_left_are_alike(patch: Patch) -> None:
-    alike = rebalance.alike
-    patch.setattr(rebalance, "alike", lambda *views: alike(views[-1]))
+    alike = decide.alike
+    patch.setattr(decide, "alike", lambda *views: alike(views[-1]))
 
 
 @bug()
@@ -637,10 +636,10 @@ def a_failing_assignor_keeps_the_dead(patch: Patch) -> None:
 @bug()
 def what_led_to_a_failing_assignment_is_lost_with_it(patch: Patch) -> None:
     """Whoever leaves cannot, while the assignor fails, and what was released is not: the run goes on, but not on time."""
-    decide = rebalance.decide
+    original = decide.decide
 
     def strict(state: GroupState, acks: Acks, events: Any, *rest: Any, **options: Any) -> Any:
-        facts = decide(state, acks, events, *rest, **options)
+        facts = original(state, acks, events, *rest, **options)
         after = state.copy()
         for fact in facts:
             after.replay(fact)
@@ -649,7 +648,7 @@ def what_led_to_a_failing_assignment_is_lost_with_it(patch: Patch) -> None:
             facts.append(GroupFact(Kind.STATUS_CHANGED, status=Status.READY))
         return facts
 
-    patch.setattr(rebalance, "decide", strict)
+    patch.setattr(decide, "decide", strict)
 
 
 # ---- queues that come and go

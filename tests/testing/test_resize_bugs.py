@@ -15,7 +15,7 @@ import pytest
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.decide import _Decision
-from spark_partq.core.queue import partition_map as scaling
+from spark_partq.core.queue import partition_map
 from spark_partq.core.queue import state as core_queue
 from spark_partq.core.queue.partition_map import Barrier, numbers
 from spark_partq.core.queue.state import QueueFact, QueueState
@@ -124,7 +124,7 @@ def rows_without_a_key_go_anywhere(patch: Patch) -> None:
 @bug(scenarios.test_a_producer_of_a_past_map_writes_nothing)
 def a_table_is_made_anew_without_its_seal(patch: Patch) -> None:
     after_removal(patch, lambda log: setattr(log, "sealed", -1))
-    patch.setattr(scaling, "may_append", lambda sealed, generation: sealed < generation)
+    patch.setattr(partition_map, "may_append", lambda sealed, generation: sealed < generation)
 
 
 @bug(scenarios.test_the_barrier_asks_every_earlier_generation)
@@ -204,7 +204,7 @@ def nobody_decides_floors(patch: Patch) -> None:
 # ---- sealing
 @bug()
 def a_producer_commits_through_a_seal(patch: Patch) -> None:
-    patch.setattr(scaling, "may_append", lambda sealed, generation: True)
+    patch.setattr(partition_map, "may_append", lambda sealed, generation: True)
 
 
 @bug()
@@ -238,7 +238,7 @@ def one_group_is_enough(patch: Patch) -> None:
     def drained(ends: Any, readers: Any) -> bool:
         return any(all(settled(n) >= end for n, end in ends.items()) for settled in readers)
 
-    patch.setattr(scaling, "drained", drained)
+    patch.setattr(partition_map, "drained", drained)
 
 
 @bug(scenarios.test_nothing_is_removed_that_nobody_has_read)

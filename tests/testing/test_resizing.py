@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_partq.core.group.state import Kind
-from spark_partq.core.queue import partition_map as scaling
+from spark_partq.core.queue import partition_map
 from spark_partq.testing.resizing import Reader, Town, TownSetup, main, small
 from spark_partq.testing.simulator import Setup, describe, run
 
@@ -39,7 +39,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 def test_much_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in which nothing happens prove nothing."""
     seen: Counter[str] = Counter()
-    is_in, limit = scaling.is_in, Reader.limit
+    is_in, limit = partition_map.is_in, Reader.limit
 
     def counted(*arguments: object) -> bool:
         found = is_in(*arguments)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_much_happens(monkeypatch: pytest.MonkeyPatch) -> None:
         seen["held back"] += end < self.ends.get(where[1], 0)
         return end
 
-    monkeypatch.setattr(scaling, "is_in", counted)
+    monkeypatch.setattr(partition_map, "is_in", counted)
     monkeypatch.setattr(Reader, "limit", held_back)
     for seed in range(60):
         seen.update(happening(run(seed, 600, Town)))
@@ -96,7 +96,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert main(["--seeds", "3", "--steps", "200", "--seed", "5"]) == 0
     printed = capsys.readouterr().out
     assert "3 seeds, 200 steps each" in printed and "resizes" in printed and "messages" in printed
-    monkeypatch.setattr(scaling, "may_append", lambda sealed, generation: True)
+    monkeypatch.setattr(partition_map, "may_append", lambda sealed, generation: True)
     assert main(["--seeds", "50", "--steps", "400"]) == 1
     printed = capsys.readouterr().out
     assert "seed " in printed and "SimulationError: I15" in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -11,11 +12,18 @@ from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMiss
 
 
 class MemoryFiles:
-    """Files in a dictionary; may be used by several threads. Folders are there as soon as they hold a file."""
+    """Files in a dictionary; may be used by several threads. Folders are there as soon as they hold a file.
+
+    Parameters
+    ----------
+    time_ns : function
+        The store's clock.
+    """
 
     is_local = True
 
-    def __init__(self) -> None:
+    def __init__(self, time_ns: Callable[[], int] = time.time_ns) -> None:
+        self._time_ns = time_ns
         self._files: dict[str, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
 
@@ -23,11 +31,11 @@ class MemoryFiles:
         with self._lock:
             if path in self._files:
                 raise FileAlreadyExists(path)
-            self._files[path] = bytes(data), time.time_ns()
+            self._files[path] = bytes(data), self._time_ns()
 
     def put(self, path: str, data: bytes) -> None:
         with self._lock:
-            self._files[path] = bytes(data), time.time_ns()
+            self._files[path] = bytes(data), self._time_ns()
 
     def read(self, path: str) -> bytes:
         try:

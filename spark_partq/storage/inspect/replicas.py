@@ -71,7 +71,7 @@ def status(store: Store, queue: str, options: Options | None = None) -> list[Rep
     NotAStoreError, QueueNotFoundError
     """
     state = queue_state(store, queue)
-    return [_status_of(store, state, store.sibling(location, options)) for location in state.replicas]
+    return [status_of(store, state, store.sibling(location, options)) for location in state.replicas]
 
 
 def in_sync(store: Store, queue: str, options: Options | None = None) -> bool:
@@ -80,7 +80,7 @@ def in_sync(store: Store, queue: str, options: Options | None = None) -> bool:
     return all(s.reachable and s.total_lag == 0 and s.revision >= state.revision for s in status(store, queue, options))
 
 
-def _status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
+def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
     try:
         with reaching(target):
             about = ReplicaTable(target, state.name).look()

@@ -9,7 +9,6 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.storage.log.entries import (
@@ -184,7 +183,7 @@ def _without_nulls(array: pa.Array) -> pa.Array:
     count = len(array) - array.null_count
     if not count:
         return array.slice(0, 0)
-    together = array.slice(pc.index(array.is_valid(), True).as_py(), count)
+    together = array.slice(array.is_valid().index(True).as_py(), count)
     return array.drop_null() if together.null_count else together
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.runtime import Runtime
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 T = TypeVar("T")
 
@@ -28,10 +29,10 @@ def retrying(runtime: Runtime, attempt: Callable[[], T], what: str) -> T:
     try:
         return attempt()  # without tenacity's own cost, as most attempts meet nobody
     except Conflict:
-        pass
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     def wait(state: RetryCallState) -> float:
-        return runtime.random() * min(0.5, 0.005 * float(2 ** min(state.attempt_number, 10)))
+        return runtime.random() * min(0.5, 0.005 * float(2 ** min(state.attempt_number - 1, 10)))
 
     for retry in Retrying(
         retry=retry_if_exception_type(Conflict),

@@ -7,23 +7,21 @@ queue, though: then the parent's messages would be read where they are, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError, SinkAheadError
-from spark_partq.core.payload.keys import key_hash
-from spark_partq.core.queue.partition_map import PARENT, is_in, target
+from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages
 from spark_partq.storage.procedures.partition_map import remove_files, tell_groups
+from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer, Written
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.queue.messages import Slice, read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
 
 SINK = "_stuck"  # a name that no sink of a user can have. Offsets of the parent only grow, so do the numbers of its batches
@@ -97,34 +95,13 @@ def _start(queue: Queue) -> int | None:
 
 def _write_files(queue: Queue, piece: Slice, written: Written) -> list[NewFile]:
     """Write those rows of a file that are not in, into files of the partitions where the map in force puts them."""
-    state = queue.state
-    schema = arrow_schema(state.schema)
-    writer = MessageWriter(queue.store, queue.name, schema, state.key, sorted_input=False)
-    for first, batch in read_slice(queue.store, piece, schema):
-        hashes = list(_hashes(state, batch, piece.base_offset + first))
-        rows = [i for i, hash_ in enumerate(hashes) if not is_in(hash_, state.generations, written)]
-        if rows:
-            places = np.array([target(hashes[i], state.partitions) for i in rows])
-            writer.write(batch.take(pa.array(rows)), places, np.array(rows) + first)
-    return sorted(writer.finish(), key=lambda file: file.order)
 
+    def hashes(first: int, batch: pa.RecordBatch) -> list[int]:
+        offset = piece.base_offset + first  # of a row without a key its offset in the parent
+        return key_hashes(queue.state, batch, range(offset, offset + batch.num_rows))
 
-def _hashes(state: QueueState, batch: pa.RecordBatch, offset: int) -> Iterable[int]:
-    """Of a row with a key what every sink makes of it; of one without, its offset in the parent."""
-    if not state.key:
-        return range(offset, offset + batch.num_rows)
-    columns, types = zip(*map(_plain, map(batch.column, state.key), state.key_types), strict=True)
-    keys = zip(*(column.to_pylist() for column in columns), strict=True)
-    return (offset + i if all(value is None for value in key) else key_hash(key, types) for i, key in enumerate(keys))
-
-
-def _plain(column: pa.Array, type_: Any) -> tuple[pa.Array, Any]:
-    """Times as the integers that are hashed of them: Python has no year 10000."""
-    if type_ in ("timestamp", "timestamp_ntz"):
-        return column.cast(pa.int64()), "long"
-    if type_ == "date":
-        return column.cast(pa.int32()), "integer"
-    return column, type_
+    schema = arrow_schema(queue.state.schema)
+    return write_rows(queue, read_slice(queue.store, piece, schema), hashes, written)
 
 
 def close_parent(queue: Queue) -> bool:

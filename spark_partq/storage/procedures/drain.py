@@ -9,7 +9,7 @@ from spark_partq.core.queue.partition_map import drained
 from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.inspect.replicas import ReplicaStatus, status
-from spark_partq.storage.procedures.partition_map import _ends, remove_files, tell_groups
+from spark_partq.storage.procedures.partition_map import next_offsets, remove_files, tell_groups
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import Queue
 
@@ -33,7 +33,7 @@ class Waiting:
     alone: bool = False
 
 
-def _drain(queue: Queue) -> Waiting | None:
+def decide_drained(queue: Queue) -> Waiting | None:
     """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
     looked = queue.state
     left = _not_drained(queue, list(looked.numbers))
@@ -97,7 +97,7 @@ def remove_drained(queue: Queue) -> Waiting | None:
     left = _not_drained(queue, going) if going else None
     if left is not None or not going:
         return left
-    removed = [QueueFact("PartitionsRemoved", {"ends": _ends(queue, going), "lost": 0})]
+    removed = [QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, going), "lost": 0})]
     same = (looked.generation, going)  # else they may have come back, and be written again
     queue.control.decide(lambda now: removed if (now.generation, now.going) == same else [])
     tell_groups(queue)

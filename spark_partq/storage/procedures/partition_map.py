@@ -36,11 +36,11 @@ def open_generation(queue: Queue) -> None:
         gone = [n for n in state.numbers if n not in new]
         lost = unread(queue, gone, groups(queue))
         if scaling.confirmed is None or lost <= scaling.confirmed:  # else they are drained
-            facts.append(QueueFact("PartitionsRemoved", {"ends": _ends(queue, gone), "lost": lost}))
+            facts.append(QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, gone), "lost": lost}))
     queue.control.decide(lambda now: facts if now.generation == state.generation and now.usable else [])
 
 
-def _ends(queue: Queue, partitions: Sequence[int]) -> Mapping[int, int]:
+def next_offsets(queue: Queue, partitions: Sequence[int]) -> Mapping[int, int]:
     return {n: queue.table(n).next_offset for n in partitions}
 
 

@@ -17,7 +17,7 @@ from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.replicas import ReplicaStatus, _status_of
+from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import (
@@ -354,4 +354,4 @@ def replicate(
     replicator = Replicator(store, queue, location, options)
     replicator.register()
     replicator.sync()
-    return _status_of(store, queue_state(store, queue), replicator.target)
+    return status_of(store, queue_state(store, queue), replicator.target)

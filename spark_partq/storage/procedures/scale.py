@@ -16,8 +16,8 @@ from spark_partq.core.queue.settings import check_partition_count
 from spark_partq.core.queue.state import MODES, Mode, QueueFact, QueueState
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.procedures.copy_stuck import close_parent
-from spark_partq.storage.procedures.drain import Waiting, _drain, remove_drained, update_replicas
-from spark_partq.storage.procedures.partition_map import _ends, open_generation, remove_files, tell_groups
+from spark_partq.storage.procedures.drain import Waiting, decide_drained, remove_drained, update_replicas
+from spark_partq.storage.procedures.partition_map import next_offsets, open_generation, remove_files, tell_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -100,7 +100,7 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
             confirmed = {"confirmed": confirm_lost or 0} if mode == "delete" else {}
             return [QueueFact("ScalingStarted", {"partitions": partitions, "mode": mode, **confirmed})]
         if state.going and mode == "delete":
-            return [QueueFact("PartitionsRemoved", {"ends": _ends(queue, state.going), "lost": lost})]
+            return [QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, state.going), "lost": lost})]
         if not state.going and not ended:
             raise InvalidArgumentError(
                 f"queue {queue.name!r} has {partitions} partitions already, and nothing of a change is left to do",
@@ -161,7 +161,7 @@ def step(queue: Queue) -> Waiting | None:
     check_usable(queue.control)
     scaling = queue.state.scaling
     if scaling is not None and not scaling.drained:
-        waiting = _drain(queue)
+        waiting = decide_drained(queue)
         if waiting is not None:
             return waiting
     open_generation(queue)
@@ -179,12 +179,3 @@ def step(queue: Queue) -> Waiting | None:
             lambda state: [QueueFact("ScalingEnded", {})] if state.scaling and state.scaling.opened else []
         )
     return None
-
-
-# ---- draining
-
-
-# ---- the map
-
-
-# ---- the parent (S6)

@@ -1,4 +1,4 @@
-"""Queues: create, open, delete (Q1)."""
+"""An open queue (Q1)."""
 
 from __future__ import annotations
 

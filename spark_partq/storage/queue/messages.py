@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
+from spark_partq.storage.arrow import integers
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.queue.file_index import FileIndex, Ints
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile, delta_stats
@@ -94,7 +95,7 @@ class MessageWriter:
     def _split(self, batch: pa.RecordBatch, partitions: Ints, order: Ints) -> None:
         by_partition = np.argsort(partitions, kind="stable")
         numbers, firsts = np.unique(partitions[by_partition], return_index=True)
-        rows = batch.take(pa.array(by_partition)) if len(numbers) > 1 else batch
+        rows = batch.take(integers(by_partition)) if len(numbers) > 1 else batch
         if self._sorted:
             self._close([p for p in self._open if p not in numbers])
         for number, first, last in zip(numbers.tolist(), firsts, [*firsts[1:], len(partitions)], strict=True):
@@ -134,7 +135,7 @@ class _File:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = pa.array(np.arange(self._rows, self._rows + batch.num_rows))
+        rows = integers(np.arange(self._rows, self._rows + batch.num_rows))
         self._rows += batch.num_rows
         self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, rows], schema=self._schema))
         self.gathered_bytes += batch.nbytes

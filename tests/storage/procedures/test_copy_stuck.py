@@ -17,8 +17,8 @@ from spark_partq.core.names import check_name
 from spark_partq.core.payload.keys import partition_of
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures import copy_stuck as stuck
-from spark_partq.storage.procedures import scale as scaling
+from spark_partq.storage.procedures import copy_stuck, scale
+from spark_partq.storage.procedures.place import key_hashes
 from spark_partq.storage.queue import messages as message_files
 from spark_partq.storage.queue.messages import MessageWriter
 from tests.helpers import ROOT, eventually, in_parallel, opened, put
@@ -211,7 +211,7 @@ def test_what_cannot_be_copied(store: str) -> None:
     Sink(store).write(0, messages(0, 10))
     partq.scale(store, "q", 2)
     queue = opened(store)
-    scaling.start(queue, 0, "live")
+    scale.start(queue, 0, "live")
     with pytest.raises(partq.ScalingInProgressError, match="about to become exclusive"):
         partq.copy_stuck(store, "q")
     assert partq.scale(store, "q", 0).stuck == 0
@@ -226,8 +226,8 @@ def test_the_parent_does_not_come_back_meanwhile(store: str, monkeypatch: pytest
     """S6: else what was copied would be read there again."""
     with_stuck(store)
     with monkeypatch.context() as patch:
-        patch.setattr(stuck, "remove_files", crash)
-        patch.setattr(stuck, "Producer", crash)
+        patch.setattr(copy_stuck, "remove_files", crash)
+        patch.setattr(copy_stuck, "Producer", crash)
         with pytest.raises(Crash):
             partq.copy_stuck(store, "q")
     with pytest.raises(partq.ScalingInProgressError, match="run copy_stuck again"):
@@ -240,7 +240,7 @@ def test_the_parent_does_not_come_back_meanwhile(store: str, monkeypatch: pytest
 
 def test_no_sink_can_have_its_name() -> None:
     with pytest.raises(partq.InvalidArgumentError):
-        check_name("sink", stuck.SINK)
+        check_name("sink", copy_stuck.SINK)
 
 
 def test_ingress_is_not_heeded(store: str) -> None:
@@ -320,13 +320,12 @@ def test_memory_is_bounded_by_a_row_group(store: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(message_files, "_BATCH_BYTES", 1 << 12)
     monkeypatch.setattr(message_files, "ROW_GROUP_BYTES", 1 << 13)
     sizes: list[int] = []
-    original = stuck._hashes
 
-    def measured(state: Any, batch: pa.RecordBatch, offset: int) -> Any:
+    def measured(state: Any, batch: pa.RecordBatch, otherwise: Any) -> Any:
         sizes.append(batch.num_rows)
-        return original(state, batch, offset)
+        return key_hashes(state, batch, otherwise)
 
-    monkeypatch.setattr(stuck, "_hashes", measured)
+    monkeypatch.setattr(copy_stuck, "key_hashes", measured)
     assert partq.copy_stuck(store, "q") == 5000
     assert sum(sizes) == 5000 and max(sizes) < 1000
     assert_in_order(Reader(store).all(), messages(0, 5000))

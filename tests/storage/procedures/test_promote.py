@@ -16,14 +16,16 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
-from spark_partq.storage.procedures import promote as promotion
-from spark_partq.storage.procedures import replicas as replica
-from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.procedures.primary import check_not_superseded
+from spark_partq.storage.procedures.promote import Promotion, promote
+from spark_partq.storage.procedures.remove_replica import remove_replica
+from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import FENCED, SEALED
-from spark_partq.storage.replica import table_copy as tablecopy
 from spark_partq.storage.replica.table import replica_role
+from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import new_file
@@ -60,8 +62,8 @@ def test_promote(queue: str, there: str) -> None:
     put(queue, 0, range(5, 9))
     put(queue, 1, [1])
     consumer.ack(0, 6)
-    found = promotion.promote(Store.at(there), "q")
-    assert found == promotion.Promotion("q", queue, fenced=True)
+    found = promote(Store.at(there), "q")
+    assert found == Promotion("q", queue, fenced=True)
     assert replica_role(Store.at(there), "q") == "promoted"
     assert messages(there, 0) == {o: o for o in range(9)} and messages(there, 1) == {0: 1}
     assert group_of(there).position(consumer.where(0)) == 6
@@ -71,14 +73,14 @@ def test_promote(queue: str, there: str) -> None:
     assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [True, True]
     assert [table(there, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
     with pytest.raises(partq.ReplicaError, match="already promoted"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     with pytest.raises(partq.ReplicaError, match="was promoted"):
         Replicator(Store.at(queue), "q", there).sync()
     with pytest.raises(partq.ReplicaError, match="was promoted"):
         sync(queue, there)
     with pytest.raises(partq.QueueFencedError, match="taken over"):
-        replica.replicate(Store.at(queue), "q", f"{there}-2")
-    (status,) = replica.status(Store.at(queue), "q")
+        replicate(Store.at(queue), "q", f"{there}-2")
+    (status,) = replicas.status(Store.at(queue), "q")
     assert status.promoted
     assert put(there, 0, [9]) == 9
     reader = Consumer(there, "i")
@@ -87,7 +89,7 @@ def test_promote(queue: str, there: str) -> None:
     maintain(there)
     assert table(there, 0).first_offset == 10
     assert diagnose(Store.at(there)).faults == []
-    assert replica.replicate(Store.at(there), "q", f"{there}-3").total_lag == 0
+    assert replicate(Store.at(there), "q", f"{there}-3").total_lag == 0
     assert_equal(there, f"{there}-3")
 
 
@@ -99,10 +101,10 @@ def test_promote_without_the_primary(queue: str, there: str) -> None:
     sync(queue, there)
     put(queue, 0, [5])
     away = take_away(queue)
-    found = promotion.promote(Store.at(there), "q")
+    found = promote(Store.at(there), "q")
     assert not found.fenced and queue in found.problem
     with pytest.raises(partq.ReplicaError, match="already promoted"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     assert put(there, 0, [50]) == 5
     assert group_of(there).position((queue_state(Store.at(there), "q").queue_id, 0)) == 3
     os.rename(away, queue)
@@ -110,7 +112,7 @@ def test_promote_without_the_primary(queue: str, there: str) -> None:
     assert state.fenced_by is None
     for _ in range(2):
         with pytest.raises(partq.QueueFencedError, match="taken over"):
-            promotion.check_not_superseded(Store.at(queue), state)
+            check_not_superseded(Store.at(queue), state)
         state = queue_state(Store.at(queue), "q")
         assert state.fenced_by == there
     with pytest.raises(partq.ReplicaError, match="was promoted"):
@@ -121,11 +123,11 @@ def test_promote_without_the_primary(queue: str, there: str) -> None:
 def test_a_replica_that_is_not_promoted_supersedes_nothing(queue: str, there: str) -> None:
     """S7: a primary goes on beside its replicas, also those that cannot be reached."""
     sync(queue, there)
-    promotion.check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
+    check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
     shutil.rmtree(there)
-    promotion.check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
-    (status,) = replica.status(Store.at(queue), "q")
-    assert not status.reachable and status.problem and not replica.in_sync(Store.at(queue), "q")
+    check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
+    (status,) = replicas.status(Store.at(queue), "q")
+    assert not status.reachable and status.problem and not replicas.in_sync(Store.at(queue), "q")
 
 
 @pytest.mark.parametrize("alive", [True, False])
@@ -144,10 +146,10 @@ def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, 
         if not alive:
             shutil.rmtree(queue)
         with crashing(at) as done, contextlib.suppress(Crash):
-            promotion.promote(Store.at(there), "q")
+            promote(Store.at(there), "q")
         through = len(done) < at
         try:
-            promotion.promote(Store.at(there), "q")
+            promote(Store.at(there), "q")
         except partq.ReplicaError:
             through_before = True
         else:
@@ -198,10 +200,10 @@ def test_a_pass_that_sleeps_through_the_promotion(queue: str, there: str) -> Non
     consumer.ack(0, 6)
     files = Store.at(queue), Store.at(there)
     folders = ["queues/q/partitions/partition=0", "groups/g/acks"]
-    copies = [tablecopy.TableCopy(*files, folder) for folder in folders]
+    copies = [TableCopy(*files, folder) for folder in folders]
     steps = [list(copy.steps()) for copy in copies]
     take_away(queue)
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     before = [version(there, folder) for folder in folders]
     for copy, left in zip(copies, steps, strict=True):
         assert left
@@ -234,7 +236,7 @@ def test_a_jump_that_sleeps_through_the_promotion(queue: str, there: str, monkey
         sync(queue, there)
     monkeypatch.setattr(DiskFiles, "put_if_absent", put_if_absent)
     take_away(queue)
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     reader = Consumer(there, "i")
     reader.ack(0, 50)
     ((files, path, data),) = held
@@ -258,7 +260,7 @@ def test_no_jump_is_made_after_the_promotion(queue: str, there: str, monkeypatch
     def late(self: Replicator, folder: str, version: int) -> None:
         monkeypatch.setattr(Replicator, "_announce", announce)
         take_away(queue)
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
         announce(self, folder, version)
 
     monkeypatch.setattr(Replicator, "_announce", late)
@@ -272,7 +274,7 @@ def test_nothing_is_deleted_after_the_promotion(queue: str, there: str) -> None:
     """S7: a pass that wakes up after the promotion deletes nothing of what is written since."""
     sync(queue, there)
     copy = Replicator(Store.at(queue), "q", there)._copy("queues/q/partitions/partition=0", ("q",))
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     pending = Path(there) / copy.folder / new_file(there, "q", 0, {"v": pa.array([1], pa.int64())}).path
     age(pending.parent, "*.parquet")
     with pytest.raises(partq.ReplicaError, match="was promoted"):
@@ -295,7 +297,7 @@ def test_files_whose_commits_never_came(queue: str, there: str) -> None:
     found = diagnose(Store.at(there))
     assert found.faults == [] and "a pass has not ended" in str(found.findings)
     take_away(queue)
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     assert diagnose(Store.at(there)).faults == []
 
 
@@ -312,7 +314,7 @@ def test_removals_that_came_before_their_floors(queue: str, there: str) -> None:
     copy = replicator._copy("queues/q/partitions/partition=0", ("q",))
     copy.apply(copy.steps())  # and there the pass died
     away = take_away(queue)
-    found = promotion.promote(Store.at(there), "q")
+    found = promote(Store.at(there), "q")
     assert found.floors == (("g", 0, 1, 4),)
     assert group_of(there).position(consumer.where(0)) == 4 == table(there, 0).first_offset
     assert diagnose(Store.at(there)).faults == []
@@ -323,29 +325,29 @@ def test_fenced_by_another_replica(queue: str, there: str) -> None:
     """S7: of two replicas one takes over; the other is told which."""
     sync(queue, there)
     sync(queue, f"{there}-2")
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     with pytest.raises(partq.ReplicaError, match=f"another replica, {there}, has taken over"):
-        promotion.promote(Store.at(f"{there}-2"), "q")
+        promote(Store.at(f"{there}-2"), "q")
     with pytest.raises(partq.QueueFencedError):
         Replicator(Store.at(queue), "q", f"{there}-2").sync()
-    assert not promotion.promote(Store.at(f"{there}-2"), "q", force=True).fenced
+    assert not promote(Store.at(f"{there}-2"), "q", force=True).fenced
 
 
 def test_promote_refused(queue: str, there: str) -> None:
     """S7: what is no replica, or was never whole, or was removed, is not promoted."""
     with pytest.raises(partq.ReplicaError, match="no replica"):
-        promotion.promote(Store.at(queue), "q")
+        promote(Store.at(queue), "q")
     with pytest.raises(partq.NotAStoreError):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     Replicator(Store.at(queue), "q", there).register()
     away = take_away(queue)
     with pytest.raises(partq.ReplicaError, match="never ended"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     os.rename(away, queue)
     sync(queue, there)
-    replica.remove_replica(Store.at(queue), "q", there)
+    remove_replica(Store.at(queue), "q", there)
     with pytest.raises(partq.ReplicaError, match="was removed"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     assert replica_role(Store.at(there), "q") == "replica"
 
 
@@ -357,9 +359,9 @@ def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
     found = table(queue, 0)
     (Path(queue) / found.folder / found.index.path(1)).unlink()
     with pytest.raises(partq.ReplicaError, match="pass force"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     assert replica_role(Store.at(there), "q") == "replica"
-    assert not promotion.promote(Store.at(there), "q", force=True).fenced
+    assert not promote(Store.at(there), "q", force=True).fenced
     assert put(there, 0, [9]) == 1
 
 
@@ -367,17 +369,17 @@ def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
 def test_remove(queue: str, there: str) -> None:
     """S7: a replica that was removed is followed no more, and can be taken up again."""
     sync(queue, there)
-    assert replica.remove_replica(Store.at(queue), "q", f"{there}/").replicas == ()
+    assert remove_replica(Store.at(queue), "q", f"{there}/").replicas == ()
     with pytest.raises(partq.ReplicaError, match="no replica of queue"):
         Replicator(Store.at(queue), "q", there).sync()
     with pytest.raises(partq.ReplicaError, match="it has none"):
-        replica.remove_replica(Store.at(queue), "q", there)
+        remove_replica(Store.at(queue), "q", there)
     put(queue, 0, [1])
     assert sync(queue, there).total_lag == 0
     assert queue_state(Store.at(queue), "q").replicas == (there,)
     assert_equal(queue, there)
     shutil.rmtree(there)
-    assert replica.remove_replica(Store.at(queue), "q", there).replicas == ()
+    assert remove_replica(Store.at(queue), "q", there).replicas == ()
 
 
 def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,27 +391,27 @@ def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pyte
 
     monkeypatch.setattr(Replicator, "sync", crash)
     with pytest.raises(Crash):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
     assert queue_state(Store.at(queue), "q").fenced_by == there
-    state = replica.remove_replica(Store.at(queue), "q", there)
+    state = remove_replica(Store.at(queue), "q", there)
     assert state.fenced_by is None and state.replicas == ()
     assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
     with pytest.raises(partq.ReplicaError, match="was removed"):
-        promotion.promote(Store.at(there), "q")
+        promote(Store.at(there), "q")
 
 
 def test_remove_after_the_promotion(queue: str, there: str) -> None:
     """S7: what has taken over is not removed, nor what may have, unless the user says that it is lost."""
     sync(queue, there)
     before = shutil.copytree(queue, f"{queue}-before")
-    promotion.promote(Store.at(there), "q")
+    promote(Store.at(there), "q")
     for store in (queue, before):  # one was fenced, the other comes back from the dead
         with pytest.raises(partq.ReplicaError, match="took over"):
-            replica.remove_replica(Store.at(store), "q", there)
+            remove_replica(Store.at(store), "q", there)
     shutil.rmtree(there)
     with pytest.raises(partq.ReplicaError, match="pass force"):
-        replica.remove_replica(Store.at(queue), "q", there)
+        remove_replica(Store.at(queue), "q", there)
     assert queue_state(Store.at(queue), "q").fenced_by == there
-    assert replica.remove_replica(Store.at(queue), "q", there, force=True).fenced_by is None
+    assert remove_replica(Store.at(queue), "q", there, force=True).fenced_by is None
     assert put(queue, 0, [1]) == 0
-    assert replica.remove_replica(Store.at(before), "q", there).replicas == ()
+    assert remove_replica(Store.at(before), "q", there).replicas == ()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.storage.procedures import replicas as replica
-from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.inspect import replicas
+from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
@@ -32,7 +32,7 @@ def refused(store: str, location: str, match: str, error: type[partq.PartqError]
     """Nothing is written on either side."""
     before = queue_state(Store.at(store), "q"), listing(location)
     with pytest.raises(error, match=match):
-        replica.replicate(Store.at(store), "q", location)
+        replicate(Store.at(store), "q", location)
     assert (queue_state(Store.at(store), "q"), listing(location)) == before
 
 
@@ -60,7 +60,7 @@ def test_places_that_hold_something_else(queue: str, there: str, tmp_path: Path)
     other = str(tmp_path / "other")
     partq.create_queue(other, "q", "v bigint", partitions=1)
     third = str(tmp_path / "third")
-    replica.replicate(Store.at(other), "q", third)
+    replicate(Store.at(other), "q", third)
     refused(queue, third, "the replica of another queue")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
@@ -74,12 +74,12 @@ def test_queues_that_have_no_replica(queue: str, there: str) -> None:
     """S7: a replica itself, and a queue that is not there."""
     sync(queue, there)
     with pytest.raises(partq.ReplicaError, match="is a replica itself"):
-        replica.replicate(Store.at(there), "q", f"{there}-2")
+        replicate(Store.at(there), "q", f"{there}-2")
     assert not Path(f"{there}-2").exists()
     with pytest.raises(partq.QueueNotFoundError):
-        replica.replicate(Store.at(queue), "p", there)
+        replicate(Store.at(queue), "p", there)
     with pytest.raises(partq.NotAStoreError):
-        replica.status(Store.at(f"{there}-2"), "q")
+        replicas.status(Store.at(f"{there}-2"), "q")
 
 
 def test_a_queue_made_anew(queue: str, there: str) -> None:

@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.storage.files import FileAlreadyExists
+from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
-from spark_partq.storage.procedures import promote as promotion
-from spark_partq.storage.procedures import replicas as replica
-from spark_partq.storage.procedures.replicate import Replicator, Synced, run
-from spark_partq.storage.replica import table_copy as tablecopy
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.replicate import Replicator, Synced, replicate, run
+from spark_partq.storage.replica import table_copy
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
@@ -62,14 +62,14 @@ def test_follows(queue: str, there: str) -> None:
     put(queue, 0, range(5, 9))
     put(queue, 1, [7])
     consumer.ack(0, 6)
-    (behind,) = replica.status(Store.at(queue), "q")
-    assert behind.lag == {0: 4, 1: 1} and not replica.in_sync(Store.at(queue), "q")
+    (behind,) = replicas.status(Store.at(queue), "q")
+    assert behind.lag == {0: 4, 1: 1} and not replicas.in_sync(Store.at(queue), "q")
     replicator = Replicator(Store.at(queue), "q", there)
     assert replicator.sync() == Synced(3, {0: 0, 1: 0})
     assert_equal(queue, there)
     assert replicator.sync().commits == 0
-    assert replica.in_sync(Store.at(queue), "q")
-    (status,) = replica.status(Store.at(queue), "q")
+    assert replicas.in_sync(Store.at(queue), "q")
+    (status,) = replicas.status(Store.at(queue), "q")
     assert (status.generation, status.unread) == (0, 4)
     assert status.synced_at is not None and abs(dt.datetime.now(dt.UTC) - status.synced_at) < dt.timedelta(minutes=1)
     assert messages(there, 0) == {o: o for o in range(9)}
@@ -104,9 +104,9 @@ def test_in_sync_knows_what_was_decided(queue: str, there: str) -> None:
     """S7: a change of the partition count is in sync when the replica has it."""
     sync(queue, there)
     grow(queue)
-    assert not replica.in_sync(Store.at(queue), "q")
+    assert not replicas.in_sync(Store.at(queue), "q")
     assert sync(queue, there).generation == 1
-    assert replica.in_sync(Store.at(queue), "q")
+    assert replicas.in_sync(Store.at(queue), "q")
     assert table(there, 2).next_offset == 0
     assert_equal(queue, there)
 
@@ -168,7 +168,7 @@ def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> Non
     consumer.ack(0, 3)
     replicator = Replicator(Store.at(queue), "q", there)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tablecopy.TableCopy, "apply", lambda *_: (_ for _ in ()).throw(Crash()))
+        patch.setattr(table_copy.TableCopy, "apply", lambda *_: (_ for _ in ()).throw(Crash()))
         replicator.register()
         with pytest.raises(Crash):
             replicator.sync()
@@ -268,7 +268,7 @@ def test_log_of_the_copy_does_not_grow(queue: str, there: str) -> None:
 
 def test_far_behind(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: whoever is very far behind takes a checkpoint and what is live, not every commit."""
-    monkeypatch.setattr(tablecopy, "MAX_COMMITS", 20)
+    monkeypatch.setattr(table_copy, "MAX_COMMITS", 20)
     sync(queue, there)
     for n in range(60):
         put(queue, 0, [n])
@@ -353,8 +353,8 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     partq.create_queue(queue, "p", "v bigint", partitions=1)
     consumer = Consumer(queue, "i", queues=("p", "q"))
     primary = Store.at(queue)
-    replica.replicate(primary, "p", there)
-    replica.replicate(primary, "q", there)
+    replicate(primary, "p", there)
+    replicate(primary, "q", there)
     put(queue, 0, range(9), queue="p")
     put(queue, 0, range(3))
     consumer.ack(0, 8, queue="p")
@@ -363,7 +363,7 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     assert diagnose(Store.at(there)).faults == []
     assert group_of(there).position(consumer.where(0, "p")) == 8
     assert table(there, 0, "p").next_offset == 9
-    promotion.promote(Store.at(there), "p")
+    promote(Store.at(there), "p")
     consumer.ack(0, 9, queue="p")
     put(queue, 0, range(4))
     sync(queue, there)  # q goes on, but the group is used there
@@ -405,20 +405,20 @@ def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  
     consumer = Consumer(queue, "i")
     put(queue, 0, range(5))
     consumer.ack(0, 3)
-    status = replica.replicate(Store.at(queue), "q", uri, options=options)
+    status = replicate(Store.at(queue), "q", uri, options=options)
     assert (status.total_lag, status.reachable) == (0, True)
     put(queue, 1, [1])
     for _ in range(120):
         consumer.beat()
     clean_log(queue, "groups/g/acks")
-    replica.replicate(Store.at(queue), "q", uri, options=options)
+    replicate(Store.at(queue), "q", uri, options=options)
     bucket_store = Store.at(uri, options)
     assert diagnose(bucket_store).faults == []
-    assert promotion.promote(bucket_store, "q").fenced
+    assert promote(bucket_store, "q").fenced
     with pytest.raises(partq.ReplicaError, match="a place of its own"):
-        replica.replicate(bucket_store, "q", f"{uri}/x/../y")
+        replicate(bucket_store, "q", f"{uri}/x/../y")
     second = f"{uri}-2"
-    assert replica.replicate(bucket_store, "q", second).total_lag == 0
+    assert replicate(bucket_store, "q", second).total_lag == 0
     assert diagnose(Store.at(second, options)).faults == []
     bucket_store.files.put_if_absent("x", b"1")
     with pytest.raises(FileAlreadyExists):

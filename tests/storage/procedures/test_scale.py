@@ -12,6 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.procedures import scale as scaling
+from spark_partq.storage.procedures.drain import Waiting
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling
@@ -119,7 +120,7 @@ def test_groups_that_are_absent(store: str) -> None:
     Sink(store).write(0, messages(0, 30))
     reader, absent = Reader(store), Reader(store, group="absent")
     absent.leave()
-    reported: list[scaling.Waiting] = []
+    reported: list[Waiting] = []
     found = while_scaling(lambda: partq.scale(store, "q", 1, report=reported.append), reader.turn)
     assert not isinstance(found, BaseException), found
     assert shape(store) == ("ScalingDown", 1, 3, 1)
@@ -245,7 +246,7 @@ def test_deleted_while_it_is_scaled(store: str) -> None:
     reader = Reader(store)
     begun = []
 
-    def delete_it(_: scaling.Waiting) -> None:
+    def delete_it(_: Waiting) -> None:
         if not begun:
             begun.append(partq.delete_queue(store, "q"))
 

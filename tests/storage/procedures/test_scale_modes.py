@@ -9,7 +9,8 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.state import QueueFact
-from spark_partq.storage.procedures import scale as scaling
+from spark_partq.storage.procedures import drain, partition_map, scale
+from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.store import Store
 from tests.helpers import opened
@@ -32,7 +33,7 @@ def test_drain(store: str, count: int, ingress: bool) -> None:
         partq.set_ingress(store, "q", False)
     looks = []
 
-    def look(waiting: scaling.Waiting) -> None:
+    def look(waiting: drain.Waiting) -> None:
         looks.append((waiting.left, opened(store).state))
 
     found = while_scaling(
@@ -103,15 +104,15 @@ def test_a_drain_waits_for_the_groups(store: str) -> None:
     make(store, 4, rebalance_delay_ms=3_600_000, max_handoff_time_ms=3_600_000)
     reader, other = Reader(store, "a"), Reader(store, "b")
     queue = opened(store)
-    scaling.start(queue, 5, "drain")
+    scale.start(queue, 5, "drain")
     queue.control.decide(lambda _: [QueueFact("QueueDrained", {})])
-    scaling.open_generation(queue)
+    partition_map.open_generation(queue)
     assert known(store) == [0, 1, 2, 3] and opened(store).state.status == "Ready"
-    assert scaling.step(queue) == scaling.Waiting("the rebalance of g", 1)  # a is to give one of its four
+    assert scale.step(queue) == drain.Waiting("the rebalance of g", 1)  # a is to give one of its four
     assert known(store) == [0, 1, 2, 3, 4] and not queue.state.ingress
-    assert scaling.step(queue) is not None
+    assert scale.step(queue) is not None
     reader.turn()
-    assert scaling.step(queue) is None and queue.state.ingress
+    assert scale.step(queue) is None and queue.state.ingress
     other.turn()
 
 
@@ -136,20 +137,20 @@ def test_a_look_from_before_does_not_drain(store: str, monkeypatch: pytest.Monke
     make(store, 2)
     sink, reader = Sink(store), Reader(store)
     queue = opened(store)
-    scaling.start(queue, 3, "drain")
-    not_drained = scaling._not_drained
+    scale.start(queue, 3, "drain")
+    not_drained = drain._not_drained
 
-    def and_then(*args: Any) -> scaling.Waiting | None:
+    def and_then(*args: Any) -> drain.Waiting | None:
         found = not_drained(*args)
-        monkeypatch.setattr(scaling, "_not_drained", not_drained)
+        monkeypatch.setattr(drain, "_not_drained", not_drained)
         other = opened(store)
-        scaling.start(other, 2, "drain")
+        scale.start(other, 2, "drain")
         sink.write(0, messages(0, 10))
-        scaling.start(other, 3, "drain")
+        scale.start(other, 3, "drain")
         return found
 
-    monkeypatch.setattr(scaling, "_not_drained", and_then)
-    assert scaling.step(queue) is not None
+    monkeypatch.setattr(drain, "_not_drained", and_then)
+    assert scale.step(queue) is not None
     assert "QueueDrained" not in kinds(store)
     assert_in_order(reader.all(), messages(0, 10))
 
@@ -201,13 +202,12 @@ def test_delete_loses_no_more_than_was_confirmed(store: str, monkeypatch: pytest
     sink, reader = Sink(store), Reader(store)
     sink.write(0, messages(0, 20))
     before = len(stored(store)[1])
-    make_tables = scaling.make_tables
 
     def late(*args: Any) -> None:
-        monkeypatch.setattr(scaling, "make_tables", make_tables)
+        monkeypatch.setattr(partition_map, "make_tables", make_tables)
         sink.write(1, messages(20, 40))
 
-    monkeypatch.setattr(scaling, "make_tables", late)
+    monkeypatch.setattr(partition_map, "make_tables", late)
     with pytest.raises(partq.InvalidArgumentError, match="only") as refused:
         partq.scale(store, "q", 1, "delete", confirm_lost=before)
     after = len(stored(store)[1])
@@ -226,23 +226,23 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
     make(store, 2)
     sink, reader = Sink(store), Reader(store)
     queue = opened(store)
-    scaling.start(queue, 1, "live")
-    scaling.open_generation(queue)
-    not_drained = scaling._not_drained
+    scale.start(queue, 1, "live")
+    partition_map.open_generation(queue)
+    not_drained = drain._not_drained
 
-    def and_then(*args: Any) -> scaling.Waiting | None:
+    def and_then(*args: Any) -> drain.Waiting | None:
         found = not_drained(*args)
-        monkeypatch.setattr(scaling, "_not_drained", not_drained)
+        monkeypatch.setattr(drain, "_not_drained", not_drained)
         other = opened(store)
         for count in (2, 1):
-            scaling.start(other, count, "live")
-            scaling.open_generation(other)
+            scale.start(other, count, "live")
+            partition_map.open_generation(other)
             if count == 2:
                 sink.write(0, messages(0, 30))
         return found
 
-    monkeypatch.setattr(scaling, "_not_drained", and_then)
-    scaling.remove_drained(queue)
+    monkeypatch.setattr(drain, "_not_drained", and_then)
+    drain.remove_drained(queue)
     assert opened(store).state.going == [1]
     assert_in_order(reader.all(), messages(0, 30))
 
@@ -263,11 +263,11 @@ def test_what_was_lost_stays_lost(store: str, monkeypatch: pytest.MonkeyPatch, b
         queue.control.decide(
             lambda _: [QueueFact("ScalingStarted", {"partitions": between, "mode": "delete", "confirmed": 20})]
         )
-        patch.setattr(scaling, "remove_files", lambda _: 0)
-        scaling.open_generation(queue)
-        patch.setattr(scaling, "remove_files", crash)
+        patch.setattr(partition_map, "remove_files", lambda _: 0)
+        partition_map.open_generation(queue)
+        patch.setattr(scale, "remove_files", crash)
         with pytest.raises(Crash):
-            scaling.step(queue)
+            scale.step(queue)
     partq.scale(store, "q", before)
     sink.write(1, messages(20, 30))
     assert_in_order(reader.all(), [*kept, *messages(20, 30)])

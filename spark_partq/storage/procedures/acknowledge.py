@@ -7,18 +7,31 @@ from collections.abc import Mapping
 from spark_partq.core.delivery.member import in_line
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.group.acks import AckRow
-from spark_partq.spark.driver import Partition, claims
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.store import Store
 
+Partition = tuple[str, int]  # queue name, number
+Holding = tuple[str, int, int, str]
+_NOTHING_HELD: Mapping[Partition, Holding] = {}
+
 
 def acknowledge(
-    store: Store, name: str, offsets: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
+    store: Store,
+    name: str,
+    offsets: Mapping[Partition, int],
+    epochs: Mapping[Partition, int] | None = None,
+    held: Mapping[Partition, Holding] = _NOTHING_HELD,
 ) -> list[Partition]:
-    """Commit the offsets under the epochs in which they were delivered; see `spark_partq.acknowledge`."""
+    """Commit the offsets under the epochs in which they were delivered; see `spark_partq.acknowledge`.
+
+    Parameters
+    ----------
+    held : dict
+        The partitions that queries of this driver hold: queue id, number, epoch, incarnation.
+    """
     group = open_group(store, name)
     while True:
-        rows, refused = _rows(group, store, offsets, epochs)
+        rows, refused = _rows(group, offsets, epochs, held)
         if not rows:
             return refused
         group.acknowledge(rows)
@@ -30,12 +43,14 @@ def acknowledge(
 
 
 def _rows(
-    group: Group, store: Store, offsets: Mapping[Partition, int], epochs: Mapping[Partition, int] | None
+    group: Group,
+    offsets: Mapping[Partition, int],
+    epochs: Mapping[Partition, int] | None,
+    held: Mapping[Partition, Holding],
 ) -> tuple[list[AckRow], list[Partition]]:
     """What to commit as of this look, and what is refused."""
     name, state, acks = group.name, group.state, group.acks
     ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
-    held = claims(name, store.uri)
     rows: list[AckRow] = []
     refused: list[Partition] = []
     for partition, offset in offsets.items():
@@ -51,7 +66,7 @@ def _rows(
             epoch, incarnation = epochs[partition], own.incarnation
         elif partition in held:
             _, _, epoch, incarnation = held[partition]
-        elif any(True for _ in held):
+        elif held:
             refused.append(partition)  # of a query of this driver that has lost it
             continue
         else:

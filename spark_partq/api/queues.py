@@ -1,0 +1,202 @@
+"""Queues: make, describe, scale, maintain and delete them. Needs no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_partq.core.errors import QueueFencedError, QueueNotFoundError, QueueNotReadyError, ReplicaError
+from spark_partq.core.payload.schema import Struct
+from spark_partq.core.queue.state import Mode
+from spark_partq.storage.group.handle import groups_of
+from spark_partq.storage.inspect.describe_queue import QueueDescription, describe
+from spark_partq.storage.procedures import copy_stuck as _stuck
+from spark_partq.storage.procedures import create as _create
+from spark_partq.storage.procedures import delete as _delete
+from spark_partq.storage.procedures import ingress as _ingress
+from spark_partq.storage.procedures import maintain as _retention
+from spark_partq.storage.procedures import scale as _scaling
+from spark_partq.storage.procedures.drain import Waiting
+from spark_partq.storage.procedures.maintain import MaintenanceReport
+from spark_partq.storage.queue import control as _control
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store, StorePath
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def create_queue(
+    store: StorePath,
+    queue: str,
+    schema: str | StructType | Struct,
+    key: str | Iterable[str] | None = None,
+    partitions: int = 8,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> QueueDescription:
+    """Create a queue (Q1).
+
+    Parameters
+    ----------
+    store : path or Store
+        A folder or an object-store URI; made if it is new.
+    schema : str or StructType
+        The payload's columns. Every column is nullable.
+    key : str or list of str, optional
+        Columns of the partition key (Q2); None spreads the messages evenly (Q3).
+    partitions : int
+        1 to 4096, or 0 for an exclusive queue (S6).
+    storage_options : dict, optional
+        Storage options (credentials, endpoint…) of a store that is given as a path, named as obstore names them; others have no
+        effect. A `Store` has its own.
+    **settings
+        See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``.
+
+    Raises
+    ------
+    InvalidArgumentError, NotAStoreError, QueueAlreadyExistsError, ReplicaError
+        Before anything is written.
+    """
+    opened = Store.at(store, storage_options)
+    columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
+    _create.create_queue(opened, queue, columns, key, partitions, **settings)
+    return describe_queue(opened, queue)
+
+
+def describe_queue(
+    store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None
+) -> QueueDescription:
+    """What the queue is and how many messages each partition holds (Q8).
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError, QueueNotReadyError, CorruptTableError
+    """
+    opened = open_queue(Store.at(store, storage_options), queue)
+    return describe(opened, groups_of(opened.store, opened.state.queue_id))
+
+
+def list_queues(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """Names of the store's queues, sorted."""
+    return _control.list_queues(Store.at(store, storage_options))
+
+
+def delete_queue(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+    """Delete a queue and all of its messages. If a deletion was interrupted, calling it again finishes it.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError
+    """
+    _delete.delete_queue(Store.at(store, storage_options), queue)
+
+
+def maintain(
+    store: StorePath, queue: str | None = None, *, storage_options: Mapping[str, str] | None = None
+) -> list[MaintenanceReport]:
+    """Remove messages that every group has acknowledged or that are too old, and delete unused files (Q8).
+
+    Parameters
+    ----------
+    queue : str, optional
+        One queue. None means every queue that is in use: it leaves out replicas, and queues that are just being made or deleted.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        For the one queue that was named.
+    """
+    opened = Store.at(store, storage_options)
+    if queue is not None:
+        return [_retention.maintain(open_queue(opened, queue))]
+    reports = []
+    for name in _control.list_queues(opened):
+        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
+            reports.append(_retention.maintain(open_queue(opened, name)))
+    return reports
+
+
+def scale(
+    store: StorePath,
+    queue: str,
+    partitions: int,
+    mode: Mode = "live",
+    *,
+    confirm_lost: int | None = None,
+    timeout_s: float | None = None,
+    report: Callable[[Waiting], None] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> QueueDescription:
+    """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until that has ended.
+
+    The call may be interrupted at any moment: calling it again goes on, and so do producers and consumers meanwhile.
+
+    Parameters
+    ----------
+    partitions : int
+        1 to 4096, or 0 for an exclusive queue (S6).
+    mode : str
+        ``live`` keeps every message and every key's order while producers and consumers run. ``drain`` disables ingress, waits until
+        everything is acknowledged, changes the count, waits for the rebalance, and enables ingress again. ``delete`` loses the
+        messages that are left in the partitions that it removes.
+    confirm_lost : int, optional
+        With ``delete``: how many messages may be lost at most.
+    timeout_s : float, optional
+        Seconds to wait at most. Without it ``live`` waits as long as somebody reads the partitions that it removes, ``drain`` until
+        the queue is drained.
+    report : function, optional
+        Called again and again with what `scale` waits for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The count is wrong, or a loss was not confirmed.
+    ScalingInProgressError
+        Another change is under way, or `timeout_s` is over.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        Before anything is changed.
+    """
+    opened = Store.at(store, storage_options)
+    _scaling.scale(open_queue(opened, queue), partitions, mode, confirm_lost, timeout_s, report or (lambda _: None))
+    return describe_queue(opened, queue)
+
+
+def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> int:
+    """Move the messages that are stuck in the parent of a queue that became partitioned into its partitions, in order (S6).
+
+    It begins where the group that is furthest behind has left the parent, and puts the copies behind the messages that the
+    partitions hold already. The call may be interrupted at any moment: calling it again goes on, and each message is copied once.
+
+    Returns
+    -------
+    int
+        How many messages this call has copied; 0 if none is stuck.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the queue is exclusive: its consumers read the parent.
+    ScalingInProgressError
+        If it is about to become exclusive.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError
+    """
+    return _stuck.copy_stuck(open_queue(Store.at(store, storage_options), queue))
+
+
+def set_ingress(
+    store: StorePath, queue: str, enabled: bool, *, storage_options: Mapping[str, str] | None = None
+) -> QueueDescription:
+    """Let a queue take messages or not (S3); consumers go on. Its setting `reject_to_sender` says what producers get meanwhile.
+
+    Raises
+    ------
+    ScalingInProgressError
+        While `scale` drains the queue and sets its ingress itself.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError
+    """
+    opened = Store.at(store, storage_options)
+    _ingress.set_ingress(open_queue(opened, queue), enabled)
+    return describe_queue(opened, queue)

@@ -1,0 +1,120 @@
+"""Replicas of a queue in other stores (S7). Needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_partq.storage.inspect import replicas as _replicas
+from spark_partq.storage.inspect.replicas import ReplicaStatus
+from spark_partq.storage.procedures import promote as _promotion
+from spark_partq.storage.procedures import remove_replica as _removal
+from spark_partq.storage.procedures import replicate as _replication
+from spark_partq.storage.procedures.promote import Promotion
+from spark_partq.storage.store import Store, StorePath
+
+
+def replicate(
+    store: StorePath,
+    queue: str,
+    location: StorePath,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    replica_options: Mapping[str, str] | None = None,
+) -> ReplicaStatus:
+    """Make a replica of a queue and of its groups in another store, or bring it up to date, in one pass (S7).
+
+    The call may be interrupted at any moment; calling it again goes on. `scale` brings the replica up to date, too.
+
+    Parameters
+    ----------
+    location : path or Store
+        The other store.
+    replica_options : dict, optional
+        Storage options of the other store, if it is given as a path; without them those of `store` serve if both are object stores.
+
+    Raises
+    ------
+    ReplicaError
+        If the other store cannot hold a replica of this queue, its replica was promoted, or it cannot be reached.
+    QueueFencedError, NotAStoreError, QueueNotFoundError
+    """
+    there, options = _place(location, replica_options)
+    return _replication.replicate(Store.at(store, storage_options), queue, there, options=options)
+
+
+def replicas(
+    store: StorePath,
+    queue: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    replica_options: Mapping[str, str] | None = None,
+) -> list[ReplicaStatus]:
+    """How far behind each replica of a queue is (S7).
+
+    Parameters
+    ----------
+    replica_options : dict, optional
+        Storage options of the replicas' stores; without them those of `store` serve if both are object stores.
+    """
+    return _replicas.status(Store.at(store, storage_options), queue, replica_options)
+
+
+def remove_replica(
+    store: StorePath,
+    queue: str,
+    location: StorePath,
+    *,
+    force: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    replica_options: Mapping[str, str] | None = None,
+) -> None:
+    """Stop keeping a replica of a queue in another store. The files there stay.
+
+    Parameters
+    ----------
+    location : path or Store
+        The other store.
+    force : bool
+        Remove it also if that store cannot be reached, so that the replica may have been promoted.
+
+    Raises
+    ------
+    ReplicaError
+        If there is none, or it was promoted, or might have been.
+    """
+    there, options = _place(location, replica_options)
+    _removal.remove_replica(Store.at(store, storage_options), queue, there, force=force, options=options)
+
+
+def promote(
+    store: StorePath,
+    queue: str,
+    *,
+    force: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    primary_options: Mapping[str, str] | None = None,
+) -> Promotion:
+    """Make the replica of a queue in this store the queue that producers and consumers use (S7).
+
+    Groups go on where they had acknowledged. If the primary can be reached, it is fenced, and what it still has is copied first.
+    Start queries with new checkpoints: those of the primary may be ahead of the replica.
+
+    Parameters
+    ----------
+    force : bool
+        Go on although the primary is there but cannot be fenced or copied.
+    primary_options : dict, optional
+        Storage options of the primary's store; without them those of `store` serve if both are object stores.
+
+    Raises
+    ------
+    ReplicaError
+        If the queue here is no replica, was promoted already, or has never been complete.
+    """
+    return _promotion.promote(Store.at(store, storage_options), queue, force=force, options=primary_options)
+
+
+def _place(location: StorePath, options: Mapping[str, str] | None) -> tuple[str, Mapping[str, str] | None]:
+    """The path of the other store and its options; a `Store` has its own."""
+    other = Store.at(location, options)
+    return other.uri, other.storage_options if isinstance(location, Store) else options

@@ -1,0 +1,127 @@
+"""What a member does while its micro-batches run: it beats, decides what is due, and acknowledges and releases what is finished.
+
+The heartbeat has a thread and a view of the group of its own. So neither a listener of the application, nor a lock, nor a slow look at
+other tables makes a member expire that is alive. The other thread decides on a view of its own, too, without the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from spark_partq.core.delivery.member import owned
+from spark_partq.core.errors import AssignorError, UnknownAssignorError
+from spark_partq.core.group.choice import choose
+from spark_partq.core.group.events import Event, LoadsMeasured
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.group.state import GroupState, Held, Status
+from spark_partq.storage.group import assignors
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.membership import Membership
+from spark_partq.storage.procedures.drain import remove_drained
+from spark_partq.storage.queue.handle import open_queue
+
+# How often the group is looked at. On a local disk a look that finds nothing is a `stat`.
+_TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
+# How long it is left to the next planner call to acknowledge a finished micro-batch, in the same commit as it plans.
+_PLANNER_FIRST_S = 0.2
+# How often the loads are looked at, for an assignor that heeds them.
+_LOADS_EVERY_S = 10.0
+# How often partitions that this group has drained are looked at, whether they can be removed.
+_REMOVE_EVERY_S = 1.0
+
+_log = logging.getLogger("spark_partq")
+
+
+class Heartbeats:
+    """Lets the group know that a process is alive, as long as its driver calls its planner."""
+
+    def __init__(self, member: Membership, max_poll_interval_ms: int) -> None:
+        self._member, self._runtime = member, member.runtime
+        self._view = Group(member.store, member.name)
+        self._max_poll_s = max_poll_interval_ms / 1000
+        self._every_s = member.me.session_timeout_ms / 1000 / 3
+
+    def run(self) -> None:
+        """Beat until the member stops."""
+        while not self._member.stopping.wait(self._wait_s()):
+            _logged(self._member, self.step)
+
+    def _wait_s(self) -> float:
+        """Until the next beat is due. The planner's commits are beats, too."""
+        return max(self._every_s / 10, self._every_s - (self._runtime.monotonic_s() - self._member.beaten_s))
+
+    def step(self) -> None:
+        now_s = self._runtime.monotonic_s()
+        alive = now_s - self._member.called_s < self._max_poll_s
+        if alive and now_s - self._member.beaten_s >= self._every_s:
+            self._view.refresh()
+            self._member.beat(self._view)
+
+
+class Coordinator:
+    """Decides and releases while micro-batches run."""
+
+    def __init__(self, member: Membership) -> None:
+        self._member, self._runtime = member, member.runtime
+        self._view = Group(member.store, member.name)
+        self._observer = Observer()
+        self._loads_s = self._removed_s = self._runtime.monotonic_s()
+
+    def run(self) -> None:
+        """Look at the group again and again until the member stops."""
+        tick_s = _TICK_LOCAL_S if self._member.store.is_local else _TICK_REMOTE_S
+        while not self._member.stopping.wait(tick_s):
+            _logged(self._member, self.step)
+
+    def step(self) -> None:
+        member, view = self._member, self._view
+        view.refresh()
+        self._observer.incarnation = member.incarnation
+        if self._due() or self._loads_are_due(view.state):
+            self._decide()
+        member.acknowledge_batch(self._runtime.monotonic_s() - _PLANNER_FIRST_S)
+        if any(own.held is Held.DRAINING for own in owned(view.state, member.incarnation).values()):
+            member.release_drained()
+        self._remove_drained()
+
+    def _due(self) -> list[Event]:
+        return self._observer.due(self._view.state, self._view.acks, int(self._runtime.monotonic_s() * 1000))
+
+    def _decide(self) -> None:
+        member = self._member
+        loads: list[Event] = [LoadsMeasured()] if self._loads_are_due(self._view.state) else []
+        try:
+            member.decide(lambda: [*self._due(), *loads], self._view)
+            member.failure = None
+        except (AssignorError, UnknownAssignorError) as error:
+            if str(error) != str(member.failure):
+                _log.warning("group %s cannot be assigned: %s", member.name, error)
+            member.failure = error  # for the next planner call
+        if loads:
+            self._loads_s = self._runtime.monotonic_s()
+
+    def _loads_are_due(self, state: GroupState) -> bool:
+        """The member that joined first looks at the loads: what two measure would never quite agree."""
+        since_s = self._runtime.monotonic_s() - self._loads_s
+        if since_s < _LOADS_EVERY_S or state.status is not Status.READY or not state.members:
+            return False
+        first = min(state.members.values(), key=lambda m: (m.order, m.instance))
+        is_first = first.incarnation == self._member.incarnation
+        return is_first and assignors.find(choose(state.members.values())[0]).loads
+
+    def _remove_drained(self) -> None:
+        """Remove partitions that a scaling left to be drained, once every group is through (S2); now and then, as all groups are asked."""
+        now_s = self._runtime.monotonic_s()
+        if self._member.drained and now_s - self._removed_s >= _REMOVE_EVERY_S:
+            self._removed_s = now_s
+            for name in self._member.drained:
+                remove_drained(open_queue(self._member.store, name))
+
+
+def _logged(member: Membership, step: Callable[[], None]) -> None:
+    """An error ends no thread, or the session would expire; the planner meets it, too."""
+    try:
+        step()
+    except Exception as error:
+        _log.warning("group %s: %s: %s", member.name, type(error).__name__, error)

@@ -1,0 +1,342 @@
+"""A query's membership in its group: joining, acknowledging, releasing and leaving.
+
+Three threads of the planner process share it. Spark's own thread plans micro-batches; two others, in `between_calls`, beat, and decide
+and release while a micro-batch is long. Whatever plans or releases holds `lock` from its look to its commit, so nothing is planned on
+a look that is older than a release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from spark_partq.core.delivery.member import Handed, ack_rows, by_flow, finished, owned, standing
+from spark_partq.core.delivery.offsets import Range, StreamOffset
+from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
+from spark_partq.core.group.events import Event, Join, Leave
+from spark_partq.core.group.state import Held, Member, PartitionId
+from spark_partq.storage.group import assignors
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.application import Application, Connect, Message
+from spark_partq.storage.procedures.consume.loads import LoadMeter
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
+
+Ranges = Mapping[PartitionId, Range]
+Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
+
+# How long a query that is stopped waits to hear whether its last micro-batch has finished.
+_LAST_WORD_S = 2.0
+
+_log = logging.getLogger("spark_partq")
+
+
+@dataclass(frozen=True)
+class FinishedBatch:
+    """A micro-batch that has ended, as Spark's driver says, and when that was heard."""
+
+    heard_s: float
+    ranges: Ranges
+
+
+class Membership:
+    """One process's membership.
+
+    Parameters
+    ----------
+    me : Member
+        Who joins; each join gets an incarnation of its own. A static one, with a name of the user's, keeps its partitions through a
+        restart: it never leaves, its session expires (K6).
+    subscription : Subscription
+        The queues that it reads. Used under `lock`.
+    loads : LoadMeter
+        What its planner measures of them.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        group: str,
+        me: Member,
+        subscription: Subscription,
+        loads: LoadMeter,
+        connect: Connect,
+    ) -> None:
+        self.store, self.name = settings.store, group
+        self.runtime = settings.store.runtime
+        self.me = replace(me, host=socket.gethostname())
+        self._subscription, self._loads, self._connect = subscription, loads, connect
+        self._manual = settings.manual_acknowledgement
+        self._heeds_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's cannot
+        self.group = Group(self.store, group)
+        self.lock = self.runtime.lock()
+        self.incarnation = ""
+        self._planned = Handed()
+        self._beats = itertools.count(1)
+        self.beaten_s = self.called_s = self.runtime.monotonic_s()
+        self._finished_batch: FinishedBatch | None = None
+        self.stopping = self.runtime.event()
+        self._terminated = self.runtime.event()
+        self._names: dict[str, str] = {}  # of all queues that the group ever had
+        self.failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
+        # Queues with partitions that go and that this group has settled; the planner says so.
+        self.drained: list[str] = []
+        # What the application was last told: the owned partitions with their base epochs, and so on.
+        self._reported: dict[PartitionId, int] = {}
+        self._reported_active: dict[str, bool] = {}
+        self._reported_batch: Message = {}
+        self._application: Application | None = None
+
+    # ---- for the planner, under `lock`
+    def join_unless_member(self, then: Callable[[], None]) -> None:
+        """A planner call begins: the driver makes progress. At the first, join the group, and do `then`."""
+        self.called_s = self.runtime.monotonic_s()
+        if not self.incarnation:
+            if self._application is None:
+                hello = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
+                self._application = self._connect(hello, self)
+            self._join()
+            then()
+
+    def acknowledge_finished(self, done: Ranges) -> list[Ack]:
+        """Look at the group, and do what must be done before planning: `done` is finished.
+
+        Returns
+        -------
+        list
+            Acknowledgements that `commit_plan` shall commit.
+
+        Raises
+        ------
+        FencedError
+            If a newer process has this instance id.
+        """
+        self.refresh()
+        acks = self._unacknowledged(done)
+        if any(own.held is Held.DRAINING for own in owned(self.group.state, self.incarnation).values()):
+            self._acknowledge(acks, {})
+            acks = []
+            self._release()
+            self._report_owned()
+        return acks
+
+    def commit_plan(self, acks: list[Ack], ranges: Ranges) -> None:
+        """One commit before a micro-batch: what is finished, and what is about to be delivered."""
+        if acks or any(r.end > r.start for r in ranges.values()):
+            self._acknowledge(acks, ranges)
+        self._planned.plan(ranges)
+        if ranges:
+            self._report_batch()
+
+    def last_planned(self, partition_id: PartitionId) -> Range | None:
+        """The end of what this process has planned of a partition; None if it has not yet."""
+        return self._planned.last(partition_id)
+
+    def refresh(self) -> None:
+        """Look at the group, and tell the application what is new; join again if the session has expired.
+
+        Raises
+        ------
+        FencedError
+            If a newer process has this instance id.
+        CheckpointMismatchError, QueueNotFoundError
+            If a queue was deleted.
+        AssignorError, UnknownAssignorError
+            If the group's assignor fails while this query has nothing. One that has partitions goes on with them.
+        """
+        self.group.refresh()
+        if self.failure is not None and not owned(self.group.state, self.incarnation):
+            raise self.failure
+        self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
+        if not set(self._subscription.queue_ids.values()) <= self.group.state.queues.keys():
+            self._subscription.check()
+        found = standing(self.group.state, self.me.instance, self.incarnation)
+        if found.fenced:
+            newer = self.group.state.members[self.me.instance]
+            with contextlib.suppress(ListenerError):
+                self._report({"lost": self._named(list(self._reported))})
+            self._reported = {}
+            raise FencedError(
+                f"instance {self.me.instance!r} of group {self.name!r} was started again (on {newer.host}); this query stops, and "
+                "what it has not acknowledged is delivered there. Give each running query its own instanceId and checkpoint",
+                group=self.name,
+                instance=self.me.instance,
+            )
+        if not found.member:  # the session expired though this process lives, or all were unbound: an ordinary event
+            _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
+            self._subscription.renew()
+            self._join()
+        self._report_lost()
+        self._report_owned()
+
+    def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
+        """Commit what follows from the events, which are asked for again after every look."""
+        group = view or self.group
+        loads = self._loads.loads(group.state, group.acks) if self._heeds_loads else None
+        group.decide(events, self.me.instance, loads)
+        self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
+
+    def _join(self) -> None:
+        incarnation = self.runtime.new_uuid().hex
+        about = {} if self._application is None else self._application.ask({"joins": True})
+        application, executors = about.get("application", ""), tuple(about.get("executors", ()))
+        me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
+        read = self._subscription
+        self.decide(lambda: [Join(me, read.in_group, read.first_starts(self.group.state))])
+        self.incarnation, self._planned = incarnation, Handed()
+        self.group.refresh()
+
+    def _unacknowledged(self, done: Ranges) -> list[Ack]:
+        if self._manual:
+            return []
+        state, acks = self.group.state, self.group.acks
+        return [
+            (partition_id, epoch, offset)
+            for partition_id, epoch, offset in finished(state, self.incarnation, done)
+            if offset > (state.position(partition_id, acks) or 0)
+        ]
+
+    def _acknowledge(self, acks: list[Ack], ranges: Ranges) -> None:
+        if acks or ranges:
+            self.beaten_s = self.runtime.monotonic_s()
+            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges))
+
+    def _release(self) -> None:
+        """Give up what has drained, in one commit that also grants it to its new owner."""
+        ready = self._planned.drained(self.group.state, self.group.acks, self.incarnation)
+        mine = owned(self.group.state, self.incarnation)
+        if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
+            return  # an eager rebalance revokes everything in one call, as applications expect (K4)
+        self._report({"revoked": self._named([event.where for event in ready])})
+        for event in ready:
+            self._reported.pop(event.where, None)
+        self.decide(lambda: self._planned.drained(self.group.state, self.group.acks, self.incarnation))
+
+    # ---- telling the application, under `lock`
+    def _report_lost(self) -> None:
+        mine = owned(self.group.state, self.incarnation)
+        lost = [p for p, base in self._reported.items() if p not in mine or mine[p].base_epoch != base]
+        if not lost:
+            return
+        for partition_id in lost:
+            del self._reported[partition_id]
+        done = [partition_id for partition_id in lost if self._is_finished(partition_id)]
+        rest = [partition_id for partition_id in lost if partition_id not in done]
+        self._report({"revoked": self._named(done), "lost": self._named(rest)})
+
+    def _is_finished(self, partition_id: PartitionId) -> bool:
+        """Whether the queue has the partition no longer, and all that was planned of it is acknowledged (S2)."""
+        removed, last = self.group.state.removed.get(partition_id), self._planned.last(partition_id)
+        return removed is not None and (last is None or removed[1] >= last.end)
+
+    def _report_owned(self) -> None:
+        """Newly owned partitions, and flows that became active or standbys."""
+        mine = owned(self.group.state, self.incarnation)
+        new = [partition_id for partition_id in mine if partition_id not in self._reported]
+        held = {own.flow for own in mine.values()}
+        active = {flow: flow in held for flow in self.me.flow_names}
+        changed = {
+            flow: is_active for flow, is_active in active.items() if self._reported_active.get(flow) is not is_active
+        }
+        if new or changed:
+            self._reported.update({partition_id: mine[partition_id].base_epoch for partition_id in new})
+            self._reported_active = active
+            self._report({"assigned": self._named(new), "active": changed})
+
+    def _report_batch(self) -> None:
+        """What each flow holds in the micro-batch that begins, and what it gained and lost since the last."""
+        now = {flow: self._named(held) for flow, held in by_flow(self.group.state, self.incarnation).items()}
+        before = self._reported_batch.get("owned", {})
+        flows = {
+            flow: {
+                "gained": [p for p in now.get(flow, []) if p not in before.get(flow, [])],
+                "lost": [p for p in before.get(flow, []) if p not in now.get(flow, [])],
+            }
+            for flow in self.me.flow_names
+        }
+        mine = owned(self.group.state, self.incarnation)
+        epochs = [[*self._named([p])[0], *p, own.epoch] for p, own in sorted(mine.items())]
+        message = {"owned": now, "changes": flows, "epochs": epochs, "incarnation": self.incarnation}
+        if message != self._reported_batch:
+            self._reported_batch = message
+            self._report({"batch": message})
+
+    def _report(self, message: Message, timeout_s: float | None = None) -> None:
+        if self._application is not None:
+            self._application.ask({"group": self.name, **message}, timeout_s)
+
+    def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
+        return [[self._names[queue_id], number] for queue_id, number in sorted(partitions)]
+
+    # ---- between planner calls, in other threads
+    def beat(self, view: Group) -> None:
+        """Commit a heartbeat, if this process is a member as of the look of `view`."""
+        if standing(view.state, self.me.instance, self.incarnation).member:
+            self.beaten_s = self.runtime.monotonic_s()
+            view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
+
+    def release_drained(self) -> None:
+        """Give up what has drained, unless the planner is at work: then it does."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self.group.refresh()
+                self._release()
+            finally:
+                self.lock.release()
+
+    def acknowledge_batch(self, heard_before_s: float) -> None:
+        """Acknowledge a micro-batch that ended before that time and that no planner call has taken care of."""
+        batch = self._finished_batch
+        if batch is None or batch.heard_s > heard_before_s or not self.lock.acquire(blocking=False):
+            return
+        try:
+            if self.called_s < batch.heard_s:
+                self.group.refresh()
+                self._acknowledge(self._unacknowledged(batch.ranges), {})
+            if self._finished_batch is batch:  # else the driver has told of another one meanwhile
+                self._finished_batch = None
+        finally:
+            self.lock.release()
+
+    # ---- what the driver says
+    def batch_finished(self, offset: StreamOffset) -> None:
+        if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
+            self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), by_id(offset))
+
+    def query_terminated(self) -> None:
+        self._terminated.set()
+
+    # ---- leaving
+    def leave(self) -> None:
+        """The query has ended: acknowledge what has finished, and unbind."""
+        if not self.incarnation or self.stopping.is_set():
+            return
+        self.stopping.set()
+        deadline = self.runtime.monotonic_s() + _LAST_WORD_S
+        while self._in_flight() and not self._terminated.wait(0.02) and self.runtime.monotonic_s() < deadline:
+            pass
+        with self.lock:
+            self.group.refresh()
+            if self._finished_batch is not None:
+                self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {})
+            with contextlib.suppress(ListenerError):
+                self._report({"revoked": self._named(list(self._reported))}, _LAST_WORD_S)
+            if not self.me.static:
+                self.decide(lambda: [Leave(self.me.instance, self.incarnation)])
+
+    def _in_flight(self) -> bool:
+        """Whether something that was planned is not known to have finished."""
+        if self._manual or self._application is None or not self._application.connected:
+            return False
+        done = {} if self._finished_batch is None else self._finished_batch.ranges
+        with self.lock:
+            self.group.refresh()
+            state, acks = self.group.state, self.group.acks
+            mine = owned(state, self.incarnation)
+            ends = {p: max(state.position(p, acks) or 0, done[p].end if p in done else 0) for p in mine}
+            planned = {p: self.last_planned(p) for p in mine}
+            return any(last is not None and ends[p] < last.end for p, last in planned.items())

@@ -1,0 +1,79 @@
+"""What a query was asked for, checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.errors import QueueNotFoundError
+from spark_partq.storage.group import assignors
+from spark_partq.storage.queue.control import list_queues
+from spark_partq.storage.store import Store
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """How a query reads. docs/options.md tells each option, its unit and default.
+
+    Attributes
+    ----------
+    queues : tuple of str
+        Names of the queues; empty with a pattern.
+    queue_pattern : str or None
+        A regular expression: reads every queue whose whole name matches.
+    instance_id : str or None
+        The user's name for the member, which survives restarts (K6).
+    assignors : tuple of str
+        Those that it can take part in, best first.
+    """
+
+    store: Store
+    queues: tuple[str, ...] = ()
+    queue_pattern: str | None = None
+    flows: int = 1
+    instance_id: str | None = None
+    assignors: tuple[str, ...] = ("balanced",)
+    weight: float = 1.0
+    session_timeout_ms: int = 10_000
+    starting_offsets: str = "earliest"
+    starting_timestamp_ms: int | None = None
+    starting_timestamp_strategy: Literal["error", "latest"] = "error"
+    fail_on_data_loss: bool = True
+    limits: Limits = field(default_factory=Limits)
+    max_unacked_per_flow: int | None = None
+    max_poll_interval_ms: int = 300_000
+    manual_acknowledgement: bool = False
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether all its assignors are made for the cooperative protocol (K7)."""
+        return all(assignors.find(name).cooperative for name in self.assignors)
+
+    def matches(self, queue: str) -> bool:
+        return self.queue_pattern is not None and re.fullmatch(self.queue_pattern, queue) is not None
+
+    def matching(self) -> list[str]:
+        """Names of the queues there are that match the pattern."""
+        return [name for name in list_queues(self.store) if self.matches(name)]
+
+    def subscribed_queues(self) -> list[str]:
+        """Names of the queues that it reads now.
+
+        Raises
+        ------
+        NotAStoreError
+        QueueNotFoundError
+            None matches the pattern.
+        """
+        if self.queue_pattern is None:
+            return list(self.queues)
+        found = self.matching()
+        if not found:
+            every = list_queues(self.store)
+            raise QueueNotFoundError(
+                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}",
+                store=self.store.uri,
+            )
+        return found

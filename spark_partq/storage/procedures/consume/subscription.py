@@ -1,0 +1,298 @@
+"""The queues that a query reads, as they are now: those it names, or all whose names match its pattern (K3).
+
+A member that finds a queue tells the group; every other member whose pattern matches finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+from spark_partq.core.delivery.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.core.errors import (
+    CheckpointMismatchError,
+    PartqError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    SchemaMismatchError,
+)
+from spark_partq.core.group.events import QueuesChanged
+from spark_partq.core.group.state import GroupState, PartitionId, QueueInGroup
+from spark_partq.core.queue.partition_map import Barrier, drained
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.handle import Queue, first_left, in_group, open_queue, queue_state, same_payload
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.starting import offset_at_time
+
+_CHECK_S = 1.0
+
+_log = logging.getLogger("spark_partq")
+
+
+class Subscription:
+    """Open queues by name. Used by one thread.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
+        At once, if a queue is not there, none matches, or they have different columns.
+    """
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._settings, self._store = settings, settings.store
+        self._queues = {name: open_queue(self._store, name) for name in settings.subscribed_queues()}
+        for queue in self._queues.values():
+            check_primary(queue, opening=True)
+        self._payload = same_payload(list(self._queues.values()))
+        self._refused: set[str] = set()  # ids of queues that match and cannot be read
+        self._checked_s = self._store.runtime.monotonic_s()
+        numbers = {name: queue.state.numbers for name, queue in self._queues.items()}
+        self._starting_offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
+        self._settled_generations: dict[str, int] = {}  # by queue id: those before this one are settled for the group
+
+    @property
+    def queue_ids(self) -> dict[str, str]:
+        return {name: queue.state.queue_id for name, queue in self._queues.items()}
+
+    @property
+    def in_group(self) -> dict[str, QueueInGroup]:
+        """What the group shall know of each queue, by id."""
+        return {queue.state.queue_id: in_group(queue) for queue in self._queues.values()}
+
+    @property
+    def queues(self) -> list[Queue]:
+        return list(self._queues.values())
+
+    def tables(self) -> Iterator[tuple[PartitionId, PartitionTable]]:
+        for queue in self._queues.values():
+            for table in queue.partitions:
+                yield (queue.state.queue_id, table.partition), table
+
+    # ---- names and ids
+    def offset(self, group: str, instance: str, ranges: Mapping[PartitionId, Range]) -> StreamOffset:
+        """What Spark keeps of a plan: the ranges by the queues' names, and the ids of these."""
+        ids = self.queue_ids
+        names = {queue_id: name for name, queue_id in ids.items()}
+        return StreamOffset(group, instance, ids, {(names[queue_id], p): r for (queue_id, p), r in ranges.items()})
+
+    # ---- as they change
+    def refresh(self) -> None:
+        """Look at the partitions, and after that at the queues: what lies above a cut is then known to be of a later map."""
+        changed = [table for _, table in self.tables() if table.may_have_changed()]
+        self._store.map(lambda table: table.refresh(), changed)
+        for queue in self._queues.values():
+            while queue.control.refresh():
+                queue.refresh()
+
+    def check(self) -> None:
+        """Refuse to go on with a queue that the query names and that was deleted or made anew.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+        """
+        if self._settings.queue_pattern is not None:
+            return
+        for name, queue_id in self.queue_ids.items():
+            check_primary(self._queues[name])
+            if queue_state(self._store, name).queue_id != queue_id:
+                raise CheckpointMismatchError(
+                    f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+                    queue=name,
+                )
+
+    def changes_are_due(self) -> bool:
+        """Whether it is time again to look what queues there are."""
+        return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
+
+    def changes(self, state: GroupState) -> QueuesChanged | None:
+        """Look what queues there are: what the group does not know of yet, of those that match the pattern.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+            As `check`, of queues that the query names.
+        """
+        self._checked_s = self._store.runtime.monotonic_s()
+        self.check()
+        if self._settings.queue_pattern is None:
+            return None
+        found = {queue.state.queue_id: queue for queue in self._readable()}
+        new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
+        known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
+        gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_gone(name, i)))
+        return _changes(new, gone) if new or gone else None
+
+    def scaled(self, state: GroupState) -> QueuesChanged | None:
+        """What the group does not know of the partitions of the queues that it reads, as of the last look (R2)."""
+        new = {
+            queue.state.queue_id: queue
+            for queue in self._queues.values()
+            if (known := state.queues.get(queue.state.queue_id)) is not None
+            and known.revision < queue.state.revision
+            and known.numbers != queue.state.numbers
+        }
+        return _changes(new, ()) if new else None
+
+    # ---- the barrier (S5)
+    def barriers(self, state: GroupState) -> dict[str, Barrier]:
+        """By id of each queue that was ever scaled, how far the group may be given its partitions."""
+        barriers = {}
+        for queue in self._queues.values():
+            queue_id = queue.state.queue_id
+            first = self._settled_generations.get(queue_id, 0)
+            if first == queue.state.generation:
+                continue
+            settled = state.settled_in(queue_id)
+            barriers[queue_id] = Barrier(queue.state.generations, settled, queue.state.gone, first)
+            self._settled_generations[queue_id] = barriers[queue_id].first_open
+        return barriers
+
+    def drained(self, state: GroupState) -> list[str]:
+        """Names of queues with partitions that go and that the group has settled, so that they may perhaps be removed (S2)."""
+        found = []
+        for queue in self._queues.values():
+            ends = {number: queue.table(number).next_offset for number in queue.state.going}
+            if ends and drained(ends, [state.settled_in(queue.state.queue_id)]):
+                found.append(queue.name)
+        return found
+
+    def follow(self, state: GroupState) -> None:
+        """Open what the group has found, and let go what it has given up.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The group reads a queue that matches and has other columns: its partitions may be given to this query.
+        """
+        if self._settings.queue_pattern is None:
+            return
+        read = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
+        self._queues = {name: queue for name, queue in self._queues.items() if read.get(name) == queue.state.queue_id}
+        for name in sorted(read.keys() - self._queues.keys()):
+            queue = self._open(name)
+            if queue is None or queue.state.queue_id != read[name]:
+                continue  # the group will hear that it is gone
+            if queue.state.schema != self._payload:
+                raise SchemaMismatchError(
+                    f"the group reads queue {name!r}, which matches queuePattern={self._settings.queue_pattern!r} and has other "
+                    "columns than the queues that this query reads; use a narrower pattern, or another group",
+                    queue=name,
+                )
+            self._queues[name] = queue
+
+    def renew(self) -> None:
+        """Begin again with the queues there are, before the query joins its group again.
+
+        Raises
+        ------
+        CheckpointMismatchError, QueueNotFoundError
+            As `check`.
+        """
+        self.check()
+        if self._settings.queue_pattern is not None:
+            self._queues = {queue.name: queue for queue in self._readable()}
+
+    def _readable(self) -> list[Queue]:
+        """The queues that match now and have the columns of those that were there first."""
+        queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
+        for queue in queues:
+            if queue.state.schema != self._payload and queue.state.queue_id not in self._refused:
+                self._refused.add(queue.state.queue_id)
+                _log.warning(
+                    "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
+                    queue.name, self._settings.queue_pattern,
+                )  # fmt: skip
+        return [queue for queue in queues if queue.state.schema == self._payload]
+
+    def _open(self, name: str) -> Queue | None:
+        """A queue as it is now; None while it cannot be read, as when it is being made or deleted."""
+        known = self._queues.get(name)
+        try:
+            state = queue_state(self._store, name)
+            if known is not None and known.state.queue_id == state.queue_id and state.usable:
+                return known
+            queue = open_queue(self._store, name)
+            queue.refresh()
+        except PartqError:
+            return None
+        return queue
+
+    def _is_gone(self, name: str, queue_id: str) -> bool:
+        """Whether a queue was deleted or is about to be, and not merely cannot be read."""
+        try:
+            state = queue_state(self._store, name)
+        except (QueueNotFoundError, QueueNotReadyError):  # what is half there and has an id is half deleted
+            return True
+        except PartqError:  # it cannot be told now
+            return False
+        return state.queue_id != queue_id or state.deleted
+
+    # ---- where the group starts
+    def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
+        """Where each partition starts that the group has never had.
+
+        Raises
+        ------
+        OffsetOutOfRangeError, InvalidArgumentError
+            `starting_offsets` or `starting_timestamp_ms` name no message.
+        """
+        first: dict[PartitionId, int] = {}
+        for queue in self._queues.values():
+            for table in queue.partitions:
+                partition_id = queue.state.queue_id, table.partition
+                if partition_id not in state.partitions:
+                    first[partition_id] = self._first_start(queue, table)
+        return first
+
+    def _first_start(self, queue: Queue, table: PartitionTable) -> int:
+        given = self._settings
+        if given.starting_timestamp_ms is not None:
+            return offset_at_time(table, given.starting_timestamp_ms, given.starting_timestamp_strategy)
+        offsets, number = self._starting_offsets, table.partition
+        offset = offsets if isinstance(offsets, int) else offsets.get(queue.name, {}).get(number, EARLIEST)
+        bounds = first_left(queue, table), table.next_offset
+        strict = given.fail_on_data_loss
+        return resolve("startingOffsets", offset, *bounds, queue.name, number, fail_on_data_loss=strict)
+
+    def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
+        """Refuse a checkpoint of another group or queue. With a pattern queues may have come and gone.
+
+        Raises
+        ------
+        CheckpointMismatchError
+        """
+        if planned.group not in ("", group):
+            raise CheckpointMismatchError(
+                f"the checkpoint belongs to group {planned.group!r}, this query to {group!r}; "
+                "use that group or another checkpointLocation",
+                group=planned.group,
+            )
+        if self._settings.queue_pattern is not None:
+            return
+        for name, queue_id in planned.queue_ids.items():
+            if name not in self._queues:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._queues)}; "
+                    "read that queue or use another checkpointLocation",
+                    queue=name,
+                )
+            if queue_id != self._queues[name].state.queue_id:
+                raise CheckpointMismatchError(
+                    f"the checkpoint belongs to an earlier queue {name!r} that was deleted since; use another checkpointLocation",
+                    queue=name,
+                )
+
+
+def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
+    """Its ranges, by the ids that its queues had then."""
+    return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
+
+
+def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
+    # As in Kafka: what comes while a group reads is read from its beginning.
+    starts = {
+        (queue_id, t.partition): first_left(queue, t) for queue_id, queue in new.items() for t in queue.partitions
+    }
+    return QueuesChanged({queue_id: in_group(queue) for queue_id, queue in new.items()}, starts, gone)

@@ -1,0 +1,10 @@
+"""A simulation of everything at once: the procedures of this package as they are, on files and clocks of a simulated world.
+
+scheduler  which thread runs next, and what time it is
+process    a process of that world: its files, clocks, threads, and the faults that befall it
+setup      what a run is made of, drawn from a seed
+actors     those who produce, scale, maintain, replicate, promote, and so on
+query      a streaming query: Spark's engine around the planner
+oracle     what must hold
+run        one run from beginning to end; the command line
+"""

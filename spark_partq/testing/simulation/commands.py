@@ -1,0 +1,153 @@
+"""Those who administer a queue: they scale it, maintain it, keep and promote its replicas, and so on. Each is a process that is started
+again when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError, PartqError, ReplicaError
+from spark_partq.storage.procedures.copy_stuck import copy_stuck
+from spark_partq.storage.procedures.delete import delete_group
+from spark_partq.storage.procedures.ingress import set_ingress
+from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.procedures.scale import scale
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.testing.simulation.process import Process
+from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Scaling
+
+if TYPE_CHECKING:
+    from spark_partq.testing.simulation.run import Run
+
+Body = Callable[[Process], None]
+
+
+class Once:
+    """Something that is done when it has been done once."""
+
+    def __init__(self, do: Body) -> None:
+        self._do, self.done = do, False
+
+    def __call__(self, process: Process) -> None:
+        self._do(process)
+        self.done = True
+
+    def is_done(self) -> bool:
+        return self.done
+
+
+def start(run: Run) -> None:
+    """Start all that the setup asks for."""
+    s = run.setup
+    for i, scaling in enumerate(s.scalings):
+        _once(run, f"scale{i}", _scale(run, scaling), scaling.at_s)
+    if s.maintain_every_s is not None:
+        job = run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: run.ending, required=False)
+        run.maintenance = job
+    for uri in (COPY, OTHER_COPY)[: s.replicas]:
+        run.supervise(
+            f"replicate-{uri[6:]}", _replicate(run, uri), lambda: run.ending or run.live != PRIMARY, required=False
+        )
+    if s.promoted_s is not None:
+        _once(run, "promote", _promote(run), s.promoted_s)
+    for i, (at_s, enabled) in enumerate(s.ingress):
+        _once(run, f"ingress{i}", _ingress(run, enabled), at_s)
+    if s.delete_group_s is not None:
+        group, at_s = s.delete_group_s
+        _once(run, "delete-group", _delete_group(run, group), at_s + 0.5)
+    copies_s = s.copy_stuck_s
+    if s.partitions == 0 or any(scaling.partitions == 0 for scaling in s.scalings):
+        run.supervise(
+            "copy-stuck",
+            _copy_stuck(run, s.chaos_s),
+            lambda: run.ending,
+            s.chaos_s if copies_s is None else copies_s,
+            required=False,
+        )
+
+
+def _once(run: Run, name: str, do: Body, at_s: float) -> None:
+    once = Once(do)
+    run.supervise(name, once, once.is_done, at_s)
+
+
+def _scale(run: Run, scaling: Scaling) -> Body:
+    def body(process: Process) -> None:
+        queue = open_queue(process.store(run.live), "q")
+        try:
+            scale(queue, scaling.partitions, scaling.mode)
+        except InvalidArgumentError as error:  # it has that count already
+            run.world.note(str(error))
+
+    return body
+
+
+def _maintain(run: Run, every_s: float) -> Body:
+    def body(process: Process) -> None:
+        while not run.ending:
+            maintain(open_queue(process.store(run.live), "q"))
+            process.sleep(every_s)
+
+    return body
+
+
+def _replicate(run: Run, uri: str) -> Body:
+    def body(process: Process) -> None:
+        replicator = Replicator(process.store(PRIMARY), "q", uri)
+        replicator.register()
+        while run.live == PRIMARY:
+            replicator.sync()
+            process.sleep(0.5)
+
+    return body
+
+
+def _promote(run: Run) -> Body:
+    def body(process: Process) -> None:
+        while not run.raw(COPY).has_folder("queues/q/control"):  # else there is nothing that could be used
+            process.sleep(0.1)
+        if run.setup.primary_lost:
+            run.world.unreachable.add(PRIMARY)
+        try:
+            promote(process.store(COPY), "q")
+        except ReplicaError:
+            about = ReplicaTable(run.raw(COPY), "q").look()
+            if about is None or not about.promoted:
+                raise
+        run.live = COPY
+
+    return body
+
+
+def _ingress(run: Run, enabled: bool) -> Body:
+    def body(process: Process) -> None:
+        set_ingress(open_queue(process.store(run.live), "q"), enabled)
+
+    return body
+
+
+def _delete_group(run: Run, group: str) -> Body:
+    def body(process: Process) -> None:
+        try:
+            delete_group(process.store(run.live), group)
+        except GroupNotFoundError as error:
+            run.world.note(str(error))
+
+    return body
+
+
+def _copy_stuck(run: Run, calm_s: float) -> Body:
+    def body(process: Process) -> None:
+        while not run.ending:
+            queue = open_queue(process.store(run.live), "q")
+            if queue.state.stuck:
+                try:
+                    copy_stuck(queue)
+                except PartqError as error:
+                    run.world.note(f"cannot copy what is stuck: {error}")
+            process.sleep(2.0)
+
+    return body

@@ -1,0 +1,270 @@
+"""What must hold in a simulated world: the stores' logs as they grow, what producers were promised, and what consumers were given.
+
+It reads every log entry at the moment at which it appears, from the files themselves, and shares nothing with the procedures but the
+meaning of an entry and the replay of facts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_partq.core.group import invariants
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.events import Event
+from spark_partq.core.group.state import GroupFact, GroupState
+from spark_partq.core.queue import state as queue_core
+from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.storage.files import Files
+from spark_partq.storage.log.entries import decode
+
+if TYPE_CHECKING:
+    from spark_partq.testing.simulation.process import World
+
+_PATH = re.compile(
+    r"(queues|groups)/([^/]+)/(?:(control|acks|replica)|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
+)
+
+
+class Violation(Exception):
+    """Something that must hold does not."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A row: its key, and its number among those of its producer. Both together are its value in the queue."""
+
+    producer: str
+    number: int
+    key: str | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.producer}:{self.number}"
+
+
+@dataclass
+class StoredPartition:
+    """A partition as its log says, whatever was removed of it since."""
+
+    ids: list[str] = field(default_factory=list)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
+    version: int = -1
+
+
+@dataclass
+class StoredQueue:
+    """A queue in one store."""
+
+    state: QueueState | None = None
+    partitions: dict[int, StoredPartition] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
+
+
+@dataclass
+class Reader:
+    """What a group was given of a queue."""
+
+    ends: dict[int, int] = field(default_factory=dict)  # of each partition, what was ever delivered
+    last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
+    given: set[str] = field(default_factory=set)
+
+
+class Oracle:
+    """Watches a world; raises `Violation` in whatever does wrong."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.queues: dict[tuple[str, str], StoredQueue] = {}
+        self.groups: dict[tuple[str, str], GroupState] = {}
+        self.sent: dict[str, Message] = {}
+        self.promised: set[str] = set()  # messages that a producer was told are in
+        self.discarded: set[str] = set()
+        self.readers: dict[str, Reader] = {}
+        self.violations: list[str] = []
+        self.retention = False  # messages may go unread
+
+    # ---- what the stores say
+    def changed(self, uri: str, path: str, data: bytes) -> None:
+        """A file has appeared."""
+        match = _PATH.fullmatch(path)
+        if match is None or match[6] != "json":
+            return
+        kind, name, table, partition, version = match[1], match[2], match[3], match[4], int(match[5])
+        folder = path.partition("/_delta_log/")[0]
+        files, entry = self._world.files(uri), decode(data)
+        if partition is not None:
+            self._partition_changed(uri, name, int(partition), version, folder, entry)
+        elif table == "control" and entry.operation != "OPTIMIZE":
+            rows = [row for add in entry.adds for row in _rows(files, f"{folder}/{add.path}")]
+            if kind == "queues":
+                self._queue_decided(uri, name, rows)
+            else:
+                self._group_decided(uri, name, rows)
+
+    def folder_deleted(self, uri: str, folder: str) -> None:
+        parts = folder.split("/")
+        if parts[0] == "groups" and len(parts) == 2:
+            self.groups.pop((uri, parts[1]), None)
+            self.readers.pop(parts[1], None)
+        if parts[0] == "queues" and len(parts) == 2:
+            self.queues.pop((uri, parts[1]), None)
+
+    def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
+        queue = self.queues.setdefault((uri, name), StoredQueue())
+        log = queue.partitions.setdefault(number, StoredPartition())
+        if version != log.version + 1 and log.version >= 0:
+            self._fail(f"partition {number} goes from version {log.version} to {version}")
+        log.version = version
+        for add in entry.adds:
+            base = int(add.partition_values["base_offset"])
+            if base != len(log.ids):
+                self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
+            ids = _column(self._world.files(uri), f"{folder}/{add.path}", "id")
+            for i in ids:
+                if i in queue.places:
+                    self._fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
+                queue.places[i] = number, len(log.ids)
+                log.ids.append(i)
+            log.files[add.path] = base, len(log.ids)
+            self._world.note(f"partition {number} has {' '.join(ids)} at {base}")
+        for remove in entry.removes:
+            low, high = log.files.pop(remove.path)
+            self._check_removal(uri, name, queue, number, low, high)
+        for app, txn in entry.transactions.items():
+            if app.startswith(("partq:sealed", "partq:cut")):
+                self._world.note(f"partition {number}: {app} = {txn.version}")
+
+    def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
+        self._world.note(f"partition {number} loses [{low}, {high})")
+        state = queue.state
+        if self.retention or state is None or high <= state.gone.get(number, 0):
+            return
+        for (place, group), known in self.groups.items():
+            partition_id = state.queue_id, number
+            if place == uri and partition_id in known.partitions and known.settled(partition_id) < high:
+                settled = known.settled(partition_id)
+                self._fail(
+                    f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
+                )
+
+    def _queue_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        queue = self.queues.setdefault((uri, name), StoredQueue())
+        if any(row["kind"] == "QueueCreated" for row in rows):
+            queue.state = None
+        for row in sorted(rows, key=lambda row: int(row["seq"])):
+            fact = QueueFact(row["kind"], json.loads(row["body"]))
+            if queue.state is not None and row["seq"] < queue.state.revision:
+                continue  # merged
+            queue.state = queue_core.replay(name, [fact], queue.state)
+            self._world.note(f"{uri}: queue {name}: {fact.kind} {_short(fact.body)}")
+            self._check_queue(name, queue, fact)
+
+    def _check_queue(self, name: str, queue: StoredQueue, fact: QueueFact) -> None:
+        if fact.kind == "GenerationOpened":
+            for partition, cut in fact.body["cuts"].items():
+                stored = len(queue.partitions[int(partition)].ids) if int(partition) in queue.partitions else 0
+                if cut < 0 or cut > stored:
+                    self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and holds {stored}")
+
+    def _group_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        state = self.groups.setdefault((uri, name), GroupState())
+        for row in sorted(rows, key=lambda row: int(row["seq"])):
+            if row["seq"] < state.seq:
+                continue
+            fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
+            state.replay(fact)
+            self._world.note(f"{uri}: group {name}: {_fact(fact)}")
+
+    # ---- what producers and consumers say
+    def accepted(self, messages: Sequence[Message]) -> None:
+        """A producer was told that these are in."""
+        self.promised.update(message.id for message in messages)
+
+    def delivered(self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool) -> None:
+        """A consumer of the group was given a message."""
+        reader = self.readers.setdefault(group, Reader())
+        message, end = self.sent[id_], reader.ends.get(number)
+        stored = self.queues[uri, "q"].partitions[number].ids
+        if stored[offset] != id_:
+            self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
+        if end is not None and offset > end and not self.retention:
+            self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
+        if end is not None and offset < end and not redelivered:
+            self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
+        reader.ends[number] = max(end or 0, offset + 1)
+        if message.key is not None and id_ not in reader.given:
+            newest = reader.last.get((message.producer, message.key), -1)
+            if message.number < newest:
+                self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
+            reader.last[message.producer, message.key] = message.number
+        reader.given.add(id_)
+
+    def decided(self, before: GroupState, acks: Acks, facts: Sequence[GroupFact], events: Sequence[Event]) -> None:
+        """What somebody decided, on what he saw."""
+        after = before.copy()
+        try:
+            for fact in facts:
+                after.replay(fact)
+            invariants.check(before, after, facts, acks)
+        except (ValueError, invariants.InvariantError) as error:
+            self._fail(f"DECISION: {error}")
+
+    # ---- at the end
+    def check_stored(self, uri: str, lost: bool = False) -> None:
+        """Every message that a producer was promised is in the queue; `lost`: the store of some of them is."""
+        places = self.queues[uri, "q"].places
+        missing = sorted(self.promised - places.keys() - self.discarded)
+        if missing and not lost:
+            self._fail(f"LOST: {', '.join(missing[:5])} and so on ({len(missing)}) are not in the queue")
+
+    def check_read(self, uri: str, group: str) -> None:
+        """The group was given everything from where it started."""
+        if self.retention:
+            return
+        queue, reader = self.queues[uri, "q"], self.readers.get(group, Reader())
+        for i, (number, offset) in queue.places.items():
+            if i not in reader.given and offset >= self.starts.get((group, number), 0):
+                self._fail(f"UNREAD: group {group} never got {i} ({number}@{offset})")
+
+    @property
+    def starts(self) -> dict[tuple[str, int], int]:
+        """Where groups began in partitions that had lost messages before."""
+        return self._starts
+
+    _starts: dict[tuple[str, int], int] = {}
+
+    def _fail(self, what: str) -> None:
+        self._world.note(f"VIOLATION {what}")
+        self.violations.append(what)
+        raise Violation(what)
+
+
+def _rows(files: Files, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(files.read(path))).to_pylist()
+    return rows
+
+
+def _column(files: Files, path: str, name: str) -> list[str]:
+    values: list[str] = pq.read_table(pa.BufferReader(files.read(path)), columns=[name])[name].to_pylist()
+    return values
+
+
+def _short(body: dict[str, Any]) -> str:
+    text = json.dumps({k: v for k, v in body.items() if k not in ("schema", "settings")})
+    return text if len(text) < 120 else f"{text[:117]}..."
+
+
+def _fact(fact: GroupFact) -> str:
+    told = {
+        k: v
+        for k, v in vars(fact).items()
+        if v is not None and k not in ("kind", "queue", "queue_id", "body", "host", "by")
+    }
+    return f"{fact.kind} " + " ".join(f"{k}={v}" for k, v in told.items() if v != "")

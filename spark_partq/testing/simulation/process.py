@@ -1,0 +1,280 @@
+"""A process of a simulated world: its files, clocks and threads, and the faults that befall it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from spark_partq.core.errors import StoreUnavailableError
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output
+from spark_partq.storage.runtime import Event, Lock
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.oracle import Oracle
+from spark_partq.testing.simulation.scheduler import (
+    Actor,
+    Killed,
+    Scheduler,
+    SimulatedEvent,
+    SimulatedLock,
+    in_parallel,
+)
+
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
+
+# The world's clock begins at this moment, nanoseconds since 1970.
+BEGINNING_NS = 1_767_225_600 * 10**9
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often what goes wrong at an operation on a store, as probabilities.
+
+    Attributes
+    ----------
+    unknown : float
+        The answer is lost: the operation was done, or was not.
+    kill : float
+        The process is killed before the operation, or after it.
+    stall : float
+        The process stands still for `stall_s` seconds before the operation.
+    slow : float
+        The operation takes up to 50 ms.
+    jump : float
+        The process's clock is set to another time.
+    """
+
+    unknown: float = 0.0
+    kill: float = 0.0
+    stall: float = 0.0
+    stall_s: float = 30.0
+    slow: float = 0.0
+    jump: float = 0.0
+
+
+class World:
+    """Places for stores, a clock, and the processes."""
+
+    def __init__(self, rng: random.Random, scheduler: Scheduler, places: Callable[[str], Files], local: bool) -> None:
+        self.rng, self.scheduler, self._places, self.local = rng, scheduler, places, local
+        self.oracle: Oracle
+        self.stores: dict[str, Files] = {}
+        self.unreachable: set[str] = set()
+        self.faults = Faults()
+        self.trace: list[tuple[float, str, str]] = []
+        self.operations = 0
+        self.injected = 0
+
+    def files(self, uri: str) -> Files:
+        if uri not in self.stores:
+            self.stores[uri] = self._places(uri)
+        return self.stores[uri]
+
+    def time_ns(self) -> int:
+        """By the clock of the stores."""
+        return BEGINNING_NS + int(self.scheduler.now_s * 1e9)
+
+    def note(self, what: str) -> None:
+        """A line of the trace."""
+        actor = self.scheduler.current
+        self.trace.append((self.scheduler.now_s, "" if actor is None else actor.name, what))
+
+
+class Process:
+    """A process; `storage.runtime.Runtime` for what runs in it.
+
+    Parameters
+    ----------
+    fallible : bool
+        Faults befall it.
+    """
+
+    def __init__(self, world: World, name: str, *, fallible: bool = True) -> None:
+        self.world, self.name, self.fallible = world, name, fallible
+        self.dead = False
+        self.wall_offset_s = 0.0
+        self.drift = 1.0
+        self._upkeep: set[str] = set()
+
+    def store(self, uri: str) -> Store:
+        """A store, as this process reaches it."""
+        return Store(uri, runtime=self)
+
+    def kill(self) -> None:
+        """It does nothing any more, not even end."""
+        self.dead = True
+        self.world.note(f"{self.name} is killed")
+
+    def run(self, name: str, what: Callable[[], object]) -> Actor:
+        """Let one of its threads do this."""
+        label = f"{self.name}/{name}" if name else self.name
+        return self.world.scheduler.spawn(label, what, lambda: self.dead)
+
+    # ---- the runtime
+    def open_files(self, uri: str, storage_options: Mapping[str, str]) -> Files:
+        return SimulatedFiles(self, uri)
+
+    def time_ns(self) -> int:
+        return self.world.time_ns() + int(self.wall_offset_s * 1e9)
+
+    def monotonic_s(self) -> float:
+        return self.world.scheduler.now_s * self.drift
+
+    def sleep(self, seconds: float) -> None:
+        self.world.scheduler.wait(seconds / self.drift)
+
+    def new_uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self.world.rng.getrandbits(128), version=4)
+
+    def random(self) -> float:
+        return self.world.rng.random()
+
+    def lock(self) -> Lock:
+        return SimulatedLock(self.world.scheduler)
+
+    def event(self) -> Event:
+        return SimulatedEvent(self.world.scheduler)
+
+    def start_thread(self, name: str, run: Callable[[], object]) -> None:
+        self.run(name, run)
+
+    def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        jobs: list[Callable[[], B]] = [lambda item=item: function(item) for item in items]  # type: ignore[misc]
+        return in_parallel(self.world.scheduler, lambda: self.dead, jobs)
+
+    def request_upkeep(self, name: str, job: Callable[[], object]) -> None:
+        if name in self._upkeep:
+            return
+        self._upkeep.add(name)
+
+        def upkeep() -> None:
+            self._upkeep.discard(name)
+            job()
+
+        self.run("upkeep", upkeep)
+
+
+class SimulatedFiles:
+    """The files of one store as one process reaches them: at each operation others may go on, and something may go wrong."""
+
+    def __init__(self, process: Process, uri: str) -> None:
+        self._process, self._world, self._uri = process, process.world, uri
+        self._files = process.world.files(uri)
+        self.is_local = process.world.local
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._do("put_if_absent", path, lambda: self._put_if_absent(path, data))
+
+    def _put_if_absent(self, path: str, data: bytes) -> None:
+        self._files.put_if_absent(path, data)
+        self._world.oracle.changed(self._uri, path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._do("put", path, lambda: self._files.put(path, data))
+
+    def read(self, path: str) -> bytes:
+        return self._do("read", path, lambda: self._files.read(path))
+
+    def info(self, path: str) -> FileInfo | None:
+        return self._do("info", path, lambda: self._files.info(path))
+
+    def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
+        return self._do("list_files", folder, lambda: self._files.list_files(folder, after))
+
+    def list_folders(self, folder: str) -> list[str]:
+        return self._do("list_folders", folder, lambda: self._files.list_folders(folder))
+
+    def make_folder(self, folder: str) -> None:
+        self._do("make_folder", folder, lambda: self._files.make_folder(folder))
+
+    def delete(self, path: str) -> None:
+        self._do("delete", path, lambda: self._files.delete(path))
+
+    def delete_folder(self, folder: str) -> None:
+        self._do("delete_folder", folder, lambda: self._delete_folder(folder))
+
+    def _delete_folder(self, folder: str) -> None:
+        self._files.delete_folder(folder)
+        self._world.oracle.folder_deleted(self._uri, folder)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._do("open_input", path, lambda: self._files.open_input(path))
+
+    def open_output(self, path: str) -> Output:
+        return _SimulatedOutput(self, path, self._do("open_output", path, lambda: self._files.open_output(path)))
+
+    def _do(self, name: str, path: str, do: Callable[[], T]) -> T:
+        process, world = self._process, self._world
+        if process.dead:
+            raise Killed
+        if world.scheduler.current is None:  # whoever sets the world up, or looks at its end
+            return do()
+        world.operations += 1
+        world.scheduler.point()
+        if self._uri in world.unreachable:
+            raise _unavailable(path)
+        fault = self._fault() if process.fallible else ""
+        if fault:
+            world.injected += 1
+            world.note(f"{fault} at {name} {path}")
+        if fault == "stall":
+            world.scheduler.wait(world.faults.stall_s)
+        elif fault == "slow":
+            world.scheduler.wait(world.rng.random() * 0.05)
+        elif fault == "jump":
+            process.wall_offset_s = world.rng.choice((-86_400.0, -60.0, 60.0, 0.0))
+        elif fault == "kill before":
+            self._kill()
+        elif fault == "lost":
+            raise _unavailable(path)
+        try:
+            result = do()
+        except (FileAlreadyExists, FileMissing, StoreUnavailableError):
+            if fault != "landed":
+                raise
+        if fault == "landed":
+            raise _unavailable(path)
+        if fault == "kill after":
+            self._kill()
+        return result
+
+    def _kill(self) -> None:
+        self._process.kill()
+        raise Killed
+
+    def _fault(self) -> str:
+        faults, x = self._world.faults, self._world.rng.random()
+        for name, chance in (
+            ("lost", faults.unknown / 2),
+            ("landed", faults.unknown / 2),
+            ("kill before", faults.kill / 2),
+            ("kill after", faults.kill / 2),
+            ("stall", faults.stall),
+            ("slow", faults.slow),
+            ("jump", faults.jump),
+        ):
+            x -= chance
+            if x < 0:
+                return name
+        return ""
+
+
+class _SimulatedOutput:
+    def __init__(self, files: SimulatedFiles, path: str, output: Output) -> None:
+        self._files, self._path, self._output, self.sink = files, path, output, output.sink
+
+    def close(self) -> int:
+        return self._files._do("close", self._path, self._output.close)
+
+    def discard(self) -> None:
+        self._files._do("discard", self._path, self._output.discard)
+
+
+def _unavailable(path: str) -> StoreUnavailableError:
+    return StoreUnavailableError(f"the simulated store gave no answer about {path}", path=path)

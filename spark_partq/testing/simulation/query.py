@@ -1,0 +1,158 @@
+"""A streaming query: what Spark's engine does around the planner, and an application that acknowledges by hand.
+
+Spark writes the end of a micro-batch into its offset log before it runs it, and its number into its commit log after; on a restart it runs
+the last one again, if that is not in the commit log, with the same start and end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.errors import PartqError
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.messages import Piece, read_slice
+from spark_partq.testing.simulation.process import Process
+from spark_partq.testing.simulation.setup import QuerySetup
+
+if TYPE_CHECKING:
+    from spark_partq.testing.simulation.run import Run
+
+# How often a query looks for the next micro-batch, and when a silent member is given up.
+TRIGGER_S, SESSION_TIMEOUT_MS = 0.5, 3_000
+_NOTHING = StreamOffset("", "", {}, {}).to_json()
+
+
+class CheckpointInUse(Exception):
+    """Another process of the query has written this batch."""
+
+
+@dataclass
+class Checkpoint:
+    """Spark's checkpoint of a query: it outlives the processes. `committed` is the last batch in the commit log."""
+
+    offsets: list[dict[str, Any]] = field(default_factory=list)
+    committed: int = -1
+
+    def plan(self, batch: int, end: dict[str, Any]) -> None:
+        if len(self.offsets) != batch or self.committed != batch - 1:
+            raise CheckpointInUse
+        self.offsets.append(end)
+
+    def commit(self, batch: int) -> None:
+        if self.committed != batch - 1:
+            raise CheckpointInUse
+        self.committed = batch
+
+
+@dataclass
+class Application:
+    """Acknowledges a partition up to the first message of a sequence of which not everything has come (H5)."""
+
+    size: int
+    got: dict[str, set[int]] = field(default_factory=dict)  # by producer and key, the numbers among those of the key
+    waiting: dict[int, dict[int, tuple[str, int, int]]] = field(
+        default_factory=dict
+    )  # partition -> offset -> whose, epoch
+
+    def take(self, number: int, offset: int, key: str, index: int, epoch: int) -> None:
+        self.got.setdefault(key, set()).add(index)
+        self.waiting.setdefault(number, {})[offset] = key, index, epoch
+
+    def finished(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        """Of each partition the next offset wanted, and the epoch under which that was delivered."""
+        offsets, epochs = {}, {}
+        for number, waiting in self.waiting.items():
+            for offset in sorted(waiting):
+                key, index, epoch = waiting[offset]
+                last = (index // self.size + 1) * self.size
+                if not all(i in self.got[key] for i in range(last - self.size, last)):
+                    break
+                offsets["q", number], epochs["q", number] = offset + 1, epoch
+        return offsets, epochs
+
+    def forget(self, offsets: Iterable[tuple[tuple[str, int], int]]) -> None:
+        for (_, number), end in offsets:
+            self.waiting[number] = {o: v for o, v in self.waiting[number].items() if o >= end}
+
+
+class Query:
+    """One process of a query."""
+
+    def __init__(self, run: Run, process: Process, setup: QuerySetup, checkpoint: Checkpoint) -> None:
+        self._run, self._process, self._setup, self._checkpoint = run, process, setup, checkpoint
+        self._uri = run.live
+        self._store = process.store(self._uri)
+        self._settings = ConsumerSettings(
+            self._store,
+            ("q",),
+            flows=setup.flows,
+            instance_id=setup.instance if setup.static else None,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            fail_on_data_loss=setup.fail_on_data_loss,
+            manual_acknowledgement=setup.sequence > 0,
+        )
+        self._application = Application(setup.sequence)
+        self._schema = arrow_schema(queue_state(self._store, "q").schema)
+        before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
+        self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")
+        self._planner.check_checkpoint(before)
+
+    def run(self) -> None:
+        """Until the query is stopped."""
+        checkpoint = self._checkpoint
+        batch = len(checkpoint.offsets) - 1
+        if batch > checkpoint.committed:
+            self._execute(batch)
+        while not self._run.is_over(self._setup):
+            done = checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING
+            limits = self._settings.limits
+            end = self._planner.next(StreamOffset.from_json(done), limits)
+            if end is not None:
+                self._run.world.scheduler.point()
+                checkpoint.plan(len(checkpoint.offsets), end.to_json())
+                self._execute(len(checkpoint.offsets) - 1)
+            self._acknowledge()
+            if end is None:
+                self._process.sleep(TRIGGER_S)
+        self._planner.leave()
+
+    def _execute(self, batch: int) -> None:
+        offsets = self._checkpoint.offsets
+        start, end = (StreamOffset.from_json(offsets[i] if i >= 0 else _NOTHING) for i in (batch - 1, batch))
+        for pieces in self._planner.tasks(start, end):
+            for piece in pieces:
+                self._deliver(piece)
+        self._run.world.scheduler.point()
+        self._checkpoint.commit(batch)
+        self._planner.membership.batch_finished(end)
+
+    def _deliver(self, piece: Piece) -> None:
+        part, oracle = piece.slice, self._run.oracle
+        for first, rows in read_slice(self._store, part, self._schema):
+            for i, id_ in enumerate(rows.column("id").to_pylist()):
+                offset = part.base_offset + first + i
+                oracle.delivered(self._uri, self._setup.group, part.partition, offset, id_, piece.redelivered)
+                message = oracle.sent[id_]
+                if self._setup.sequence:
+                    key, index = self._run.sequence_of(message)
+                    self._application.take(part.partition, offset, key, index, piece.epoch or 0)
+
+    def _acknowledge(self) -> None:
+        offsets, epochs = self._application.finished() if self._setup.sequence else ({}, {})
+        if not offsets:
+            return
+        try:
+            refused = acknowledge(self._store, self._setup.group, offsets, epochs)
+        except PartqError as error:
+            self._run.world.note(f"cannot acknowledge: {error}")
+            return
+        self._application.forget(offsets.items())
+        if refused:
+            self._run.world.note(f"refused: {refused}")

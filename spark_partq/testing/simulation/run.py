@@ -1,0 +1,371 @@
+"""One run of the simulation."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from unittest import mock
+from zlib import crc32
+
+import pyarrow as pa
+
+from spark_partq.core.errors import PartqError, SinkAheadError
+from spark_partq.storage import rows
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.files import Files
+from spark_partq.storage.files.memory import MemoryFiles
+from spark_partq.storage.group import handle as group_handle
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.log import folder
+from spark_partq.storage.procedures.create import create_queue
+from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.partition_table import BatchRecord
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation import commands
+from spark_partq.testing.simulation.oracle import Message, Oracle, Violation
+from spark_partq.testing.simulation.process import Faults, Process, World
+from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
+from spark_partq.testing.simulation.scheduler import Killed, Scheduler
+from spark_partq.testing.simulation.setup import PRIMARY, ProducerSetup, QuerySetup, Setup
+
+# How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
+CALM_S, STEPS = 240.0, 400_000
+
+
+@dataclass
+class Outcome:
+    """How a run went; `problem` is empty if well."""
+
+    problem: str
+    trace: list[tuple[float, str, str]]
+    operations: int
+    injected: int
+
+
+@dataclass
+class Source:
+    """What a producer reads, and how far it is: its checkpoint."""
+
+    setup: ProducerSetup
+    batches: list[list[Message]]
+    done: int = 0
+    refused: bool = False
+
+    @property
+    def exhausted(self) -> bool:
+        return self.done >= len(self.batches) or self.refused
+
+
+class Run:
+    """A world, set up as a seed says."""
+
+    def __init__(self, setup: Setup, places: Callable[[World, str], Files] | None = None) -> None:
+        self.setup, self.rng = setup, random.Random(setup.seed)
+        self.scheduler = Scheduler(self.rng, set(setup.drops))
+        place = places or (lambda world, _: MemoryFiles(world.time_ns))
+        self.world = World(self.rng, self.scheduler, lambda uri: place(self.world, uri), setup.local)
+        self.oracle = Oracle(self.world)
+        self.world.oracle = self.oracle
+        self.oracle.retention = setup.retention_ms is not None
+        self.live = PRIMARY  # where users work
+        self.calm = False
+        self.ending = False
+        self.jobs: list[Job] = []
+        self.maintenance: Job | None = None
+        self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those
+        self._operator = Process(self.world, "operator", fallible=False)
+        self._processes: list[Process] = [self._operator]
+
+    # ---- what runs
+    def execute(self) -> Outcome:
+        """From beginning to end."""
+        problem = ""
+        with self._decisions_watched():
+            try:
+                self._begin()
+                problem = self._go_on()
+            finally:
+                for process in self._processes:
+                    process.dead = True
+                self.scheduler.run(lambda: True, 0.0, STEPS)
+        return Outcome(problem, self.world.trace, self.world.operations, self.world.injected)
+
+    def _begin(self) -> None:
+        s = self.setup
+        create_queue(
+            self.raw(PRIMARY), "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
+            max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
+        )  # fmt: skip
+        self.world.faults = s.faults
+        for i, producer in enumerate(s.producers):
+            source = Source(producer, self._batches(producer, i))
+            for twin in range(producer.twins):
+                self.supervise(
+                    f"{producer.query}{'ab'[twin]}", self._produce(source), lambda source=source: source.exhausted
+                )
+        for query in s.queries:
+            self._start_query(query)
+        commands.start(self)
+
+    def _go_on(self) -> str:
+        s = self.setup
+        self.scheduler.run(
+            lambda: bool(self.oracle.violations) or self.scheduler.now_s >= s.chaos_s, s.chaos_s + 1.0, STEPS
+        )
+        if not self.oracle.violations:
+            self.calm, self.world.faults = True, Faults()
+            self.world.note("nothing goes wrong from here on")
+            ended = self.scheduler.run(self._converged, CALM_S, STEPS)
+            if not ended and not self.oracle.violations:
+                return f"STUCK: {self.scheduler.stopped}: {self._what_waits()}"
+        if self.oracle.violations:
+            return self.oracle.violations[0]
+        try:
+            self._check_end()
+        except Violation as violation:
+            return str(violation)
+        return ""
+
+    def supervise(
+        self,
+        name: str,
+        body: Callable[[Process], None],
+        is_done: Callable[[], bool],
+        begins_s: float = 0.0,
+        required: bool = True,
+    ) -> Job:
+        """Start a process that does this, and again whenever it has ended before it is done."""
+        job = Job(name, is_done, required)
+        self.jobs.append(job)
+
+        def operate() -> None:
+            self._operator.sleep(begins_s)
+            while not is_done() and not self.ending:
+                job.starts += 1
+                process = Process(self.world, f"{name}#{job.starts}")
+                if self.setup.skew:
+                    process.drift = self.rng.choice((0.8, 1.0, 1.25))
+                self._processes.append(process)
+                error = self._run_to_its_end(process, body)
+                if error is not None and not isinstance(error, Killed):
+                    self.world.note(f"{name}: {type(error).__name__}: {error}")
+                    job.failed(error)
+                    if job.unexpected:
+                        self.oracle.violations.append(job.unexpected)
+                self._operator.sleep(self.rng.choice((0.05, 0.3, 2.0)))
+
+        self._operator.run(f"of {name}", operate)
+        return job
+
+    def _run_to_its_end(self, process: Process, body: Callable[[Process], None]) -> BaseException | None:
+        actor = process.run("", lambda: body(process))
+        self.scheduler.wait(None, lambda: actor.done)
+        process.dead = True
+        return actor.error
+
+    # ---- producers
+    def _batches(self, setup: ProducerSetup, n: int) -> list[list[Message]]:
+        rng = random.Random(f"{self.setup.seed} {setup.query}")
+        counts: dict[str, int] = {}
+        batches: list[list[Message]] = []
+        number = 0
+
+        def message(key: str | None) -> Message:
+            nonlocal number
+            found = Message(f"p{n}", number, key)
+            number += 1
+            if key is not None:
+                self._indexes[found.id] = f"p{n} {key}", counts.get(key, 0)
+                counts[key] = counts.get(key, 0) + 1
+            self.oracle.sent[found.id] = found
+            return found
+
+        for _ in range(setup.batches):
+            keys = [
+                f"k{rng.randrange(self.setup.keys)}" if rng.random() < 0.9 else None for _ in range(rng.randint(1, 6))
+            ]
+            batches.append([message(key) for key in keys])
+        size = max((query.sequence for query in self.setup.queries), default=0)
+        if size:  # every sequence is completed
+            batches.append(
+                [message(key) for key in sorted(counts) for _ in range(-counts[key] % size)] or [message("k0")]
+            )
+            batches.append([message(key) for key in sorted(counts) for _ in range(-counts[key] % size)])
+        return [batch for batch in batches if batch]
+
+    def sequence_of(self, message: Message) -> tuple[str, int]:
+        return self._indexes.get(message.id, (message.id, 0))
+
+    def _produce(self, source: Source) -> Callable[[Process], None]:
+        def body(process: Process) -> None:
+            queue = open_queue(process.store(self.live), "q")
+            producer = Producer(queue)
+            while not source.exhausted:
+                number = source.done
+                batch = source.batches[number]
+                producer.look()
+                record = BatchRecord(source.setup.sink, number, source.setup.query)
+                try:
+                    producer.write(record, lambda written, batch=batch: _files(queue, batch, written), lambda _: 0)  # type: ignore[misc]
+                except SinkAheadError:
+                    if source.done > number:
+                        continue  # its twin has gone on
+                    shared = [p for p in self.setup.producers if p.sink == source.setup.sink]
+                    if len(shared) > 1:
+                        self.world.note(f"{source.setup.query} is refused, as another query has its sink's id")
+                        source.refused = True
+                        return
+                    raise
+                self.world.scheduler.point()
+                self.oracle.accepted(batch)
+                source.done = max(source.done, number + 1)
+                process.sleep(source.setup.pause_s)
+
+        return body
+
+    # ---- queries
+    def _start_query(self, setup: QuerySetup) -> None:
+        checkpoints: dict[str, Checkpoint] = {}
+
+        def body(process: Process) -> None:
+            Query(self, process, setup, checkpoints.setdefault(self.live, Checkpoint())).run()
+
+        job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)
+        job.expected = (CheckpointInUse,)
+
+    def is_over(self, setup: QuerySetup) -> bool:
+        """Whether a query is to stop."""
+        deleted = self.setup.delete_group_s
+        ends = [setup.ends_s, deleted[1] if deleted is not None and deleted[0] == setup.group else None]
+        return self.ending or any(end is not None and self.scheduler.now_s >= end for end in ends)
+
+    @property
+    def lasting_groups(self) -> list[str]:
+        """The groups that read to the end."""
+        deleted = self.setup.delete_group_s
+        return sorted(
+            {q.group for q in self.setup.queries if q.ends_s is None and (deleted is None or deleted[0] != q.group)}
+        )
+
+    # ---- the end
+    def _converged(self) -> bool:
+        """Everything has come to its end. Looked at when nobody can go on at this moment."""
+        if self.oracle.violations:
+            return True
+        if any(job.required and not job.is_done() for job in self.jobs):
+            return False
+        queue = open_queue(self.raw(self.live), "q")
+        queue.refresh()
+        if self.lasting_groups and (queue.state.status != "Ready" or queue.state.stuck):
+            return False
+        for name in self.lasting_groups:
+            group = Group(self.raw(self.live), name)
+            if not group.exists():
+                return False
+            group.refresh()
+            ends = {n: queue.table(n).next_offset for n in queue.state.numbers}
+            if any((group.position((queue.state.queue_id, n)) or 0) < end for n, end in ends.items()):
+                return False
+        return True
+
+    def _what_waits(self) -> str:
+        """For people, in a run that does not end."""
+        waiting = [job.name for job in self.jobs if job.required and not job.is_done()]
+        queue = open_queue(self.raw(self.live), "q")
+        queue.refresh()
+        told = [f"queue {queue.state.status}", f"unfinished: {', '.join(waiting) or 'nothing'}"]
+        for name in self.lasting_groups:
+            group = Group(self.raw(self.live), name)
+            if not group.exists():
+                told.append(f"there is no group {name}")
+                continue
+            group.refresh()
+            at = {
+                n: (group.position((queue.state.queue_id, n)), queue.table(n).next_offset) for n in queue.state.numbers
+            }
+            told.append(f"group {name} {group.state.status}: position and end by partition {at}")
+        last = {job.name: job.last_error for job in self.jobs if job.last_error and not job.is_done()}
+        return "; ".join([*told, *(f"{name}: {error}" for name, error in last.items())])
+
+    def _check_end(self) -> None:
+        self.oracle.check_stored(self.live, lost=self.setup.primary_lost)
+        for group in self.lasting_groups:
+            self.oracle.check_read(self.live, group)
+
+    # ---- looking without being seen
+    def raw(self, uri: str) -> Store:
+        """A store as nobody in the world reaches it: nothing goes wrong, and nobody else goes on meanwhile."""
+        return Store.over(_Watched(self.world, uri), self._quiet, uri)
+
+    @property
+    def _quiet(self) -> Process:
+        return Process(self.world, "nobody", fallible=False)
+
+    @contextmanager
+    def _decisions_watched(self) -> Iterator[None]:
+        """Every decision about a group is checked before it is committed."""
+        original = group_handle.decide
+
+        def decide(state, acks, events, by="", **more):  # type: ignore[no-untyped-def]
+            facts = original(state, acks, events, by, **more)
+            self.oracle.decided(state, acks, facts, events)
+            return facts
+
+        with mock.patch.object(group_handle, "decide", decide), _decoding_once():
+            yield
+
+
+@contextmanager
+def _decoding_once() -> Iterator[None]:
+    """All processes of a world share a process here: what one has decoded the others need not."""
+    rows_of, entry_of = cache(rows.decode_rows), cache(folder.decode)
+    with mock.patch.object(rows, "decode_rows", rows_of), mock.patch.object(folder, "decode", entry_of):
+        yield
+
+
+@dataclass
+class Job:
+    """Something that is supervised."""
+
+    name: str
+    is_done: Callable[[], bool]
+    required: bool
+    starts: int = 0
+    last_error: str = ""
+    unexpected: str = ""
+    expected: tuple[type[BaseException], ...] = ()
+    errors: list[str] = field(default_factory=list)
+
+    def failed(self, error: BaseException) -> None:
+        self.last_error = f"{type(error).__name__}: {error}"
+        if not isinstance(error, (PartqError, Violation, *self.expected)):
+            trace = "".join(traceback.format_exception(error)[-4:])
+            self.unexpected = f"ERROR: {self.name}: {self.last_error}\n{trace}"
+
+
+def _files(queue: Queue, batch: list[Message], written):  # type: ignore[no-untyped-def]
+    columns = {"k": [m.key for m in batch], "id": [m.id for m in batch]}
+    table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
+    others = [crc32(m.id.encode()) for m in batch]
+    return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others), written)
+
+
+class _Watched:
+    """The files of a store, without the scheduler."""
+
+    def __init__(self, world: World, uri: str) -> None:
+        self._files, self._world, self._uri = world.files(uri), world, uri
+        self.is_local = True
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        self._files.put_if_absent(path, data)
+        self._world.oracle.changed(self._uri, path, data)
+
+    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
+        return getattr(self._files, name)

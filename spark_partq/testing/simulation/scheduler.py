@@ -1,0 +1,249 @@
+"""Which thread of a simulated world runs next, and what time it is there.
+
+Each actor is a thread, and one of them runs at a time. At every operation on the store, and wherever a thread waits, the scheduler may let
+another go on: always the one with the highest priority of those that can. Priorities are drawn, and at a few drawn steps the actor that
+runs drops to the lowest (PCT: Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
+
+What an actor does takes no time. When none can go on, the clock moves to the moment at which the first one wakes. So a poller never
+keeps others from their work, and minutes of that world take milliseconds.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Killed(BaseException):
+    """The process of this thread has been killed; nothing may catch this."""
+
+
+def _taken_lock() -> threading.Lock:
+    """A lock that one thread takes again and another releases: the quickest way to hand over."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(eq=False)
+class Actor:
+    """A thread of a process.
+
+    Attributes
+    ----------
+    wakes_s : float or None
+        When it goes on at the latest, while it waits.
+    condition : function or None
+        It goes on earlier if this holds.
+    """
+
+    name: str
+    is_dead: Callable[[], bool]
+    priority: float
+    turn: threading.Lock = field(default_factory=_taken_lock)
+    wakes_s: float | None = None
+    condition: Callable[[], bool] | None = None
+    waiting: bool = False
+    done: bool = False
+    error: BaseException | None = None
+
+    def can_go_on(self, now_s: float) -> bool:
+        if not self.waiting or self.is_dead():
+            return True
+        if self.condition is not None and self.condition():
+            return True
+        return self.wakes_s is not None and now_s >= self.wakes_s
+
+
+class Scheduler:
+    """Runs actors in turn, as the random numbers say.
+
+    Parameters
+    ----------
+    drops : set of int
+        The steps at which the actor that runs gets the lowest priority.
+    """
+
+    def __init__(self, rng: random.Random, drops: set[int]) -> None:
+        self._rng, self._drops = rng, drops
+        self.now_s = 0.0
+        self.steps = 0
+        self._actors: list[Actor] = []
+        self._main = _taken_lock()
+        self._local = threading.local()
+        self._lowest = 0.0
+        self._until: Callable[[], bool] = lambda: False
+        self._limit_s, self._limit_steps = 0.0, 0
+        self.stopped = ""  # why the last `run` ended before its condition held
+
+    # ---- for whoever sets the world up
+    def spawn(self, name: str, run: Callable[[], object], is_dead: Callable[[], bool]) -> Actor:
+        """A new actor, which can run from now on."""
+        actor = Actor(name, is_dead, self._rng.random())
+
+        def body() -> None:
+            actor.turn.acquire()
+            self._local.actor = actor
+            try:
+                if not actor.is_dead():
+                    run()
+            except Killed as killed:
+                actor.error = killed
+            except Exception as error:
+                actor.error = error
+            actor.done = True
+            self._hand_over()
+
+        thread = threading.Thread(target=body, name=name, daemon=True)
+        self._actors.append(actor)
+        thread.start()
+        return actor
+
+    def run(self, until: Callable[[], bool], limit_s: float, limit_steps: int) -> bool:
+        """Let the actors run until nobody can go on at this moment and the condition holds; whether it does.
+
+        Parameters
+        ----------
+        limit_s : float
+            How long that may take by the clock of the world.
+        """
+        self._until, self.stopped = until, ""
+        self._limit_s, self._limit_steps = self.now_s + limit_s, self.steps + limit_steps
+        self._hand_over()
+        self._main.acquire()
+        return not self.stopped
+
+    # ---- for actors
+    @property
+    def current(self) -> Actor | None:
+        """The actor in whose thread this is called."""
+        return getattr(self._local, "actor", None)
+
+    def point(self) -> None:
+        """Another actor may go on here."""
+        actor = self.current
+        if actor is None:
+            return
+        self.steps += 1
+        if self.steps in self._drops:
+            self._lowest -= 1.0
+            actor.priority = self._lowest
+        self._switch(actor)
+
+    def wait(self, seconds: float | None, condition: Callable[[], bool] | None = None) -> bool:
+        """Wait so long (None is for ever), or until the condition holds; whether it does."""
+        actor = self.current
+        if actor is None:
+            raise RuntimeError("only an actor can wait")
+        self.steps += 1
+        actor.wakes_s = None if seconds is None else self.now_s + max(0.0, seconds)
+        actor.condition, actor.waiting = condition, True
+        try:
+            self._switch(actor)
+        finally:
+            actor.waiting, actor.condition, actor.wakes_s = False, None, None
+        return condition is not None and condition()
+
+    # ---- how
+    def _switch(self, actor: Actor) -> None:
+        following = self._next()
+        if following is not actor:
+            (self._main if following is None else following.turn).release()
+            actor.turn.acquire()
+        if actor.is_dead():
+            raise Killed
+
+    def _hand_over(self) -> None:
+        following = self._next()
+        (self._main if following is None else following.turn).release()
+
+    def _next(self) -> Actor | None:
+        """Who goes on; None for whoever called `run`."""
+        while True:
+            if self.steps > self._limit_steps:
+                self.stopped = f"{self._limit_steps} steps were not enough"
+                return None
+            self._actors = [actor for actor in self._actors if not actor.done]
+            ready = [actor for actor in self._actors if actor.can_go_on(self.now_s)]
+            if ready:
+                return max(ready, key=lambda actor: actor.priority)
+            if self._until():
+                return None
+            wakes = [actor.wakes_s for actor in self._actors if actor.wakes_s is not None]
+            if not wakes:
+                self.stopped = "everybody waits for somebody else"
+                return None
+            if min(wakes) > self._limit_s:
+                self.stopped = "the time was not enough"
+                return None
+            self.now_s = min(wakes)
+
+
+class SimulatedLock:
+    """`storage.runtime.Lock` between actors."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._owner: Actor | None = None
+        self._depth = 0
+
+    def acquire(self, blocking: bool = True) -> bool:
+        me = self._scheduler.current
+        if self._owner is not me and self._owner is not None:
+            if not blocking:
+                return False
+            while self._owner is not None:
+                self._scheduler.wait(None, lambda: self._owner is None)
+        self._owner = me
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class SimulatedEvent:
+    """`storage.runtime.Event` between actors."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler, self._set = scheduler, False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._scheduler.wait(timeout, lambda: self._set)
+
+
+def in_parallel(scheduler: Scheduler, is_dead: Callable[[], bool], jobs: list[Callable[[], Any]]) -> list[Any]:
+    """Do all of them as actors of their own; their results in order, or the first error."""
+    results: dict[int, Any] = {}
+
+    def job(i: int) -> None:
+        results[i] = jobs[i]()
+
+    parent = scheduler.current
+    name = "" if parent is None else parent.name
+    actors = [scheduler.spawn(f"{name}.{i}", lambda i=i: job(i), is_dead) for i in range(len(jobs))]  # type: ignore[misc]
+    scheduler.wait(None, lambda: all(actor.done for actor in actors))
+    for actor in actors:
+        if actor.error is not None:
+            raise actor.error
+    return [results[i] for i in range(len(jobs))]

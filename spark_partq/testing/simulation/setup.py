@@ -1,0 +1,185 @@
+"""What a run is made of, drawn from a seed: the queue, who uses it, what is done to it, and what goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from spark_partq.core.queue.state import Mode
+from spark_partq.testing.simulation.process import Faults
+
+NONE = Faults()
+PRIMARY, COPY, OTHER_COPY = "sim://primary", "sim://copy", "sim://other-copy"
+
+
+@dataclass(frozen=True)
+class ProducerSetup:
+    """A producer: a streaming query with a sink, restarted from its checkpoint whenever it dies.
+
+    Attributes
+    ----------
+    twins : int
+        Processes that run it at once, as when one is taken for dead.
+    """
+
+    sink: str
+    query: str
+    batches: int
+    twins: int = 1
+    pause_s: float = 0.5
+
+
+@dataclass(frozen=True)
+class QuerySetup:
+    """A streaming query that reads.
+
+    Attributes
+    ----------
+    begins_s : float
+        When it is started.
+    ends_s : float or None
+        When it is stopped; None is at the end of the run.
+    sequence : int
+        Manual acknowledgement at the end of sequences of so many messages of a key; 0 acknowledges by micro-batch.
+    """
+
+    group: str
+    instance: str
+    flows: int = 1
+    begins_s: float = 0.0
+    ends_s: float | None = None
+    sequence: int = 0
+    static: bool = False
+    max_rows: int | None = None
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class Scaling:
+    at_s: float
+    partitions: int
+    mode: Mode = "live"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run.
+
+    Attributes
+    ----------
+    drops : tuple of int
+        Steps at which the running actor's priority drops.
+    chaos_s : float
+        So long faults happen; afterwards everything must come to its end.
+    replicas : int
+        How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
+    """
+
+    seed: int
+    partitions: int = 2
+    local: bool = True
+    drops: tuple[int, ...] = ()
+    chaos_s: float = 6.0
+    keys: int = 4
+    producers: tuple[ProducerSetup, ...] = (ProducerSetup("s", "query", 4),)
+    queries: tuple[QuerySetup, ...] = ()
+    scalings: tuple[Scaling, ...] = ()
+    maintain_every_s: float | None = None
+    replicas: int = 0
+    promoted_s: float | None = None
+    promotions: int = 1
+    primary_lost: bool = False
+    ingress: tuple[tuple[float, bool], ...] = ()
+    delete_group_s: tuple[str, float] | None = None
+    copy_stuck_s: float | None = None
+    retention_ms: int | None = None
+    rebalance_delay_ms: int = 0
+    max_handoff_time_ms: int = 500
+    skew: bool = False
+    faults: Faults = NONE
+
+
+def draw(seed: int) -> Setup:
+    """The run of a seed."""
+    rng = random.Random(f"setup {seed}")
+    drops = tuple(sorted(rng.sample(range(rng.choice((200, 800, 2_500))), rng.randint(1, 5))))
+    partitions = rng.choice((0, 1, 2, 2, 3, 4))
+    setup = Setup(
+        seed,
+        partitions=partitions,
+        local=rng.random() < 0.25,
+        drops=drops,
+        keys=rng.randint(1, 5),
+        producers=_producers(rng),
+        queries=_queries(rng),
+        scalings=_scalings(rng) if rng.random() < 0.6 else (),
+        maintain_every_s=rng.choice((0.5, 1.0, 3.0)) if rng.random() < 0.5 else None,
+        rebalance_delay_ms=rng.choice((0, 0, 1_000)),
+        max_handoff_time_ms=rng.choice((0, 500, 3_000)),
+        skew=rng.random() < 0.2,
+        faults=_faults(rng) if rng.random() < 0.6 else Faults(),
+    )
+    if rng.random() < 0.3:
+        promoted_s = rng.uniform(0, 4) if rng.random() < 0.6 else None
+        lost = promoted_s is not None and rng.random() < 0.5
+        setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
+    if rng.random() < 0.2:
+        setup = replace(setup, ingress=((rng.uniform(0, 3), False), (rng.uniform(3, 6), True)))
+    if rng.random() < 0.2:
+        setup = replace(setup, delete_group_s=("g0", rng.uniform(1, 5)))
+    if rng.random() < 0.15:
+        setup = replace(setup, retention_ms=rng.choice((500, 3_000)), maintain_every_s=setup.maintain_every_s or 1.0)
+        setup = replace(setup, queries=tuple(replace(q, fail_on_data_loss=False) for q in setup.queries))
+    if partitions == 0 and rng.random() < 0.7:
+        setup = replace(setup, copy_stuck_s=rng.uniform(1, 6))
+    return setup
+
+
+def _producers(rng: random.Random) -> tuple[ProducerSetup, ...]:
+    producers = [
+        ProducerSetup(
+            f"s{i}",
+            f"query-{i}",
+            rng.randint(1, 5),
+            twins=1 + (rng.random() < 0.15),
+            pause_s=rng.choice((0.0, 0.5, 2.0)),
+        )
+        for i in range(rng.choice((1, 1, 2)))
+    ]
+    if rng.random() < 0.1:  # two queries that were given one sink id
+        producers.append(replace(producers[0], query="another-query", twins=1))
+    return tuple(producers)
+
+
+def _queries(rng: random.Random) -> tuple[QuerySetup, ...]:
+    queries = []
+    for g in range(rng.choice((0, 1, 1, 1, 2))):
+        sequence = rng.choice((2, 3)) if rng.random() < 0.2 else 0
+        for i in range(rng.choice((1, 1, 2, 3))):
+            begins = 0.0 if rng.random() < 0.5 else rng.uniform(0, 4)
+            ends = begins + rng.uniform(1, 4) if rng.random() < 0.3 and i else None
+            queries.append(
+                QuerySetup(
+                    f"g{g}", f"g{g}-{i}", rng.randint(1, 2), begins, ends, sequence, rng.random() < 0.3, rng.choice((None, None, 3)),
+                )
+            )  # fmt: skip
+    return tuple(queries)
+
+
+def _scalings(rng: random.Random) -> tuple[Scaling, ...]:
+    modes: tuple[Mode, ...] = ("live", "live", "live", "drain")
+    return tuple(
+        Scaling(rng.uniform(0, 4), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes))
+        for _ in range(rng.choice((1, 1, 2)))
+    )
+
+
+def _faults(rng: random.Random) -> Faults:
+    return Faults(
+        unknown=rng.choice((0.0, 0.01, 0.03)),
+        kill=rng.choice((0.0, 0.003, 0.01)),
+        stall=rng.choice((0.0, 0.0, 0.003)),
+        stall_s=rng.choice((2.0, 15.0)),
+        slow=rng.choice((0.0, 0.05, 0.2)),
+        jump=rng.choice((0.0, 0.0, 0.01)),
+    )
