@@ -288,13 +288,17 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     source = PartqDataSource({"path": store.uri, "queue": "q"})
     schema = source.schema()
-    reader = source.reader(schema)
 
-    def read(partition: Any) -> Any:  # as Spark's own closure does, which holds the source for its name
-        assert source.name() == "partq"
-        return reader.read(partition)
+    def reading(reader: Any) -> Any:
+        def read(partition: Any) -> Any:  # as Spark's own closure does, which holds the source for its name
+            assert source.name() == "partq"
+            return reader.read(partition)
 
-    for name, thing in {"write": write, "read": read, "partition": FlowPartition(store, tuple(pieces), "f")}.items():
+        return read
+
+    partition = FlowPartition(store, tuple(pieces), "f")
+    things = {"partition": partition, "write": write, "read": reading(source.reader(schema))}
+    for name, thing in things.items():
         (folder / name).write_bytes(cloudpickle.dumps(thing))
     return folder
 

@@ -100,6 +100,7 @@ def _replicate(run: Run, uri: str) -> Body:
         replicator.register()
         while run.live == PRIMARY:
             replicator.sync()
+            run.synced.add(uri)
             process.sleep(0.5)
 
     return body
@@ -107,7 +108,7 @@ def _replicate(run: Run, uri: str) -> Body:
 
 def _promote(run: Run) -> Body:
     def body(process: Process) -> None:
-        while not run.raw(COPY).has_folder("queues/q/control"):  # else there is nothing that could be used
+        while COPY not in run.synced:  # before its first pass has ended there is nothing that could be used
             process.sleep(0.1)
         if run.setup.primary_lost:
             run.world.unreachable.add(PRIMARY)

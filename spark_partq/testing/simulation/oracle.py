@@ -20,9 +20,14 @@ from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import Event
 from spark_partq.core.group.state import GroupFact, GroupState
 from spark_partq.core.queue import state as queue_core
+from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
+from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.procedures.copy_stuck import SINK
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.setup import PRIMARY
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.process import World
@@ -88,21 +93,56 @@ class Oracle:
         self.discarded: set[str] = set()
         self.readers: dict[str, Reader] = {}
         self.violations: list[str] = []
+        self.copied: set[str] = set()  # messages that were stuck in the parent
         self.retention = False  # messages may go unread
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
         """A file has appeared."""
         match = _PATH.fullmatch(path)
-        if match is None or match[6] != "json":
+        if match is None:
             return
         kind, name, table, partition, version = match[1], match[2], match[3], match[4], int(match[5])
         folder = path.partition("/_delta_log/")[0]
+        if match[6] != "json":
+            if uri != PRIMARY:  # a copy may begin with a checkpoint, or go on with a later one
+                self._jumped(uri, kind, name, table, partition, folder)
+            return
         files, entry = self._world.files(uri), decode(data)
         if partition is not None:
             self._partition_changed(uri, name, int(partition), version, folder, entry)
         elif table == "control" and entry.operation != "OPTIMIZE":
             rows = [row for add in entry.adds for row in _rows(files, f"{folder}/{add.path}")]
+            if kind == "queues":
+                self._queue_decided(uri, name, rows)
+            else:
+                self._group_decided(uri, name, rows)
+
+    def _jumped(self, uri: str, kind: str, name: str, table: str | None, partition: str | None, folder: str) -> None:
+        """A table is what its checkpoint says; what was removed before is not known."""
+        snapshot = LogFolder(Store.over(self._world.files(uri)), folder).load()
+        if partition is not None:
+            queue = self.queues.setdefault((uri, name), StoredQueue())
+            log = queue.partitions.setdefault(int(partition), StoredPartition())
+            if snapshot.version <= log.version:
+                return
+            log.version, log.files = snapshot.version, {}
+            for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
+                base = int(add.partition_values["base_offset"] or 0)
+                ids = _column(self._world.files(uri), f"{folder}/{add.path}", "id")
+                log.ids += ["?"] * (base - len(log.ids))
+                log.ids[base : base + len(ids)] = ids
+                log.files[add.path] = base, base + len(ids)
+                queue.places.update({i: (int(partition), base + n) for n, i in enumerate(ids)})
+            end = snapshot.transactions.get("partq:next")
+            log.ids += ["?"] * ((0 if end is None else end.version) - len(log.ids))
+        elif table == "control":
+            rows = [
+                row
+                for path in snapshot.files
+                if "-snapshot-" not in path
+                for row in _rows(self._world.files(uri), f"{folder}/{path}")
+            ]
             if kind == "queues":
                 self._queue_decided(uri, name, rows)
             else:
@@ -122,14 +162,17 @@ class Oracle:
         if version != log.version + 1 and log.version >= 0:
             self._fail(f"partition {number} goes from version {log.version} to {version}")
         log.version = version
+        copied = any(app.startswith(f"partq:sink/{SINK}") for app in entry.transactions)
         for add in entry.adds:
             base = int(add.partition_values["base_offset"])
             if base != len(log.ids):
                 self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = _column(self._world.files(uri), f"{folder}/{add.path}", "id")
             for i in ids:
-                if i in queue.places:
+                if i in queue.places and not (copied and queue.places[i][0] == PARENT):
                     self._fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
+                if copied:
+                    self.copied.add(i)
                 queue.places[i] = number, len(log.ids)
                 log.ids.append(i)
             log.files[add.path] = base, len(log.ids)
@@ -199,7 +242,7 @@ class Oracle:
         if end is not None and offset < end and not redelivered:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
         reader.ends[number] = max(end or 0, offset + 1)
-        if message.key is not None and id_ not in reader.given:
+        if message.key is not None and id_ not in reader.given and id_ not in self.copied:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
                 self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from spark_partq.testing.simulation.scheduler import (
     SimulatedLock,
     in_parallel,
 )
+from spark_partq.testing.simulation.setup import Faults
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -30,32 +30,6 @@ T = TypeVar("T")
 
 # The world's clock begins at this moment, nanoseconds since 1970.
 BEGINNING_NS = 1_767_225_600 * 10**9
-
-
-@dataclass(frozen=True)
-class Faults:
-    """How often what goes wrong at an operation on a store, as probabilities.
-
-    Attributes
-    ----------
-    unknown : float
-        The answer is lost: the operation was done, or was not.
-    kill : float
-        The process is killed before the operation, or after it.
-    stall : float
-        The process stands still for `stall_s` seconds before the operation.
-    slow : float
-        The operation takes up to 50 ms.
-    jump : float
-        The process's clock is set to another time.
-    """
-
-    unknown: float = 0.0
-    kill: float = 0.0
-    stall: float = 0.0
-    stall_s: float = 30.0
-    slow: float = 0.0
-    jump: float = 0.0
 
 
 class World:

@@ -53,10 +53,16 @@ class Checkpoint:
 
 @dataclass
 class Application:
-    """Acknowledges a partition up to the first message of a sequence of which not everything has come (H5)."""
+    """Acknowledges a partition up to the first message of a sequence of which not everything has come (H5).
+
+    Attributes
+    ----------
+    got : dict
+        By producer and key the messages that have come, as their numbers among those of the key. It outlives the processes.
+    """
 
     size: int
-    got: dict[str, set[int]] = field(default_factory=dict)  # by producer and key, the numbers among those of the key
+    got: dict[str, set[int]]
     waiting: dict[int, dict[int, tuple[str, int, int]]] = field(
         default_factory=dict
     )  # partition -> offset -> whose, epoch
@@ -72,7 +78,7 @@ class Application:
             for offset in sorted(waiting):
                 key, index, epoch = waiting[offset]
                 last = (index // self.size + 1) * self.size
-                if not all(i in self.got[key] for i in range(last - self.size, last)):
+                if key and not all(i in self.got[key] for i in range(last - self.size, last)):
                     break
                 offsets["q", number], epochs["q", number] = offset + 1, epoch
         return offsets, epochs
@@ -98,7 +104,7 @@ class Query:
             fail_on_data_loss=setup.fail_on_data_loss,
             manual_acknowledgement=setup.sequence > 0,
         )
-        self._application = Application(setup.sequence)
+        self._application = Application(setup.sequence, run.got.setdefault(setup.group, {}))
         self._schema = arrow_schema(queue_state(self._store, "q").schema)
         before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
         self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")

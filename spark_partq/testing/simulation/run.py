@@ -78,6 +78,8 @@ class Run:
         self.ending = False
         self.jobs: list[Job] = []
         self.maintenance: Job | None = None
+        self.synced: set[str] = set()  # replicas that were complete once
+        self.got: dict[str, dict[str, set[int]]] = {}  # what the applications of each group remember
         self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those
         self._operator = Process(self.world, "operator", fallible=False)
         self._processes: list[Process] = [self._operator]
@@ -200,7 +202,8 @@ class Run:
         return [batch for batch in batches if batch]
 
     def sequence_of(self, message: Message) -> tuple[str, int]:
-        return self._indexes.get(message.id, (message.id, 0))
+        """Producer and key of a message, and its number among those; an empty name if it has no key."""
+        return self._indexes.get(message.id, ("", 0))
 
     def _produce(self, source: Source) -> Callable[[Process], None]:
         def body(process: Process) -> None:

@@ -6,7 +6,33 @@ import random
 from dataclasses import dataclass, replace
 
 from spark_partq.core.queue.state import Mode
-from spark_partq.testing.simulation.process import Faults
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often what goes wrong at an operation on a store, as probabilities.
+
+    Attributes
+    ----------
+    unknown : float
+        The answer is lost: the operation was done, or was not.
+    kill : float
+        The process is killed before the operation, or after it.
+    stall : float
+        The process stands still for `stall_s` seconds before the operation.
+    slow : float
+        The operation takes up to 50 ms.
+    jump : float
+        The process's clock is set to another time.
+    """
+
+    unknown: float = 0.0
+    kill: float = 0.0
+    stall: float = 0.0
+    stall_s: float = 30.0
+    slow: float = 0.0
+    jump: float = 0.0
+
 
 NONE = Faults()
 PRIMARY, COPY, OTHER_COPY = "sim://primary", "sim://copy", "sim://other-copy"
@@ -130,6 +156,10 @@ def draw(seed: int) -> Setup:
     if rng.random() < 0.15:
         setup = replace(setup, retention_ms=rng.choice((500, 3_000)), maintain_every_s=setup.maintain_every_s or 1.0)
         setup = replace(setup, queries=tuple(replace(q, fail_on_data_loss=False) for q in setup.queries))
+    deleted = setup.delete_group_s
+    if not any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in setup.queries):
+        # Nobody reads to the end, so nothing is ever drained.
+        setup = replace(setup, scalings=tuple(replace(scaling, mode="live") for scaling in setup.scalings))
     if partitions == 0 and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=rng.uniform(1, 6))
     return setup
