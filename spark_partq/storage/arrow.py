@@ -1,6 +1,6 @@
 """Spark's types as Arrow's, without Spark; and arrays, without pandas.
 
-`pa.array`, `pa.scalar` and `to_numpy` import pandas, which takes a new worker a third of a second and 40 MB.
+`pa.array`, `pa.scalar` and `to_numpy` import pandas, which takes a new worker a third of a second and 50 MB.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _promote(run: Run) -> Body:
             about = ReplicaTable(run.raw(COPY), "q").look()
             if about is None or not about.promoted:
                 raise
-        run.live = COPY
+        run.oracle.live = COPY
 
     return body
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import Event
-from spark_partq.core.group.state import GroupFact, GroupState
+from spark_partq.core.group.state import GroupFact, GroupState, Kind
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueFact, QueueState
@@ -79,6 +79,7 @@ class Reader:
     ends: dict[int, int] = field(default_factory=dict)  # of each partition, what was ever delivered
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
     given: set[str] = field(default_factory=set)
+    excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
 
 
 class Oracle:
@@ -90,11 +91,12 @@ class Oracle:
         self.groups: dict[tuple[str, str], GroupState] = {}
         self.sent: dict[str, Message] = {}
         self.promised: set[str] = set()  # messages that a producer was told are in
-        self.discarded: set[str] = set()
         self.readers: dict[str, Reader] = {}
         self.violations: list[str] = []
+        self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
         self.copied: set[str] = set()  # messages that were stuck in the parent
         self.retention = False  # messages may go unread
+        self.live = PRIMARY  # where users work
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -179,6 +181,7 @@ class Oracle:
             self._world.note(f"partition {number} has {' '.join(ids)} at {base}")
         for remove in entry.removes:
             low, high = log.files.pop(remove.path)
+            self.removed.update(log.ids[low:high])
             self._check_removal(uri, name, queue, number, low, high)
         for app, txn in entry.transactions.items():
             if app.startswith(("partq:sealed", "partq:cut")):
@@ -187,7 +190,7 @@ class Oracle:
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
         state = queue.state
-        if self.retention or state is None or high <= state.gone.get(number, 0):
+        if self.retention or uri != self.live or state is None or high <= state.gone.get(number, 0):
             return
         for (place, group), known in self.groups.items():
             partition_id = state.queue_id, number
@@ -223,6 +226,8 @@ class Oracle:
                 continue
             fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
             state.replay(fact)
+            if fact.kind == Kind.QUEUE_ADDED and name not in self.readers:
+                self._attached(uri, name)
             self._world.note(f"{uri}: group {name}: {_fact(fact)}")
 
     # ---- what producers and consumers say
@@ -263,7 +268,7 @@ class Oracle:
     def check_stored(self, uri: str, lost: bool = False) -> None:
         """Every message that a producer was promised is in the queue; `lost`: the store of some of them is."""
         places = self.queues[uri, "q"].places
-        missing = sorted(self.promised - places.keys() - self.discarded)
+        missing = sorted(self.promised - places.keys() - self.removed)
         if missing and not lost:
             self._fail(f"LOST: {', '.join(missing[:5])} and so on ({len(missing)}) are not in the queue")
 
@@ -272,16 +277,19 @@ class Oracle:
         if self.retention:
             return
         queue, reader = self.queues[uri, "q"], self.readers.get(group, Reader())
-        for i, (number, offset) in queue.places.items():
-            if i not in reader.given and offset >= self.starts.get((group, number), 0):
-                self._fail(f"UNREAD: group {group} never got {i} ({number}@{offset})")
+        for id_, (number, offset) in queue.places.items():
+            if id_ not in reader.given and id_ not in reader.excused:
+                self._fail(f"UNREAD: group {group} never got {id_} ({number}@{offset})")
 
-    @property
-    def starts(self) -> dict[tuple[str, int], int]:
-        """Where groups began in partitions that had lost messages before."""
-        return self._starts
-
-    _starts: dict[tuple[str, int], int] = {}
+    def _attached(self, uri: str, group: str) -> None:
+        """A group begins: what is not there any more, or stuck in the parent, it need not be given."""
+        reader, queue = self.readers.setdefault(group, Reader()), self.queues[uri, "q"]
+        for number, log in queue.partitions.items():
+            live = {i for low, high in log.files.values() for i in log.ids[low:high]}
+            state = queue.state
+            stuck = state is None or (number == PARENT and state.first != PARENT)
+            gone = 0 if state is None else state.gone.get(number, 0)
+            reader.excused |= {i for n, i in enumerate(log.ids) if i not in live or stuck or n < gone}
 
     def _fail(self, what: str) -> None:
         self._world.note(f"VIOLATION {what}")

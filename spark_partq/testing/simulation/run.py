@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import traceback
 from collections.abc import Callable, Iterator
@@ -73,7 +74,6 @@ class Run:
         self.oracle = Oracle(self.world)
         self.world.oracle = self.oracle
         self.oracle.retention = setup.retention_ms is not None
-        self.live = PRIMARY  # where users work
         self.calm = False
         self.ending = False
         self.jobs: list[Job] = []
@@ -83,6 +83,11 @@ class Run:
         self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those
         self._operator = Process(self.world, "operator", fallible=False)
         self._processes: list[Process] = [self._operator]
+
+    @property
+    def live(self) -> str:
+        """Where users work."""
+        return self.oracle.live
 
     # ---- what runs
     def execute(self) -> Outcome:
@@ -193,8 +198,8 @@ class Run:
                 f"k{rng.randrange(self.setup.keys)}" if rng.random() < 0.9 else None for _ in range(rng.randint(1, 6))
             ]
             batches.append([message(key) for key in keys])
-        size = max((query.sequence for query in self.setup.queries), default=0)
-        if size:  # every sequence is completed
+        size = math.lcm(*(query.sequence or 1 for query in self.setup.queries))
+        if size > 1:  # every sequence is completed
             batches.append(
                 [message(key) for key in sorted(counts) for _ in range(-counts[key] % size)] or [message("k0")]
             )
