@@ -264,9 +264,11 @@ folder, task = Path(sys.argv[1]), sys.argv[2]
 data = [(folder / name).read_bytes() for name in (task, "partition")]
 batches = list(pa.ipc.open_stream((folder / "batches").read_bytes()))
 """
+_READ = "assert sum(batch.num_rows for batch in pickle.loads(data[0])(pickle.loads(data[1]))) == 3"
 RUN = {
+    "read": _READ,
+    "stream": _READ,
     "write": "assert sum(batch.num_rows for batch in pickle.loads(data[0])(batches)) == 2",
-    "read": "assert sum(batch.num_rows for batch in pickle.loads(data[0])(pickle.loads(data[1]))) == 3",
 }
 
 
@@ -297,7 +299,8 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return read
 
     partition = FlowPartition(store, tuple(pieces), "f")
-    things = {"partition": partition, "write": write, "read": reading(source.reader(schema))}
+    readers = {"read": reading(source.reader(schema)), "stream": reading(source.streamReader(schema))}
+    things = {"partition": partition, "write": write, **readers}
     for name, thing in things.items():
         (folder / name).write_bytes(cloudpickle.dumps(thing))
     return folder

@@ -25,7 +25,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.spark.channel import PlannerEnd
 from spark_partq.spark.options import Options
-from spark_partq.spark.reading import FlowPartition, read
+from spark_partq.spark.reading import FlowPartition, TaskReader
 from spark_partq.storage.procedures.consume.planner import Planner
 
 
@@ -37,8 +37,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: Planner | None = None
         self._available_now = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None}  # open tables stay in the planner process
+    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
+        return TaskReader, (self._schema,)  # Spark pickles a reader for its tasks alone
 
     def initialOffset(self) -> dict[str, Any]:
         # Asked for at every start until a first micro-batch has been committed, also when that is about to be replayed: names
@@ -58,8 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [FlowPartition(self._options.store, pieces, planner.flow_name(k)) for k, pieces in enumerate(flows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FlowPartition)
-        return read(partition, self._schema)
+        return TaskReader(self._schema).read(partition)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # One limit can be told to Spark; `latestOffset` applies all that are set.

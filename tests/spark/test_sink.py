@@ -423,15 +423,16 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
-    clock = {"now": 0.0, "looks": 0}
+    append, clock = PartitionTable.append, {"now": 0.0, "appends": 0}
 
-    def clock_s() -> float:
-        clock["looks"] += 1
-        if clock["looks"] == 3:  # the second partition's commit comes two hours later
+    def late(self: PartitionTable, *arguments: Any) -> int | None:
+        clock["appends"] += 1
+        if clock["appends"] == 2:  # the second partition's commit comes two hours later
             clock["now"] += 7_200
-        return clock["now"]
+        return append(self, *arguments)
 
-    monkeypatch.setattr(SYSTEM, "monotonic_s", clock_s)
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: clock["now"])
+    monkeypatch.setattr(PartitionTable, "append", late)
     added = partq.append(orders(spark, 0, 50, files=1), store, "q", sink_id="s", batch_id=0)
     monkeypatch.undo()
     assert added == 50
