@@ -17,7 +17,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import Join, Leave
-from spark_partq.core.group.state import Member, QueueInGroup
+from spark_partq.core.group.facts import Member, QueueInGroup
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.planner import Planner

@@ -20,7 +20,8 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import Join, Leave
-from spark_partq.core.group.state import GroupState, Member, QueueInGroup, Status
+from spark_partq.core.group.facts import Member, QueueInGroup, Status
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.application import nobody
 from spark_partq.storage.procedures.consume.between_calls import Coordinator

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from spark_partq.core.errors import PartqError
-from spark_partq.core.group.state import GroupFact
+from spark_partq.core.group.facts import GroupFact
 from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main, print_error
 from spark_partq.storage.procedures.rebalance import MAX_EVERY_S, Rebalancer, run
 from spark_partq.storage.store import Store

@@ -24,7 +24,8 @@ import pandas as pd
 import pyarrow as pa
 
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group.state import Flow, Kind, PartitionId, Status, instance_of
+from spark_partq.core.group.facts import Kind, Status
+from spark_partq.core.ids import Flow, PartitionId, instance_of
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect import group_history as _facts
 from spark_partq.storage.queue.file_index import enqueued_at
@@ -32,7 +33,7 @@ from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 
 OWNERSHIPS = (
-    "queue", "partition", "flow", "instance", "incarnation", "host", "epoch", "base_epoch", "seq", "began", "ended", "start", "end",
+    "queue", "partition", "flow", "instance", "incarnation", "host", "epoch", "lineage_epoch", "seq", "began", "ended", "start", "end",
     "delivered", "cause", "ended_by", "end_cause",
 )  # fmt: skip
 HANDOFFS = (

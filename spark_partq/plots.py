@@ -12,7 +12,7 @@ import pandas as pd
 
 from spark_partq import analysis
 from spark_partq.core.errors import InvalidArgumentError
-from spark_partq.core.group.state import Status
+from spark_partq.core.group.facts import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

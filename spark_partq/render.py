@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from spark_partq.core.group.state import GroupFact, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.inspect.describe_group import FlowDescription, GroupDescription, MemberDescription
 from spark_partq.storage.inspect.describe_queue import QueueDescription

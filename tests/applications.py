@@ -22,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from spark_partq.core.group.state import Status, instance_of
+from spark_partq.core.group.facts import Status
+from spark_partq.core.ids import instance_of
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store

@@ -9,7 +9,8 @@ from typing import Any
 from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
-from spark_partq.core.group.state import GroupFact, Held, Member, PartitionId
+from spark_partq.core.group.facts import GroupFact, Member, PartitionState
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import in_group, open_queue
 from spark_partq.storage.store import Store
@@ -76,7 +77,7 @@ class Consumer:
         events = [
             Drained(where, self.incarnation, own.epoch, 0)
             for where, own in state.partitions.items()
-            if own.held is Held.DRAINING
+            if own.state is PartitionState.DRAINING
             and own.incarnation == self.incarnation
             and where[1] in (partitions or [where[1]])
         ]
@@ -100,6 +101,6 @@ class Consumer:
         events = [
             DeadlinePassed(w, own.handoff)
             for w, own in self.group.state.partitions.items()
-            if own.held is Held.DRAINING
+            if own.state is PartitionState.DRAINING
         ]
         self.group.decide(lambda: events, self.instance)

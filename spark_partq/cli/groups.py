@@ -12,7 +12,7 @@ from rich.console import Console
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import GroupName, Json, Target, app, count, print_json
-from spark_partq.core.group.state import GroupFact
+from spark_partq.core.group.facts import GroupFact
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.group_history import recent

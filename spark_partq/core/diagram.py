@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held
+from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
 
 
 def status_diagram() -> str:
@@ -12,7 +13,7 @@ def status_diagram() -> str:
 
 def partition_diagram() -> str:
     """How a partition is held; each arrow bears the facts that lead along it."""
-    facts: dict[tuple[Held, Held], list[str]] = {}
+    facts: dict[tuple[PartitionState, PartitionState], list[str]] = {}
     for kind, pairs in TRANSITIONS.items():
         for pair in pairs:
             facts.setdefault(pair, []).append(kind)
@@ -22,6 +23,6 @@ def partition_diagram() -> str:
 def _diagram(arrows: list[tuple[str, str, str]]) -> str:
     lines = ["stateDiagram-v2"]
     for before, after, label in arrows:
-        start, end = ("[*]" if held == Held.UNKNOWN else held for held in (before, after))
+        start, end = ("[*]" if held == PartitionState.UNKNOWN else held for held in (before, after))
         lines.append(f"  {start} --> {end}" + (f": {label}" if label else ""))
     return "\n".join(lines) + "\n"

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_partq import analysis
-from spark_partq.core.group.state import Kind, Status, instance_of
+from spark_partq.core.group.facts import Kind, Status
+from spark_partq.core.ids import instance_of
 
 Names = Mapping[str, str]  # instance to the letter of its application
 

@@ -28,7 +28,8 @@ from rich.text import Text
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.core.group.state import Status, instance_of
+from spark_partq.core.group.facts import Status
+from spark_partq.core.ids import instance_of
 from spark_partq.demo import check, flights, report
 from spark_partq.demo.knock_on import FLIGHT, Outputs, delivered
 from spark_partq.spark.jobs import GRACE_S, Stop

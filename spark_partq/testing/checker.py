@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from spark_partq.core.group.state import Kind, instance_of
+from spark_partq.core.group.facts import Kind
+from spark_partq.core.ids import instance_of
 
 Record = Mapping[str, Any]
 Where = tuple[str, int]  # queue name, partition
@@ -153,7 +154,7 @@ class _Checker:
         elif fact["kind"] == Kind.RELEASED and own.lines:
             own.lines[-1].released = fact["offset"]
         elif fact["kind"] == Kind.GRANTED:
-            grant = _Grant(fact["epoch"], fact["base_epoch"], fact["flow"], fact["offset"], fact["delivered"])
+            grant = _Grant(fact["epoch"], fact["lineage_epoch"], fact["flow"], fact["offset"], fact["delivered"])
             if own.grants and grant.epoch <= max(own.grants):
                 text = f"epoch {grant.epoch} was granted to {grant.flow} after epoch {max(own.grants)}"
                 self._found(Violation.OWNERS, where, grant.offset, text)

@@ -15,7 +15,8 @@ from typing import Any
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.group import acks as core_acks
 from spark_partq.core.group.acks import AckRow, Acks
-from spark_partq.core.group.state import GroupFact, GroupState
+from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.log import Conflict
 
 Listener = Callable[[GroupState, Sequence[GroupFact], GroupState], None]

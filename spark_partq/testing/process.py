@@ -15,8 +15,9 @@ from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import AssignorError, CommitFailedError, UnknownAssignorError
 from spark_partq.core.group import decide as rebalance
 from spark_partq.core.group.events import Drained, Event, Join, Leave, LoadsMeasured, QueuesChanged
+from spark_partq.core.group.facts import Member, QueueInGroup
 from spark_partq.core.group.observer import Observer
-from spark_partq.core.group.state import Member, PartitionId, QueueInGroup
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import MemoryAcks, MemoryControl
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.group.state import Status
+from spark_partq.core.group.facts import Status
 from spark_partq.core.queue import partition_map as scaling
 from spark_partq.core.queue.partition_map import numbers, target
 from spark_partq.core.queue.state import Mode, QueueFact, QueueState

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, PartitionId
+from spark_partq.core.group.facts import GroupFact, Kind, PartitionState
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 
 if TYPE_CHECKING:
     from spark_partq.testing.process import Process
@@ -43,7 +45,7 @@ class Delivery:
     at: int
 
 
-Line = tuple[PartitionId, int]  # partition and base epoch: one unbroken ownership
+Line = tuple[PartitionId, int]  # partition and lineage epoch: one unbroken ownership
 
 
 class Recorder:
@@ -72,19 +74,19 @@ class Recorder:
         for fact in facts:
             if fact.kind == Kind.GRANTED:
                 assert fact.offset is not None and fact.delivered is not None
-                assert fact.epoch is not None and fact.base_epoch is not None
+                assert fact.epoch is not None and fact.lineage_epoch is not None
                 self.grants[fact.where, fact.epoch] = Grant(
                     fact.offset,
                     fact.delivered,
-                    fact.base_epoch,
+                    fact.lineage_epoch,
                     fact.incarnation or "",
                     actor.looked_at,
                     self.world.time,
                 )
-                self.starts.setdefault((fact.where, fact.base_epoch), fact.offset)
-                self.released.pop((fact.where, fact.base_epoch, fact.incarnation or ""), None)
+                self.starts.setdefault((fact.where, fact.lineage_epoch), fact.offset)
+                self.released.pop((fact.where, fact.lineage_epoch, fact.incarnation or ""), None)
             elif fact.kind == Kind.RELEASED:
-                self._check_release(actor, fact, state_before[fact.where].base_epoch)
+                self._check_release(actor, fact, state_before[fact.where].lineage_epoch)
 
     def _check_release(self, actor: Process, fact: GroupFact, base: int) -> None:
         """H1: whoever releases a partition has delivered nothing of it that it has not acknowledged."""
@@ -122,7 +124,7 @@ class Recorder:
         """H1: of a partition that drains, nothing new is planned."""
         for where in ranges:
             own = process.control.state.partitions[where]
-            self._must(own.held is Held.OWNED, f"H1: {where} is planned while it drains")
+            self._must(own.state is PartitionState.OWNED, f"H1: {where} is planned while it drains")
 
     def finish(self, process: Process, where: PartitionId, r: Range) -> None:
         line = (where, self.grants[where, r.epoch].base)

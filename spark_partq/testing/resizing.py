@@ -16,10 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from spark_partq.core.delivery.member import in_line
+from spark_partq.core.delivery.member import same_lineage
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.events import Event, QueuesChanged, RaiseFloors
-from spark_partq.core.group.state import GroupFact, GroupState, Kind, PartitionId, QueueInGroup
+from spark_partq.core.group.facts import GroupFact, Kind, QueueInGroup
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT, Barrier, numbers
 from spark_partq.core.queue.state import MODES, QueueFact, QueueState
 from spark_partq.testing.memory import Faults
@@ -114,7 +116,7 @@ class Witness(Recorder):
             gone = process.queue.gone.get(where[1], 0)
             own = self.world.control.state.partitions.get(where)
             forgiven = where[1] == PARENT or self.world.began_after_removal(where[1])
-            past = not in_line(own, process.incarnation, r.epoch)  # it will not count
+            past = not same_lineage(own, process.incarnation, r.epoch)  # it will not count
             self._must(
                 forgiven or past or r.start >= gone, f"S2: {where} is planned from {r.start}, but removed up to {gone}"
             )
@@ -122,7 +124,7 @@ class Witness(Recorder):
     def deliver(self, process: Process, incarnation: str, where: PartitionId, r: Range, mark: int) -> None:
         super().deliver(process, incarnation, where, r, mark)
         own = self.world.control.state.partitions.get(where)
-        if not in_line(own, incarnation, r.epoch):
+        if not same_lineage(own, incarnation, r.epoch):
             return  # somebody else has it by now, and gets it marked
         log, town = self.world.town.logs[where[1]], self.world.town
         for x in range(r.start, r.end):

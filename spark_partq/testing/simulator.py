@@ -26,8 +26,9 @@ from spark_partq.core.assignors import BUILTIN, Assignor
 from spark_partq.core.errors import AssignorError, UnknownAssignorError
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import Event, Leave, RaiseFloors
+from spark_partq.core.group.facts import GroupFact, PartitionState, QueueInGroup, Status
 from spark_partq.core.group.invariants import check_balance
-from spark_partq.core.group.state import GroupFact, Held, PartitionId, QueueInGroup, Status
+from spark_partq.core.ids import PartitionId
 from spark_partq.testing.memory import AckLog, ControlLog, Faults
 from spark_partq.testing.process import Checkpoint, Process
 from spark_partq.testing.recorder import Recorder, SimulationError
@@ -324,7 +325,9 @@ class World:
             self.tick()
         state, acks = self.control.state, self.acks.acks
         left = {
-            w: (state.position(w, acks), self.ends[w]) for w in state.wanted if state.position(w, acks) != self.ends[w]
+            w: (state.position(w, acks), self.ends[w])
+            for w in state.subscribed_partitions
+            if state.position(w, acks) != self.ends[w]
         }
         raise SimulationError(f"did not converge: status {state.status}, still to acknowledge {left}")
 
@@ -332,7 +335,7 @@ class World:
         """H4: a handoff ends by its deadline, as far as it was watched without trouble since `since_ms`."""
         slowest = 1.2 * self.setup.max_handoff_time_ms + 10_000
         for where, own in self.control.state.partitions.items():
-            if own.held is Held.DRAINING:
+            if own.state is PartitionState.DRAINING:
                 began_ms = max(since_ms, self.control.facts[own.handoff][0])
                 if self.now_ms - began_ms > slowest:
                     raise SimulationError(f"H4: {where} has been draining since {began_ms} ms")
@@ -353,14 +356,14 @@ class World:
             for queue_id, (name, _) in self.counts.items()
             if any(m.subscribes(name) for m in state.members.values())
         }
-        if {w for w in self.starts() if w[0] in named} != set(state.wanted):
+        if {w for w in self.starts() if w[0] in named} != set(state.subscribed_partitions):
             return False
         present = {p.incarnation for p in self.living if p.flows and not p.leaving}
         if {m.incarnation for m in state.members.values()} != present:
             return False
         return all(
-            state.held(where) is Held.OWNED and state.position(where, acks) == self.ends[where]
-            for where in state.wanted
+            state.partition_state(where) is PartitionState.OWNED and state.position(where, acks) == self.ends[where]
+            for where in state.subscribed_partitions
         )
 
     def counted(self) -> dict[str, int]:
@@ -380,7 +383,7 @@ def told(what: object) -> str:
         return f"acks {place} epoch {what.epoch} offset {what.offset} delivered {what.delivered}"
     if not isinstance(what, GroupFact):
         return str(what)
-    names = ("offset", "delivered", "epoch", "base_epoch", "flow", "to_flow", "instance", "incarnation", "status")
+    names = ("offset", "delivered", "epoch", "lineage_epoch", "flow", "to_flow", "instance", "incarnation", "status")
     values = " ".join(f"{name}={getattr(what, name)}" for name in names if getattr(what, name) is not None)
     where = f" {what.queue_id}.{what.partition}" if what.partition is not None else ""
     return f"commits {what.kind}{where} {values} ({what.cause})"

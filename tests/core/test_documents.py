@@ -11,7 +11,8 @@ import pytest
 from spark_partq.core import errors
 from spark_partq.core.diagram import partition_diagram, status_diagram
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState, Held, Kind, Member, Status
+from spark_partq.core.group.facts import Kind, Member, PartitionState, Status
+from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
 from spark_partq.spark.options import Options
 from spark_partq.storage.group import ack_table, control
 
@@ -59,7 +60,7 @@ def test_diagrams_have_every_transition_once() -> None:
     arrows = re.findall(r"^  (\S+) --> (\S+)$", status_diagram(), re.MULTILINE)
     assert arrows == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
     arrows = [
-        (kind, *(Held.UNKNOWN if held == "[*]" else held for held in (before, after)))
+        (kind, *(PartitionState.UNKNOWN if held == "[*]" else held for held in (before, after)))
         for before, after, kinds in re.findall(r"^  (\S+) --> (\S+): (.+)$", partition_diagram(), re.MULTILINE)
         for kind in kinds.split(", ")
     ]
@@ -103,10 +104,10 @@ def test_protocol_has_every_transition() -> None:
     for fact, change, *_ in rows:
         kind = Kind(fact.strip("`"))
         if "→" not in change:  # any but Unknown, which stays
-            told |= {(kind, held, held) for held in Held if held is not Held.UNKNOWN}
+            told |= {(kind, held, held) for held in PartitionState if held is not PartitionState.UNKNOWN}
             continue
         before, after = change.split(" → ")
-        told |= {(kind, Held(held), Held(after)) for held in re.split(r", | or ", before)}
+        told |= {(kind, PartitionState(held), PartitionState(after)) for held in re.split(r", | or ", before)}
     assert told == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
 
 

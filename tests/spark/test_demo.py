@@ -19,7 +19,7 @@ from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.core.group.state import Kind
+from spark_partq.core.group.facts import Kind
 from spark_partq.demo import check, flights, knock_on, report
 from spark_partq.demo import run as demo
 from spark_partq.storage.group.control import COLUMNS

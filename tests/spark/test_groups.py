@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
 from spark_partq.core.group.events import Leave
-from spark_partq.core.group.state import Status
+from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.helpers import consume, eventually, flat, places, position, put, running, stream

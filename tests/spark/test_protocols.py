@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_partq as partq
-from spark_partq.core.group.state import GroupState, Held, Status
+from spark_partq.core.group.facts import PartitionState, Status
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.helpers import consume, eventually, flat, position, put
@@ -196,8 +197,10 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
 
     def under_way() -> bool:
         state = state_of(store)
-        held = {own.held for own in state.partitions.values() if own.flow == "a/0"}
-        return "c" in state.members and state.draining and Held.DRAINING not in held  # the first has given up its part
+        held = {own.state for own in state.partitions.values() if own.flow == "a/0"}
+        return (
+            "c" in state.members and state.draining and PartitionState.DRAINING not in held
+        )  # the first has given up its part
 
     eventually(under_way, "the handoffs")
     keeps = [n for (_, n), own in state_of(store).partitions.items() if own.flow == "a/0"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from spark_partq.core.assignors import Assignor
 from spark_partq.core.errors import AssignorError
-from spark_partq.core.group.state import GroupFact, Kind, PartitionId
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.ids import PartitionId
 from spark_partq.testing.process import Checkpoint, Process
 from spark_partq.testing.simulator import Setup, World, told
 

@@ -28,7 +28,7 @@ class Story:
     ) -> None:
         self.facts.append(
             self._fact(
-                len(self.facts), "Granted", epoch=epoch, base_epoch=base or epoch, flow=f"{instance}/0", offset=offset,
+                len(self.facts), "Granted", epoch=epoch, lineage_epoch=base or epoch, flow=f"{instance}/0", offset=offset,
                 delivered=offset if delivered is None else delivered,
             )
         )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.state import GroupFact, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import AckLog, ControlLog, Faults, MemoryAcks, MemoryControl
 from tests.core.group.groups import Decided

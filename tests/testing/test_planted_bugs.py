@@ -21,8 +21,10 @@ from spark_partq.core.group import state as group_module
 from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.core.group.decide import _Decision
 from spark_partq.core.group.events import AssignmentDue, Drained, HolddownOver
+from spark_partq.core.group.facts import GroupFact, Kind, PartitionState, Protocol, Status
 from spark_partq.core.group.observer import Observer
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, PartitionId, Protocol, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import Conflict
 from spark_partq.testing import memory, process, simulator
 from spark_partq.testing.process import Process
@@ -193,7 +195,7 @@ def a_release_carries_the_querys_position(patch: Patch) -> None:
         return [
             Drained(where, incarnation, own.epoch, self.ends.get(where, (0, state.position(where, acks)))[1])
             for where, own in member.owned(state, incarnation).items()
-            if own.held is Held.DRAINING
+            if own.state is PartitionState.DRAINING
         ]
 
     def release(self: _Decision, event: Drained) -> None:
@@ -248,7 +250,7 @@ def a_release_before_all_is_acknowledged(patch: Patch) -> None:
         return [
             Drained(where, incarnation, own.epoch, state.position(where, acks) or 0)
             for where, own in member.owned(state, incarnation).items()
-            if own.held is Held.DRAINING
+            if own.state is PartitionState.DRAINING
         ]
 
     patch.setattr(Handed, "drained", drained)
@@ -317,24 +319,24 @@ def anybody_may_acknowledge(patch: Patch) -> None:
 
 
 @bug()
-def the_base_epoch_is_not_continued(patch: Patch) -> None:
+def the_lineage_epoch_is_not_continued(patch: Patch) -> None:
     emit = _Decision._emit_partition
 
     def broken(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.GRANTED:
-            columns["base_epoch"] = columns["epoch"]
+            columns["lineage_epoch"] = columns["epoch"]
         emit(self, kind, where, cause, **columns)
 
     patch.setattr(_Decision, "_emit_partition", broken)
 
 
 @bug()
-def the_base_epoch_is_continued_across_owners(patch: Patch) -> None:
+def the_lineage_epoch_is_continued_across_owners(patch: Patch) -> None:
     emit = _Decision._emit_partition
 
     def endless(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.GRANTED:
-            columns["base_epoch"] = self.state.partitions[where].base_epoch or 1
+            columns["lineage_epoch"] = self.state.partitions[where].lineage_epoch or 1
         emit(self, kind, where, cause, **columns)
 
     patch.setattr(_Decision, "_emit_partition", endless)
@@ -365,7 +367,9 @@ def a_floor_lies_past_the_position(patch: Patch) -> None:
 # ---- restarts
 @bug()
 def a_replay_goes_by_the_owners_name(patch: Patch) -> None:
-    patch.setattr(member, "in_line", lambda own, incarnation, epoch: own is not None and own.incarnation == incarnation)
+    patch.setattr(
+        member, "same_lineage", lambda own, incarnation, epoch: own is not None and own.incarnation == incarnation
+    )
 
 
 @bug(scenarios.test_a_replay_delivers_also_what_is_draining)
@@ -374,7 +378,7 @@ def a_replay_leaves_out_what_drains(patch: Patch) -> None:
 
     def shy(state: GroupState, acks: Acks, incarnation: str, planned: Any, manual: bool) -> Any:
         kept = replayed(state, acks, incarnation, planned, manual)
-        return {where: r for where, r in kept.items() if state.held(where) is Held.OWNED}
+        return {where: r for where, r in kept.items() if state.partition_state(where) is PartitionState.OWNED}
 
     patch.setattr(member, "replayed", shy)
 
@@ -385,7 +389,7 @@ def a_replay_begins_below_the_floor(patch: Patch) -> None:
         return {
             where: Range(state.partitions[where].epoch, r.start, r.end)
             for where, r in planned.items()
-            if r.end > r.start and member.in_line(state.partitions.get(where), incarnation, r.epoch)
+            if r.end > r.start and member.same_lineage(state.partitions.get(where), incarnation, r.epoch)
         }
 
     patch.setattr(member, "replayed", replayed)
@@ -477,9 +481,9 @@ def compaction_loses_heartbeats(patch: Patch) -> None:
 
 
 @bug()
-def a_snapshot_forgets_the_base_epoch(patch: Patch) -> None:
+def a_snapshot_forgets_the_lineage_epoch(patch: Patch) -> None:
     plain = group_module._plain
-    patch.setattr(group_module, "_plain", lambda own: plain(replace(own, base_epoch=own.epoch)))
+    patch.setattr(group_module, "_plain", lambda own: plain(replace(own, lineage_epoch=own.epoch)))
 
 
 @bug()
@@ -536,7 +540,7 @@ def an_eager_revocation_without_a_deadline(patch: Patch) -> None:
 def an_eager_revocation_spares_what_is_handed_off_already(patch: Patch) -> None:
     def sparing(self: _Decision) -> None:
         for where, own in sorted(self.state.partitions.items()):
-            if own.held is Held.OWNED:
+            if own.state is PartitionState.OWNED:
                 self._emit_partition(Kind.HANDOFF_STARTED, where, self.state.trigger, flow=own.flow)
 
     patch.setattr(_Decision, "_revoke_all", sparing)
@@ -547,8 +551,8 @@ def the_line_goes_on_after_a_forced_revocation(patch: Patch) -> None:
     end = _Decision._end
 
     def gentle(self: _Decision, kind: Kind, where: Any, cause: str, forced: bool | None = None) -> None:
-        emit, base = self._emit_partition, self.state.partitions[where].base_epoch
-        self._emit_partition = lambda *a, **k: emit(*a, **{**k, "base_epoch": base})  # type: ignore[method-assign]
+        emit, base = self._emit_partition, self.state.partitions[where].lineage_epoch
+        self._emit_partition = lambda *a, **k: emit(*a, **{**k, "lineage_epoch": base})  # type: ignore[method-assign]
         end(self, kind, where, cause, forced)
         self._emit_partition = emit  # type: ignore[method-assign]
 
@@ -689,7 +693,7 @@ def a_queue_that_nobody_reads_is_forgotten(patch: Patch) -> None:
 
     def tidy(self: _Decision, event: Any) -> None:
         join(self, event)
-        for queue_id in set(self.state.queues) - {where[0] for where in self.state.wanted}:
+        for queue_id in set(self.state.queues) - {where[0] for where in self.state.subscribed_partitions}:
             self._remove_queue(queue_id, "")
 
     patch.setattr(_Decision, "join", tidy)

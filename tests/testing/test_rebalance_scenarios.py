@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group.state import Held, Kind, Protocol, Status
+from spark_partq.core.group.facts import Kind, PartitionState, Protocol, Status
 from spark_partq.testing.process import Process
 from tests.testing.stage import P0, P1, Stage
 
@@ -27,7 +27,7 @@ def test_an_eager_rebalance() -> None:
     b = stage.consumer("b")
     stage.produce(5)
     stage.live(300, a, b)
-    assert stage.control.state.revoking and stage.control.state.held(P0) is Held.DRAINING
+    assert stage.control.state.revoking and stage.control.state.partition_state(P0) is PartitionState.DRAINING
     stage.until(a, lambda: a.checkpoint.committed)
     stage.until(a, "commits AssignmentComputed")
     assert stage.control.state.status is Status.READY
@@ -200,7 +200,7 @@ def test_a_queue_is_deleted_while_it_drains() -> None:
     del stage.counts[gone]
     stage.live(3_000, a, b)
     assert set(stage.control.state.queues) == {"q0"}
-    assert stage.control.state.held(P0) is Held.DRAINING
+    assert stage.control.state.partition_state(P0) is PartitionState.DRAINING
     stage.until(a, "commits Released q0.0 offset=3")
     assert stage.control.state.status is Status.READY
     stage.converge()
@@ -219,7 +219,10 @@ def test_a_queue_that_nobody_reads_any_more() -> None:
     a.stop("crashes")
     stage.reads["a"] = (0,)
     a = stage.consumer("a")
-    assert stage.control.state.held(there) is Held.UNASSIGNED and stage.control.state.status is Status.READY
+    assert (
+        stage.control.state.partition_state(there) is PartitionState.UNASSIGNED
+        and stage.control.state.status is Status.READY
+    )
     stage.produce(6)
     stage.live(1_000, main=True)
     assert stage.delivered(there) == [(0, 4, 1)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_partq.core.group.state import Kind
+from spark_partq.core.group.facts import Kind
 from spark_partq.core.queue import partition_map
 from spark_partq.testing.resizing import Reader, Town, TownSetup, main, small
 from spark_partq.testing.simulator import Setup, describe, run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from spark_partq.core.group import acks as acks_module
 from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.facts import Kind, PartitionState, Status
 from spark_partq.core.group.observer import Observer
-from spark_partq.core.group.state import Held, Kind, Status
 from spark_partq.testing.process import Checkpoint, Process
 from tests.testing.stage import P0, P1, Stage
 
@@ -87,7 +87,7 @@ def test_the_receiver_of_a_handoff_goes() -> None:
     b.stop("crashes")
     stage.expel(b)
     assert stage.control.state.status is Status.READY
-    assert stage.control.state.held(P1) is Held.OWNED
+    assert stage.control.state.partition_state(P1) is PartitionState.OWNED
     stage.until(a, lambda: a.checkpoint.committed)
     stage.produce(5)
     stage.until(a, "plans q0.0[2,5)@1 q0.1[2,5)@1")
@@ -138,7 +138,7 @@ def test_a_return_without_the_partition_ends_its_line() -> None:
     rest = stage.rebalancer()
     a = stage.consumer("a", flows=2)  # the number of flows is not what it was: the holddown goes on
     assert stage.control.state.status is Status.HOLDDOWN
-    assert stage.control.state.held(P0) is Held.UNASSIGNED
+    assert stage.control.state.partition_state(P0) is PartitionState.UNASSIGNED
     stage.until(a, "replays nothing")
     stage.live(1_500, rest)
     assert (stage.owner(P0) or "").startswith("a/")
@@ -188,7 +188,7 @@ def test_a_replay_delivers_also_what_is_draining() -> None:
     a = stage.start("a", 1, False, a.durable)
     stage.until(a, "commits MemberJoined")
     stage.consumer("b")
-    assert stage.control.state.held(P1) is Held.DRAINING
+    assert stage.control.state.partition_state(P1) is PartitionState.DRAINING
     stage.until(a, "replays q0.0[0,3)@2 q0.1[0,3)@2")
     stage.until(a, "commits Released q0.1 offset=3")
     stage.converge()
@@ -207,7 +207,7 @@ def expiry_between_plan_and_run(process: type[Process]) -> None:
     stage.until(a, "plans")
     first = a.incarnation
     stage.expel(a)
-    assert stage.control.state.held(P0) is Held.UNASSIGNED
+    assert stage.control.state.partition_state(P0) is PartitionState.UNASSIGNED
     stage.until(a, "delivers q0.0[0,3)@1")
     stage.until(a, "acks q0.0 epoch 3 offset 3")
     assert a.incarnation != first
@@ -256,7 +256,7 @@ def test_a_release_waits_for_what_was_planned_before_it() -> None:
     stage.until(a, "plans")
     stage.consumer("b")
     stage.live(1_000, a)
-    assert stage.control.state.held(P1) is Held.DRAINING
+    assert stage.control.state.partition_state(P1) is PartitionState.DRAINING
     stage.until(a, "commits Released q0.1 offset=3")
     stage.converge()
     assert stage.delivered(P1) == [(0, 3, 1)]
@@ -331,7 +331,7 @@ def test_manual_acknowledgement_holds_a_handoff() -> None:
     for _ in range(10):
         stage.live(500, a, b)
         stage.steps(a, thread="main")
-    assert stage.control.state.held(P1) is Held.DRAINING
+    assert stage.control.state.partition_state(P1) is PartitionState.DRAINING
     stage.steps(a, 20, thread="application")
     stage.live(500, a, b)
     assert stage.owner(P1) == "b/0"
@@ -368,7 +368,7 @@ def rejoin_while_a_batch_runs(process: type[Process]) -> None:
     stage.until(a, "commits MemberJoined", thread="background")
     stage.consumer("b")
     stage.steps(a)
-    assert stage.control.state.held(P1) is Held.DRAINING
+    assert stage.control.state.partition_state(P1) is PartitionState.DRAINING
     stage.until(a, "commits Released q0.1 offset=3")
     stage.converge()
 
@@ -388,7 +388,7 @@ def test_a_flow_that_comes_back_in_time_takes_exactly_what_it_had() -> None:
     stage.expel(b)
     assert stage.control.state.status is Status.HOLDDOWN
     stage.live(500)
-    assert [stage.control.state.held(where) for where in had] == [Held.UNASSIGNED] * 2
+    assert [stage.control.state.partition_state(where) for where in had] == [PartitionState.UNASSIGNED] * 2
     stage.consumer("b")
     assert stage.control.state.status is Status.READY
     assert stage.control.state.owned("b/0") == had

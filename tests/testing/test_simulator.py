@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from spark_partq.core.assignors import BUILTIN
-from spark_partq.core.group.state import GroupFact, GroupState, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.state import GroupState
 from spark_partq.testing import simulator
 from spark_partq.testing.simulator import Setup, World, describe, main, run
 
@@ -96,7 +97,12 @@ def happening(facts: list[GroupFact]) -> Iterator[str]:
             yield "taken away" if fact.kind == Kind.GRANTED else "unassigned by force"
         if fact.kind == Kind.HANDOFF_STARTED:
             yield "moved" if fact.to_flow else "revoked"
-        if fact.kind == Kind.GRANTED and used and used[-1][1] == "eager" and (fact.base_epoch or 0) < (fact.epoch or 0):
+        if (
+            fact.kind == Kind.GRANTED
+            and used
+            and used[-1][1] == "eager"
+            and (fact.lineage_epoch or 0) < (fact.epoch or 0)
+        ):
             yield "given back"
         if fact.kind == Kind.ASSIGNMENT_COMPUTED:
             told = json.loads(fact.body or "")

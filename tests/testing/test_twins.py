@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.state import GroupFact, GroupState, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.log import Conflict

@@ -20,7 +20,9 @@ from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import FencedError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.events import Drained
-from spark_partq.core.group.state import Flow, GroupState, Held, Ownership, PartitionId
+from spark_partq.core.group.facts import Ownership, PartitionState
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import Flow, PartitionId
 
 Ranges = Mapping[PartitionId, Range]
 
@@ -46,15 +48,15 @@ def owned(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
 
 def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
     """What it may plan more of: what it holds, less what is draining (H1)."""
-    return {where: own for where, own in owned(state, incarnation).items() if own.held is Held.OWNED}
+    return {where: own for where, own in owned(state, incarnation).items() if own.state is PartitionState.OWNED}
 
 
-def in_line(own: Ownership | None, incarnation: str, epoch: int) -> bool:
+def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
     """Whether a range that was planned under `epoch` lies in this process's unbroken ownership.
 
     By epoch, never by the owner's name, and also while it is draining.
     """
-    return own is not None and own.incarnation == incarnation and own.base_epoch <= epoch <= own.epoch
+    return own is not None and own.incarnation == incarnation and own.lineage_epoch <= epoch <= own.epoch
 
 
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
@@ -66,7 +68,7 @@ def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[Pa
     return [
         (where, state.partitions[where].epoch, r.end)
         for where, r in done.items()
-        if in_line(state.partitions.get(where), incarnation, r.epoch)
+        if same_lineage(state.partitions.get(where), incarnation, r.epoch)
     ]
 
 
@@ -77,7 +79,7 @@ def start(state: GroupState, acks: Acks, incarnation: str, where: PartitionId, d
     acknowledged is then delivered again.
     """
     position = state.position(where, acks) or 0
-    if done is not None and in_line(state.partitions.get(where), incarnation, done.epoch):
+    if done is not None and same_lineage(state.partitions.get(where), incarnation, done.epoch):
         return max(position, done.end)
     return position
 
@@ -104,7 +106,7 @@ def replayed(
     kept = {}
     for where, r in planned.items():
         empty = r.end <= r.start
-        if not in_line(state.partitions.get(where), incarnation, r.epoch) or (empty and manual):
+        if not same_lineage(state.partitions.get(where), incarnation, r.epoch) or (empty and manual):
             continue
         position = state.position(where, acks) or 0
         first = position if manual else max(r.start, position)
@@ -141,11 +143,11 @@ class Handed:
         """
         events = []
         for where, own in owned(state, incarnation).items():
-            if own.held is not Held.DRAINING:
+            if own.state is not PartitionState.DRAINING:
                 continue
             position = state.position(where, acks) or 0
             epoch, end = self.ends.get(where, (own.epoch, position))
-            if not in_line(own, incarnation, epoch):
+            if not same_lineage(own, incarnation, epoch):
                 end = position  # planned in an ownership that has ended; it does not count
             if position >= end:
                 events.append(Drained(where, incarnation, own.epoch, position))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-PartitionId = tuple[str, int]
+from spark_partq.core.ids import PartitionId
 
 
 @dataclass(frozen=True)

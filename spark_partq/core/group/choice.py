@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from spark_partq.core.group.state import Member, Protocol
+from spark_partq.core.group.facts import Member, Protocol
 
 
 def common_assignors(members: Collection[Member]) -> list[str]:

@@ -36,22 +36,18 @@ from spark_partq.core.group.events import (
     QueuesChanged,
     RaiseFloors,
 )
-from spark_partq.core.group.state import (
-    Flow,
+from spark_partq.core.group.facts import (
     GroupFact,
-    GroupState,
-    Held,
     Kind,
     Member,
     Ownership,
-    PartitionId,
+    PartitionState,
     Protocol,
     QueueInGroup,
     Status,
-    View,
-    alike,
-    instance_of,
 )
+from spark_partq.core.group.state import GroupState, View, alike
+from spark_partq.core.ids import Flow, PartitionId, instance_of
 
 _ENDS_A_HANDOFF = (Drained, DeadlinePassed)
 Loads = Mapping[PartitionId, float]
@@ -177,7 +173,7 @@ class _Decision:
             for flow, partitions in zip(dropped, left, strict=True):
                 self._replace(partitions, len(before), f"{flow} did not come back when {member.instance} started again")
                 before.remove(flow)
-            if len(before) < min(len(self.state.flows), len(self.state.wanted)):
+            if len(before) < min(len(self.state.flows), len(self.state.subscribed_partitions)):
                 self._trigger(len(before), cause)
         elif (chosen, view) != self._shape():
             self._trigger(len(before), cause)
@@ -204,21 +200,25 @@ class _Decision:
     def _end_lines(self, member: Member) -> None:
         """What the instance had and does not get back now is left out of its replay, so it must never again be in line."""
         for where, own in sorted(self.state.partitions.items()):
-            if own.flow is None and own.base_epoch < own.epoch and instance_of(own.last_flow or "") == member.instance:
+            if (
+                own.flow is None
+                and own.lineage_epoch < own.epoch
+                and instance_of(own.last_flow or "") == member.instance
+            ):
                 self._emit_partition(
                     Kind.UNASSIGNED, where, f"{member.instance} is back without it", offset=self.state.position(where, self.acks),
-                    delivered=self.state.delivered(where, self.acks), epoch=own.epoch + 1, base_epoch=own.epoch + 1,
+                    delivered=self.state.delivered(where, self.acks), epoch=own.epoch + 1, lineage_epoch=own.epoch + 1,
                     flow=own.last_flow, instance=member.instance,
                 )  # fmt: skip
 
     # ---- queues
     def queues_changed(self, event: QueuesChanged) -> None:
         before = {queue_id: queue.name for queue_id, queue in self.state.queues.items()}
-        wanted = set(self.state.wanted)
+        wanted = set(self.state.subscribed_partitions)
         for queue_id in event.gone:
             self._remove_queue(queue_id, "the queue was deleted")
         self._add_queues(event.queues, event.starts, "found by its members")
-        changed = wanted.symmetric_difference(self.state.wanted)
+        changed = wanted.symmetric_difference(self.state.subscribed_partitions)
         if changed:
             after = {queue_id: queue.name for queue_id, queue in self.state.queues.items()}
             names = {after.get(queue_id) or before[queue_id] for queue_id, _ in changed}
@@ -251,7 +251,7 @@ class _Decision:
                 last, position = self.state.removed.get(where, (-1, 0))
                 self._emit_partition(
                     Kind.PARTITION_ADDED, where, "new to the group",
-                    offset=max(start, position), epoch=last + 1, base_epoch=last + 1,
+                    offset=max(start, position), epoch=last + 1, lineage_epoch=last + 1,
                 )  # fmt: skip
         return set(self.state.partitions) != known
 
@@ -313,7 +313,7 @@ class _Decision:
         """A flow is gone, of `count` that the group had with it, and has left these partitions."""
         if self.state.assignment_due:
             return
-        if count <= len(self.state.wanted):
+        if count <= len(self.state.subscribed_partitions):
             self._trigger(count, cause)
             return
         left = [where for where in left if self.state.partitions[where].flow is None]
@@ -349,7 +349,7 @@ class _Decision:
         flows = self.state.flows
         cause = f"there are {_count(len(flows), 'flow')} again"
         vacant: dict[Flow, list[PartitionId]] = {}
-        for where in sorted(self.state.wanted):
+        for where in sorted(self.state.subscribed_partitions):
             own = self.state.partitions[where]
             if own.flow is None and own.last_flow is not None:
                 vacant.setdefault(own.last_flow, []).append(where)
@@ -371,7 +371,7 @@ class _Decision:
         """Whether what an assignor sees of the group is what it was when it last computed."""
         view = self.state.view()
         if self._count_decides() and alike(self.state.basis, view):
-            flows, most = len(self.state.flows), len(self.state.wanted)
+            flows, most = len(self.state.flows), len(self.state.subscribed_partitions)
             same = min(flows, most) == min(self.state.baseline, most)  # standbys make no difference
         else:
             same = self.state.basis == view
@@ -475,7 +475,7 @@ class _Decision:
     def _fits(self) -> bool:
         """Whether every partition that is read has an owner, or will have, and nothing more needs to move."""
         state = self.state
-        targets = {where: state.partitions[where].target for where in state.wanted}
+        targets = {where: state.partitions[where].target for where in state.subscribed_partitions}
         if any(flow is None or not state.subscribed(flow, where) for where, flow in targets.items()):
             return False
         return not self._count_decides() or is_balanced(targets, state.flows)
@@ -495,7 +495,7 @@ class _Decision:
     # ---- handoff
     def drained(self, event: Drained) -> None:
         own = self.state.partitions.get(event.where)
-        if own is None or own.held is not Held.DRAINING:
+        if own is None or own.state is not PartitionState.DRAINING:
             return
         if (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
             return
@@ -509,7 +509,7 @@ class _Decision:
 
     def deadline_passed(self, event: DeadlinePassed) -> None:
         own = self.state.partitions.get(event.where)
-        if own is not None and own.held is Held.DRAINING and own.handoff == event.handoff:
+        if own is not None and own.state is PartitionState.DRAINING and own.handoff == event.handoff:
             limit = self.state.queues[event.where[0]].max_handoff_time_ms
             self._force(event.where, f"{own.flow} did not release it within {limit} ms")
             self.moved = True
@@ -544,7 +544,7 @@ class _Decision:
         delivered = self.state.delivered(where, self.acks)
         self._emit_partition(
             Kind.GRANTED, where, cause, offset=offset, delivered=delivered, epoch=epoch, flow=flow, forced=forced,
-            base_epoch=own.base_epoch if same_line else epoch,
+            lineage_epoch=own.lineage_epoch if same_line else epoch,
             instance=member.instance, incarnation=member.incarnation, host=member.host,
         )  # fmt: skip
 
@@ -553,7 +553,7 @@ class _Decision:
         self._emit_partition(
             kind, where, cause, offset=self.state.position(where, self.acks),
             delivered=self.state.delivered(where, self.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
-            base_epoch=own.epoch + 1 if forced else own.base_epoch, forced=forced,
+            lineage_epoch=own.epoch + 1 if forced else own.lineage_epoch, forced=forced,
             flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
         )  # fmt: skip
 
@@ -566,7 +566,7 @@ class _Decision:
 
     def _emit_partition(self, kind: Kind, where: PartitionId, cause: str, **columns: object) -> None:
         own = self.state.partitions.get(where) or Ownership(None, None, "", 0, 0, 0, 0)
-        known = {"epoch_before": own.epoch, "epoch": own.epoch, "base_epoch": own.base_epoch, "cause": cause}
+        known = {"epoch_before": own.epoch, "epoch": own.epoch, "lineage_epoch": own.lineage_epoch, "cause": cause}
         queue = self.state.queues[where[0]].name
         self.emit(GroupFact(kind, queue, *where, **{**known, "by": self.by, **columns}))  # type: ignore[arg-type]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spark_partq.core.group.state import Member, PartitionId, QueueInGroup
+from spark_partq.core.group.facts import Member, QueueInGroup
+from spark_partq.core.ids import PartitionId
 
 
 @dataclass(frozen=True)

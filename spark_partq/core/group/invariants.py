@@ -9,18 +9,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.group.state import (
-    Flow,
-    GroupFact,
-    GroupState,
-    Held,
-    Kind,
-    Member,
-    Ownership,
-    PartitionId,
-    Protocol,
-    Status,
-)
+from spark_partq.core.group.facts import GroupFact, Kind, Member, Ownership, PartitionState, Protocol, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import Flow, PartitionId
 
 
 class InvariantError(AssertionError):
@@ -110,7 +101,7 @@ def _reads(state: GroupState, member: Member, where: PartitionId) -> bool:
 
 def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
     name = _name(where)
-    _must(own.base_epoch <= own.epoch, f"{name}: base epoch {own.base_epoch} is past epoch {own.epoch}")
+    _must(own.lineage_epoch <= own.epoch, f"{name}: base epoch {own.lineage_epoch} is past epoch {own.epoch}")
     _must(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
     if own.flow is None:
         _must(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
@@ -118,7 +109,7 @@ def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live
     _must(own.flow in live, f"{name}: its owner {own.flow} is gone")
     _must(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
     _must(_reads(state, live[own.flow], where), f"{name}: its owner {own.flow} does not read the queue")
-    if own.held is not Held.DRAINING:
+    if own.state is not PartitionState.DRAINING:
         _must(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
     elif own.to_flow is None:
         _must(state.assignment_due, f"{name}: it is revoked, and no assignment is to come")
@@ -132,7 +123,7 @@ def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live
 
 
 def _check_status(state: GroupState) -> None:
-    draining = any(own.held is Held.DRAINING for own in state.partitions.values())
+    draining = any(own.state is PartitionState.DRAINING for own in state.partitions.values())
     if state.status is Status.READY:
         _must(not draining, "R7: Ready, yet a handoff is under way")
         if state.members:
@@ -167,7 +158,7 @@ def _check_fact(
         _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
-        _must(not fact.forced or fact.base_epoch == fact.epoch, f"H4: the line of {name} survives its deadline")
+        _must(not fact.forced or fact.lineage_epoch == fact.epoch, f"H4: the line of {name} survives its deadline")
         _must(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind == Kind.HANDOFF_STARTED:
@@ -205,8 +196,8 @@ def _check_grant(
     _must(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
     _must(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
     _must((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
-    line = own.base_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
-    _must(fact.base_epoch == line, f"{name}: base epoch {fact.base_epoch} instead of {line}")
+    line = own.lineage_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
+    _must(fact.lineage_epoch == line, f"{name}: base epoch {fact.lineage_epoch} instead of {line}")
     if own.flow is None and own.last_flow is not None and fact.where not in released:
         flows = len(state.flows)
         partitions = sum(any(_reads(state, m, where) for m in state.members.values()) for where in state.partitions)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
-from spark_partq.core.group.state import GroupState, Held, PartitionId, Status
+from spark_partq.core.group.facts import PartitionState, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 
 # Between two looks at most so much counts as watched, so that neither a clock that jumps nor an observer that was
 # stopped makes a session seem silent.
@@ -77,7 +79,7 @@ class Observer:
         seen, self._handoffs = self._handoffs, {}
         events: list[Event] = []
         for where, own in state.partitions.items():
-            if own.held is not Held.DRAINING:
+            if own.state is not PartitionState.DRAINING:
                 continue
             since = seen.get((where, own.handoff), self._watched_ms)
             self._handoffs[where, own.handoff] = since

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, PartqError
-from spark_partq.core.group.state import GroupFact, GroupState
+from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
 from spark_partq.storage.rows import Row, RowFiles
 from spark_partq.storage.store import Store, group_folder
@@ -29,7 +30,7 @@ COLUMNS = (
     ("delivered", "long"),
     ("epoch_before", "long"),
     ("epoch", "long"),
-    ("base_epoch", "long"),
+    ("lineage_epoch", "long"),
     ("flow", "string"),
     ("to_flow", "string"),
     ("forced", "boolean"),

@@ -8,7 +8,9 @@ from spark_partq.core.errors import GroupNotFoundError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import Loads, decide
 from spark_partq.core.group.events import Event, RaiseFloors
-from spark_partq.core.group.state import GroupFact, GroupState, PartitionId
+from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group.state import GroupState, Held, Kind, PartitionId, Status, instance_of
+from spark_partq.core.group.facts import Kind, PartitionState, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId, instance_of
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.group_history import recent
 from spark_partq.storage.queue.handle import Queue, open_queue
@@ -157,7 +159,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         else:
             queue.refresh()
             queues[queue_id] = queue
-    wanted = set(state.wanted if state.members else state.partitions)
+    wanted = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
     for where in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
         partitions.append(_partition(group, where, queues.get(where[0]), warnings))
@@ -240,7 +242,7 @@ def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: 
             )
     return GroupPartition(
         name, number, own.flow, own.epoch, position, state.delivered(where, group.acks), end, lag,
-        own.held is Held.DRAINING, own.to_flow,
+        own.state is PartitionState.DRAINING, own.to_flow,
     )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ import numpy as np
 from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, PartqError, QueueNotReadyError
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.group.state import GroupFact, GroupState, Kind, instance_of
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import instance_of
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group

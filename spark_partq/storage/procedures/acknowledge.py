@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_partq.core.delivery.member import in_line
+from spark_partq.core.delivery.member import same_lineage
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.group.acks import AckRow
 from spark_partq.storage.group.handle import Group, open_group
@@ -75,7 +75,7 @@ def _rows(
                 f"{number} of queue {queue!r} was delivered; pass epochs={{({queue!r}, {number}): <column _epoch>}}",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
-        if own.flow is None or not in_line(own, incarnation, epoch):
+        if own.flow is None or not same_lineage(own, incarnation, epoch):
             refused.append(partition)
             continue
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= state.delivered(where, acks):

@@ -20,7 +20,7 @@ from spark_partq.core.errors import (
     ReplicaError,
     StoreUnavailableError,
 )
-from spark_partq.core.group.state import GroupFact, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.state import QueueFact, QueueState
 from spark_partq.storage.group.ack_table import AckTable
@@ -210,7 +210,7 @@ def _settle(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int],
                         offset=first,
                         epoch_before=own.epoch,
                         epoch=own.epoch,
-                        base_epoch=own.base_epoch,
+                        lineage_epoch=own.lineage_epoch,
                         cause="the replica was promoted; what lies below was removed",
                         by="promotion",
                     )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAStoreError, PartqError
+from spark_partq.core.group.facts import GroupFact, Status
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
-from spark_partq.core.group.state import GroupFact, Status
 from spark_partq.storage.group.handle import Group, list_groups, open_group
 from spark_partq.storage.queue.control import who
 from spark_partq.storage.replica.table import is_replica

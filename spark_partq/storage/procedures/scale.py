@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
-from spark_partq.core.group.state import Status
+from spark_partq.core.group.facts import Status
 from spark_partq.core.queue.partition_map import numbers
 from spark_partq.core.queue.settings import check_partition_count
 from spark_partq.core.queue.state import MODES, Mode, QueueFact, QueueState

@@ -8,7 +8,7 @@ from spark_partq.core.errors import (
     InvalidArgumentError,
     QueueNotReadyError,
 )
-from spark_partq.core.group.state import QueueInGroup
+from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, type_name
 from spark_partq.core.queue.state import QueueState

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import Event
-from spark_partq.core.group.state import GroupFact, GroupState, Kind
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueFact, QueueState

@@ -36,7 +36,7 @@ from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import PRIMARY, ProducerSetup, QuerySetup, Setup
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
-CALM_S, STEPS = 240.0, 400_000
+CALM_S, STEPS = 90.0, 150_000
 
 
 @dataclass

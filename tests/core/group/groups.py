@@ -21,8 +21,10 @@ from spark_partq.core.group.events import (
     QueuesChanged,
     RaiseFloors,
 )
+from spark_partq.core.group.facts import GroupFact, Kind, Member, PartitionState, QueueInGroup
 from spark_partq.core.group.invariants import check
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 
 
 def at(partition: int) -> PartitionId:
@@ -103,7 +105,7 @@ class Decided:
     def release(self, *partitions: int) -> list[GroupFact]:
         """Their owner has acknowledged all."""
         if not partitions:
-            places = [where for where, own in self.state.partitions.items() if own.held is Held.DRAINING]
+            places = [where for where, own in self.state.partitions.items() if own.state is PartitionState.DRAINING]
             return self.do(*[self.drained_at(where) for where in places])
         return self.do(*[self.drained(p) for p in partitions])
 
@@ -125,7 +127,9 @@ class Decided:
         return self.state.position(at(partition), self.acks) or 0
 
     def draining(self) -> list[int]:
-        return [where[1] for where, own in sorted(self.state.partitions.items()) if own.held is Held.DRAINING]
+        return [
+            where[1] for where, own in sorted(self.state.partitions.items()) if own.state is PartitionState.DRAINING
+        ]
 
     def owned(self) -> dict[str, list[int]]:
         """What each flow that has any owns; what nobody has under ``-``."""

@@ -7,7 +7,7 @@ import pytest
 from spark_partq.core.errors import GroupMismatchError
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
-from spark_partq.core.group.state import Kind, QueueInGroup, Status
+from spark_partq.core.group.facts import Kind, QueueInGroup, Status
 from tests.core.group.groups import Decided, at
 
 HANDOFF = Kind.HANDOFF_STARTED
@@ -21,7 +21,7 @@ def test_the_first_member_gets_all_at_once(delay_ms: int) -> None:
     group.join("a", flows=2)
     assert group.owned() == {"a/0": [0, 2], "a/1": [1, 3]}
     assert [f.status for f in group.facts if f.kind == Kind.STATUS_CHANGED] == [Status.REBALANCING, Status.READY]
-    assert {(f.offset, f.epoch_before, f.epoch, f.base_epoch) for f in group.facts if f.kind == Kind.GRANTED} == {
+    assert {(f.offset, f.epoch_before, f.epoch, f.lineage_epoch) for f in group.facts if f.kind == Kind.GRANTED} == {
         (0, 0, 1, 1)
     }
 
@@ -125,7 +125,7 @@ def test_the_last_member_leaves() -> None:
     assert group.state.partitions[at(0)].epoch == 2
     group.join("b")
     own = group.state.partitions[at(0)]
-    assert (own.start, own.delivered, own.base_epoch, own.last_flow) == (5, 7, own.epoch, "b/0")
+    assert (own.start, own.delivered, own.lineage_epoch, own.last_flow) == (5, 7, own.epoch, "b/0")
     assert own.incarnation != old
 
 
@@ -162,7 +162,7 @@ def test_the_flow_that_returns_takes_exactly_what_it_had() -> None:
     assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3]}
     assert group.state.status is Status.READY
     own = group.state.partitions[at(2)]
-    assert (own.epoch, own.base_epoch) == (4, 2)
+    assert (own.epoch, own.lineage_epoch) == (4, 2)
 
 
 def test_another_flow_takes_exactly_what_was_left() -> None:
@@ -171,7 +171,7 @@ def test_another_flow_takes_exactly_what_was_left() -> None:
     group.join("c")
     assert group.owned() == {"a/0": [0, 1], "c/0": [2, 3]}
     assert group.state.status is Status.READY
-    assert group.state.partitions[at(2)].base_epoch == group.state.partitions[at(2)].epoch
+    assert group.state.partitions[at(2)].lineage_epoch == group.state.partitions[at(2)].epoch
 
 
 def test_a_return_to_the_count_needs_no_exact_number_of_standbys() -> None:
@@ -216,7 +216,7 @@ def test_a_return_without_its_partitions_ends_their_line() -> None:
     for where in (2, 3):
         own = group.state.partitions[at(where)]
         assert own.flow in ("b/0", "b/1")
-        assert own.base_epoch > planned
+        assert own.lineage_epoch > planned
 
 
 def test_a_change_while_rebalancing() -> None:
@@ -245,7 +245,7 @@ def test_a_handoff_carries_the_acknowledged_offset() -> None:
     assert group.do(group.drained(1))
     granted = group.facts[1]
     assert (granted.flow, granted.offset, granted.delivered, granted.forced) == ("b/0", 4, 9, False)
-    assert (granted.epoch_before, granted.epoch, granted.base_epoch) == (1, 2, 2)
+    assert (granted.epoch_before, granted.epoch, granted.lineage_epoch) == (1, 2, 2)
 
 
 def test_a_release_of_more_than_is_acknowledged_is_refused() -> None:
@@ -332,7 +332,7 @@ def test_a_restart_in_time_triggers_nothing() -> None:
     group.join("b")
     assert group.kinds() == ["MemberJoined", "Granted", "Granted"]
     own = group.state.partitions[at(2)]
-    assert (own.flow, own.start, own.delivered, own.epoch, own.base_epoch) == ("b/0", 3, 5, 3, 2)
+    assert (own.flow, own.start, own.delivered, own.epoch, own.lineage_epoch) == ("b/0", 3, 5, 3, 2)
     assert group.state.status is Status.READY
 
 
@@ -367,7 +367,7 @@ def test_a_restart_with_more_flows() -> None:
     assert group.draining() == [2, 3]
     group.release()
     assert group.owned() == {"a/0": [0, 1], "a/1": [2, 3]}
-    assert group.state.partitions[at(2)].base_epoch == 1  # within one instance the line goes on
+    assert group.state.partitions[at(2)].lineage_epoch == 1  # within one instance the line goes on
 
 
 def test_the_same_join_twice() -> None:

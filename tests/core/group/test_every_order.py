@@ -12,8 +12,10 @@ from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import DeadlinePassed, Drained, Event, HolddownOver, Join, Leave, QueuesChanged
+from spark_partq.core.group.facts import GroupFact, Kind, Member, PartitionState, QueueInGroup, Status
 from spark_partq.core.group.invariants import check, check_balance
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, Member, PartitionId, QueueInGroup, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 
 Node = tuple[GroupState, Acks]
 
@@ -55,7 +57,7 @@ class Explorer:
                     own.flow,
                     own.to_flow,
                     own.last_flow,
-                    own.base_epoch == own.epoch,
+                    own.lineage_epoch == own.epoch,
                     self.outstanding(state, acks, where),
                 )
                 for where, own in state.partitions.items()
@@ -75,7 +77,9 @@ class Explorer:
                 continue
             position = state.position(where, acks) or 0
             if not self.outstanding(state, acks, where):
-                if own.held is Held.OWNED and where == self.places[0]:  # one partition with messages is enough
+                if (
+                    own.state is PartitionState.OWNED and where == self.places[0]
+                ):  # one partition with messages is enough
                     yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, 0, position + 1))
             else:
                 yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, position + 1, position + 1))
@@ -93,7 +97,7 @@ class Explorer:
         if state.status is Status.HOLDDOWN:
             yield HolddownOver(state.status_seq)
         for where, own in state.partitions.items():
-            if own.held is Held.DRAINING:
+            if own.state is PartitionState.DRAINING:
                 yield DeadlinePassed(where, own.handoff)
                 if not self.outstanding(state, acks, where):
                     yield Drained(where, own.incarnation, own.epoch, state.position(where, acks) or 0)
@@ -115,7 +119,11 @@ class Explorer:
 
     def fewest_moves(self, before: GroupState, after: GroupState, facts: list[GroupFact]) -> None:
         """R6: a rebalance starts no more handoffs than balance needs."""
-        moved = {f.where for f in facts if f.kind == Kind.HANDOFF_STARTED and before.held(f.where) is not Held.DRAINING}
+        moved = {
+            f.where
+            for f in facts
+            if f.kind == Kind.HANDOFF_STARTED and before.partition_state(f.where) is not PartitionState.DRAINING
+        }
         if not moved:
             return
         flows = after.flows

@@ -17,8 +17,9 @@ from spark_partq.core.group.events import (
     QueuesChanged,
     RaiseFloors,
 )
+from spark_partq.core.group.facts import GroupFact, Kind, Member, PartitionState, Protocol, Status
 from spark_partq.core.group.observer import Observer
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, Member, Protocol, Status
+from spark_partq.core.group.state import GroupState
 from tests.core.group.groups import Decided, at
 
 RANGE, STICKY = ("range",), ("sticky",)
@@ -142,8 +143,8 @@ def test_a_partition_that_comes_back_continues_its_line() -> None:
     group.join("b", assignors=RANGE)
     group.release()
     own = group.state.partitions[at(0)]
-    assert (own.flow, own.epoch, own.base_epoch, own.start, own.delivered) == ("a/0", 2, 1, 3, 8)
-    assert group.state.partitions[at(3)].base_epoch == 2  # b's
+    assert (own.flow, own.epoch, own.lineage_epoch, own.start, own.delivered) == ("a/0", 2, 1, 3, 8)
+    assert group.state.partitions[at(3)].lineage_epoch == 2  # b's
 
 
 def test_the_deadline_of_a_revocation() -> None:
@@ -267,11 +268,11 @@ def test_a_member_restarts_in_the_middle() -> None:
     group.ack(0, 2, 5)
     group.join("a", assignors=RANGE)
     assert group.times(Kind.UNASSIGNED) == 6  # three given up, and three lines ended
-    lines = {p: group.state.partitions[at(p)].base_epoch for p in (0, 1, 2)}
+    lines = {p: group.state.partitions[at(p)].lineage_epoch for p in (0, 1, 2)}
     group.release()
     assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3], "c/0": [4, 5]}
     own = group.state.partitions[at(0)]
-    assert (own.start, own.delivered, own.base_epoch) == (2, 5, lines[0])
+    assert (own.start, own.delivered, own.lineage_epoch) == (2, 5, lines[0])
 
 
 def test_the_last_one_to_release_restarts() -> None:
@@ -280,7 +281,7 @@ def test_the_last_one_to_release_restarts() -> None:
     group.join("a", assignors=STICKY)
     assert group.state.status is Status.READY
     kept = [p for p in group.owned()["a/0"] if p < 3]
-    assert kept and all(group.state.partitions[at(p)].base_epoch == 1 for p in kept)
+    assert kept and all(group.state.partitions[at(p)].lineage_epoch == 1 for p in kept)
 
 
 def test_the_eager_member_leaves_in_the_middle() -> None:
@@ -444,7 +445,7 @@ def test_a_queue_that_nobody_reads_any_more() -> None:
     group.acks.rows[where, own.epoch, own.incarnation] = 7
     group.join("a", queues=("orders",))
     assert group.holds() == {"a/0": {"orders": [0, 1]}, "-": {"returns": [0]}}
-    assert group.state.status is Status.READY and where not in group.state.wanted
+    assert group.state.status is Status.READY and where not in group.state.subscribed_partitions
     group.do(RaiseFloors("returns"))
     assert group.state.floors[where] == 7
     group.first = 100
@@ -452,7 +453,7 @@ def test_a_queue_that_nobody_reads_any_more() -> None:
     assert group.holds() == {"a/0": {"orders": [0, 1], "returns": [0]}}
     assert group.state.partitions[where].start == 7
     # Its line ended with the return without it.
-    assert group.state.partitions[where].base_epoch > own.epoch
+    assert group.state.partitions[where].lineage_epoch > own.epoch
 
 
 def test_a_restart_without_a_queue_keeps_nothing_of_it() -> None:
@@ -473,7 +474,7 @@ def test_a_receiver_that_does_not_read_the_queue_any_more() -> None:
     group.queue_named("returns", 2)
     group.join("a", queues=("orders", "returns"))
     group.join("b", queues=("orders", "returns"))
-    assert {own.to_flow for own in group.state.partitions.values() if own.held is Held.DRAINING} == {"b/0"}
+    assert {own.to_flow for own in group.state.partitions.values() if own.state is PartitionState.DRAINING} == {"b/0"}
     group.join("b", queues=())
     assert not group.state.draining
     assert group.holds() == {"a/0": {"orders": [0, 1], "returns": [0, 1]}}
@@ -595,7 +596,7 @@ def test_a_queue_is_deleted_while_it_drains(assignors: tuple[str, ...]) -> None:
     group.join("a", queues=("orders", "returns"), assignors=assignors)
     group.join("b", queues=("orders", "returns"), assignors=assignors)
     for partition in set(group.draining()):
-        if group.state.partitions[at(partition)].held is Held.DRAINING:
+        if group.state.partitions[at(partition)].state is PartitionState.DRAINING:
             group.release(partition)
     assert group.state.draining
     del group.more["returns"]
@@ -763,7 +764,7 @@ def test_weights() -> None:
     "fact",
     [
         GroupFact(COMPUTED, body='{"assignor": "range", "protocol": "eager"}'),
-        GroupFact(Kind.HANDOFF_STARTED, "orders", *at(0), epoch_before=1, epoch=1, base_epoch=1, flow="a/0"),
+        GroupFact(Kind.HANDOFF_STARTED, "orders", *at(0), epoch_before=1, epoch=1, lineage_epoch=1, flow="a/0"),
         GroupFact(COMPUTED, body='{"assignor": "range", "protocol": "lazy"}'),
     ],
     ids=str,

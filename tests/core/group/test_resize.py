@@ -11,7 +11,9 @@ from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import QueuesChanged
-from spark_partq.core.group.state import GroupFact, GroupState, Held, Kind, PartitionId, QueueInGroup, Status
+from spark_partq.core.group.facts import GroupFact, Kind, PartitionState, QueueInGroup, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT
 from tests.core.group.groups import Decided, at
 
@@ -80,7 +82,7 @@ def test_a_partition_comes_back() -> None:
     group.resize(0, 4)
     settle(group)
     own = group.state.partitions[at(3)]
-    assert own.epoch > old.epoch and own.base_epoch > old.epoch
+    assert own.epoch > old.epoch and own.lineage_epoch > old.epoch
     assert (own.start, group.position(3)) == (5, 5)
     group.acks.add(AckRow(old.incarnation, 9, *at(3), old.epoch, 9, 9))
     assert group.position(3) == 5
@@ -113,7 +115,7 @@ def test_a_partition_that_goes_back_is_refused(epoch: int, offset: int) -> None:
     group.ack(3, 5)
     group.resize(0, 3)
     group.state.queues["id"] = replace(group.queue, partitions=4)
-    fact = GroupFact(Kind.PARTITION_ADDED, "orders", *at(3), offset=offset, epoch=epoch, base_epoch=epoch)
+    fact = GroupFact(Kind.PARTITION_ADDED, "orders", *at(3), offset=offset, epoch=epoch, lineage_epoch=epoch)
     with pytest.raises(CorruptTableError, match="before it was removed"):
         group.state.replay(fact)
 
@@ -189,11 +191,11 @@ def test_all_clients_bind_again(before: tuple[int, int], after: tuple[int, int])
     group.resize(*after)
     assert group.kinds().count(Kind.MEMBER_LEFT) == 2
     assert not group.state.members and group.state.status is Status.READY
-    assert all(own.held is Held.UNASSIGNED for own in group.state.partitions.values())
+    assert all(own.state is PartitionState.UNASSIGNED for own in group.state.partitions.values())
     group.join("a")
     group.join("b")
     settle(group)
-    assert all(own.held is Held.OWNED for own in group.state.partitions.values())
+    assert all(own.state is PartitionState.OWNED for own in group.state.partitions.values())
     assert group.numbers() == list(range(*after))
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.acks import AckRow, Acks, compacted
-from spark_partq.core.group.state import TRANSITIONS, GroupFact, GroupState, Held, Kind, instance_of
+from spark_partq.core.group.facts import GroupFact, Kind, PartitionState
+from spark_partq.core.group.state import TRANSITIONS, GroupState
+from spark_partq.core.ids import instance_of
 from tests.core.group.groups import Decided, at
 
 
@@ -25,26 +27,31 @@ def drains() -> Decided:
 
 # ---- replay
 @pytest.mark.parametrize("kind", list(TRANSITIONS))
-@pytest.mark.parametrize("held", list(Held))
-def test_only_the_declared_transitions_happen(kind: Kind, held: Held) -> None:
+@pytest.mark.parametrize("held", list(PartitionState))
+def test_only_the_declared_transitions_happen(kind: Kind, held: PartitionState) -> None:
     """W2: a fact that cannot follow what went before is refused."""
     group = drains()
-    where = {Held.UNKNOWN: at(7), Held.OWNED: at(0), Held.DRAINING: at(1), Held.UNASSIGNED: at(1)}[held]
-    if held is Held.UNASSIGNED:
+    where = {
+        PartitionState.UNKNOWN: at(7),
+        PartitionState.OWNED: at(0),
+        PartitionState.DRAINING: at(1),
+        PartitionState.UNASSIGNED: at(1),
+    }[held]
+    if held is PartitionState.UNASSIGNED:
         group.leave("b")
         group.leave("a")
     state = group.state
     own = state.partitions.get(where)
     epoch = own.epoch if own else 0
     fact = GroupFact(
-        kind, "orders", *where, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, base_epoch=1, flow="a/0",
+        kind, "orders", *where, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, lineage_epoch=1, flow="a/0",
         to_flow="b/0", incarnation="x",
     )  # fmt: skip
-    assert state.held(where) is held
+    assert state.partition_state(where) is held
     allowed = dict(TRANSITIONS[kind])
     if held in allowed:
         state.replay(fact)
-        assert state.held(where) is allowed[held]
+        assert state.partition_state(where) is allowed[held]
     else:
         with pytest.raises(CorruptTableError, match=r"CORRUPT_TABLE.*partition"):
             state.replay(fact)
@@ -104,7 +111,7 @@ def test_what_was_handed_out_is_marked_whoever_did_it() -> None:
 def test_asking_about_a_partition_that_is_not_there() -> None:
     group = Decided(1)
     assert group.state.position(at(5), group.acks) is None
-    assert group.state.held(at(5)) is Held.UNKNOWN
+    assert group.state.partition_state(at(5)) is PartitionState.UNKNOWN
     assert instance_of("billing-a/12") == "billing-a"
 
 

@@ -17,7 +17,8 @@ import spark_partq as partq
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Join, Leave
-from spark_partq.core.group.state import GroupFact, GroupState, Kind, Member, QueueInGroup, Status
+from spark_partq.core.group.facts import GroupFact, Kind, Member, QueueInGroup, Status
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.ack_table import COMPACT_AFTER, AckTable
 from spark_partq.storage.group.control import MERGE_AFTER, ControlTable
 from spark_partq.storage.group.handle import Group

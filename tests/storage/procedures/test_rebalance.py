@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.group.state import GroupFact
+from spark_partq.core.group.facts import GroupFact
 from spark_partq.storage.procedures.rebalance import Rebalancer, run
 from spark_partq.storage.store import Store
 from tests.clocks import monotonic_clock

@@ -13,8 +13,9 @@ from spark_partq.core.delivery.member import owned
 from spark_partq.core.errors import AssignorError, UnknownAssignorError
 from spark_partq.core.group.choice import choose
 from spark_partq.core.group.events import Event, LoadsMeasured
+from spark_partq.core.group.facts import PartitionState, Status
 from spark_partq.core.group.observer import Observer
-from spark_partq.core.group.state import GroupState, Held, Status
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.membership import Membership
@@ -81,7 +82,7 @@ class Coordinator:
         if self._due() or self._loads_are_due(view.state):
             self._decide()
         member.acknowledge_batch(self._runtime.monotonic_s() - _PLANNER_FIRST_S)
-        if any(own.held is Held.DRAINING for own in owned(view.state, member.incarnation).values()):
+        if any(own.state is PartitionState.DRAINING for own in owned(view.state, member.incarnation).values()):
             member.release_drained()
         self._remove_drained()
 

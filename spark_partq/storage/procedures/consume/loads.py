@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.group.state import GroupState, PartitionId
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 
 # The load is the messages that wait, and those that this time will bring at the rate of late.
 _HORIZON_S = 60.0

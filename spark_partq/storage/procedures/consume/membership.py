@@ -18,7 +18,8 @@ from spark_partq.core.delivery.member import Handed, ack_rows, by_flow, finished
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.events import Event, Join, Leave
-from spark_partq.core.group.state import Held, Member, PartitionId
+from spark_partq.core.group.facts import Member, PartitionState
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.application import Application, Connect, Message
@@ -117,7 +118,7 @@ class Membership:
         """
         self.refresh()
         acks = self._unacknowledged(done)
-        if any(own.held is Held.DRAINING for own in owned(self.group.state, self.incarnation).values()):
+        if any(own.state is PartitionState.DRAINING for own in owned(self.group.state, self.incarnation).values()):
             self._acknowledge(acks, {})
             acks = []
             self._release()
@@ -219,7 +220,7 @@ class Membership:
     # ---- telling the application, under `lock`
     def _report_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
-        lost = [p for p, base in self._reported.items() if p not in mine or mine[p].base_epoch != base]
+        lost = [p for p, base in self._reported.items() if p not in mine or mine[p].lineage_epoch != base]
         if not lost:
             return
         for partition_id in lost:
@@ -243,7 +244,7 @@ class Membership:
             flow: is_active for flow, is_active in active.items() if self._reported_active.get(flow) is not is_active
         }
         if new or changed:
-            self._reported.update({partition_id: mine[partition_id].base_epoch for partition_id in new})
+            self._reported.update({partition_id: mine[partition_id].lineage_epoch for partition_id in new})
             self._reported_active = active
             self._report({"assigned": self._named(new), "active": changed})
 

@@ -15,7 +15,8 @@ from spark_partq.core.delivery.admission import Backlog, Limits, admit, share
 from spark_partq.core.delivery.member import plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, PartqError
-from spark_partq.core.group.state import Member, Ownership, PartitionId, Status
+from spark_partq.core.group.facts import Member, Ownership, Status
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.storage.procedures.consume.application import Connect, nobody
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats

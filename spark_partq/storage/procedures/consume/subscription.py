@@ -17,7 +17,9 @@ from spark_partq.core.errors import (
     SchemaMismatchError,
 )
 from spark_partq.core.group.events import QueuesChanged
-from spark_partq.core.group.state import GroupState, PartitionId, QueueInGroup
+from spark_partq.core.group.facts import QueueInGroup
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_primary

@@ -1,0 +1,238 @@
+"""What the control table of a consumer group says: the kinds of facts, and what they speak of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cache, cached_property
+from typing import Any
+
+from spark_partq.core.ids import Flow, PartitionId
+
+
+class Status(StrEnum):
+    """Of a group (R7)."""
+
+    READY = "Ready"
+    HOLDDOWN = "Holddown"
+    REBALANCING = "Rebalancing"
+
+
+class Protocol(StrEnum):
+    """How a group rebalances (K4, K5)."""
+
+    EAGER = "eager"  # all that is owned is revoked before anything is assigned
+    COOPERATIVE = "cooperative"  # only what moves is revoked
+
+
+class PartitionState(StrEnum):
+    """How a partition is held."""
+
+    UNKNOWN = "Unknown"
+    UNASSIGNED = "Unassigned"
+    OWNED = "Owned"
+    DRAINING = "Draining"
+
+
+class Kind(StrEnum):
+    MEMBER_JOINED = "MemberJoined"
+    MEMBER_LEFT = "MemberLeft"
+    QUEUE_ADDED = "QueueAdded"
+    QUEUE_REMOVED = "QueueRemoved"
+    STATUS_CHANGED = "StatusChanged"
+    ASSIGNMENT_COMPUTED = "AssignmentComputed"
+    PARTITION_ADDED = "PartitionAdded"
+    PARTITION_REMOVED = "PartitionRemoved"
+    HANDOFF_STARTED = "HandoffStarted"
+    HANDOFF_CANCELLED = "HandoffCancelled"
+    RELEASED = "Released"
+    UNASSIGNED = "Unassigned"
+    GRANTED = "Granted"
+    FLOOR = "Floor"
+
+
+@dataclass(frozen=True)
+class GroupFact:
+    """One row of a group's control table. Columns that a kind does not speak of are None.
+
+    Attributes
+    ----------
+    offset : int
+        ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
+        ``Floor``: the group will never again want anything below.
+    delivered : int
+        Messages from `offset` up to here may have been delivered before (exclusive end).
+    epoch_before, epoch, lineage_epoch : int
+        Of the ownership, before and after.
+    flow : str
+        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: who gives.
+    to_flow : str
+        ``HandoffStarted``: who takes; None if that is to be computed when everything is revoked.
+    forced : bool
+        ``Granted``, ``Unassigned``: the former owner had not acknowledged in time all it had been given.
+    status : str
+        ``StatusChanged``: the new one.
+    flows : int
+        ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
+    body : str
+        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
+        and, if the assignor heeds it, the load of each partition.
+    cause : str
+        The event that led to it, for people.
+    by : str
+        The instance that decided.
+    """
+
+    kind: str
+    queue: str | None = None
+    queue_id: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    delivered: int | None = None
+    epoch_before: int | None = None
+    epoch: int | None = None
+    lineage_epoch: int | None = None
+    flow: str | None = None
+    to_flow: str | None = None
+    forced: bool | None = None
+    instance: str | None = None
+    incarnation: str | None = None
+    host: str | None = None
+    status: str | None = None
+    flows: int | None = None
+    body: str | None = None
+    cause: str = ""
+    by: str = ""
+
+    @property
+    def where(self) -> PartitionId:
+        assert self.queue_id is not None and self.partition is not None
+        return self.queue_id, self.partition
+
+
+@dataclass(frozen=True)
+class Member:
+    """A query in the group, with its flows.
+
+    Attributes
+    ----------
+    queues : tuple of str
+        Names of the queues that it reads.
+    pattern : str or None
+        A regular expression: it also reads every queue whose whole name matches.
+    assignors : tuple of str
+        Those that it can take part in, best first.
+    cooperative : bool
+        Whether all of these are made for the cooperative protocol.
+    static : bool
+        Its name is the user's and survives restarts (K6).
+    weight : float
+        Share of each of its flows relative to others, for assignors that heed it.
+    application, executors : str, tuple of str
+        The Spark application and the executors that it had when it joined (``id@host``), for people: where a flow's tasks run
+        is Spark's to choose anew in each micro-batch.
+    order : int
+        When it joined, as the number of a fact: standbys become active in this order.
+    """
+
+    instance: str
+    incarnation: str
+    flows: int
+    session_timeout_ms: int
+    assignors: tuple[str, ...]
+    queues: tuple[str, ...]
+    pattern: str | None = None
+    cooperative: bool = True
+    static: bool = False
+    weight: float = 1.0
+    application: str = ""
+    executors: tuple[str, ...] = ()
+    host: str = ""
+    order: int = 0
+
+    @cached_property
+    def flow_names(self) -> list[Flow]:
+        return [f"{self.instance}/{k}" for k in range(self.flows)]
+
+    def subscribes(self, queue: str) -> bool:
+        return queue in self.queues or (self.pattern is not None and _matches(self.pattern, queue))
+
+    def body(self) -> dict[str, Any]:
+        """What ``MemberJoined`` says beyond its columns."""
+        return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
+
+
+# What a ``MemberJoined`` has columns for, or what follows from where it stands.
+_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
+
+
+@cache
+def _matches(pattern: str, queue: str) -> bool:
+    return re.fullmatch(pattern, queue) is not None
+
+
+@dataclass(frozen=True)
+class QueueInGroup:
+    """What a group knows of a queue. Times in milliseconds.
+
+    Attributes
+    ----------
+    first, partitions : int
+        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: its parent alone.
+    revision : int
+        Grows with the queue; what is known of a later one is not replaced by an older look.
+    """
+
+    name: str
+    partitions: int
+    rebalance_delay_ms: int
+    max_handoff_time_ms: int
+    first: int = 0
+    revision: int = 0
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.partitions)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.partitions == 0
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """How a partition is held.
+
+    Attributes
+    ----------
+    flow : str or None
+        The owner; None while it is unassigned.
+    last_flow : str or None
+        The owner, or the last one: who comes back in time takes exactly this.
+    start, delivered : int
+        Where the ownership began; messages in between may have been delivered before.
+    to_flow, handoff : str, int
+        While it drains: who takes it, None if that is not yet known, and the number of the fact that began it.
+    """
+
+    flow: Flow | None
+    last_flow: Flow | None
+    incarnation: str
+    epoch: int
+    lineage_epoch: int
+    start: int
+    delivered: int
+    to_flow: Flow | None = None
+    handoff: int = -1
+
+    @property
+    def state(self) -> PartitionState:
+        if self.flow is None:
+            return PartitionState.UNASSIGNED
+        return PartitionState.OWNED if self.handoff < 0 else PartitionState.DRAINING
+
+    @property
+    def target(self) -> Flow | None:
+        """Where it belongs once its handoff has ended; None if that is not yet known."""
+        return self.flow if self.handoff < 0 else self.to_flow
