@@ -6,9 +6,9 @@ Each consumer keeps records (dicts, in the order in which they were made, `at` o
 - ``{"kind": "row", "run", "batch", "at", "instance", "queue", "partition", "offset", "epoch", "flow", "redelivered"}``
 - ``{"kind": "end", "run", "batch", "at"}``  the application has finished with it, and only then may it be acknowledged
 
-A **line** is an unbroken ownership of a partition: the grants that share a base epoch. A line covers the offsets from its first
-grant to the first grant of the next line; what was delivered in a line within what it covers is what **counts**, for it alone can
-have been acknowledged.
+A **lineage** is an unbroken ownership of a partition: the grants that share a lineage epoch. A lineage covers the offsets from its
+first grant to the first grant of the next lineage; what was delivered in a lineage within what it covers is what **counts**, for it
+alone can have been acknowledged.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Grant:
 
 
 @dataclass
-class _Line:
+class _Lineage:
     base: int
     start: int
     until: int | None = None  # None: it goes on
@@ -113,11 +113,13 @@ class _Owned:
 
     first: int = 0
     grants: dict[int, _Grant] = field(default_factory=dict)
-    lines: list[_Line] = field(default_factory=list)
+    lineages: list[_Lineage] = field(default_factory=list)
 
-    def line_of(self, epoch: int) -> _Line | None:
+    def lineage_of(self, epoch: int) -> _Lineage | None:
         grant = self.grants.get(epoch)
-        return None if grant is None else next((line for line in self.lines if line.base == grant.base), None)
+        return (
+            None if grant is None else next((lineage for lineage in self.lineages if lineage.base == grant.base), None)
+        )
 
 
 class _Checker:
@@ -151,20 +153,20 @@ class _Checker:
         own = self.owned[where]
         if fact["kind"] == Kind.PARTITION_ADDED:
             own.first = fact["offset"]
-        elif fact["kind"] == Kind.RELEASED and own.lines:
-            own.lines[-1].released = fact["offset"]
+        elif fact["kind"] == Kind.RELEASED and own.lineages:
+            own.lineages[-1].released = fact["offset"]
         elif fact["kind"] == Kind.GRANTED:
             grant = _Grant(fact["epoch"], fact["lineage_epoch"], fact["flow"], fact["offset"], fact["delivered"])
             if own.grants and grant.epoch <= max(own.grants):
                 text = f"epoch {grant.epoch} was granted to {grant.flow} after epoch {max(own.grants)}"
                 self._found(Violation.OWNERS, where, grant.offset, text)
             own.grants[grant.epoch] = grant
-            if own.lines and own.lines[-1].base == grant.base:
-                own.lines[-1].released = None  # it came back to the instance that had it
+            if own.lineages and own.lineages[-1].base == grant.base:
+                own.lineages[-1].released = None  # it came back to the instance that had it
                 return
-            if own.lines:
-                own.lines[-1].until = grant.offset
-            own.lines.append(_Line(grant.base, grant.offset))
+            if own.lineages:
+                own.lineages[-1].until = grant.offset
+            own.lineages.append(_Lineage(grant.base, grant.offset))
 
     def _found(self, kind: Violation, where: Where, offset: int, text: str) -> None:
         self.report.findings.append(Finding(kind, where, offset, text))
@@ -211,10 +213,10 @@ class _Checker:
             return f"{row.flow} got it twice under epoch {row.epoch}, {same}"
         if last.instance == row.instance and last.batch == row.batch and last.run != row.run:
             return ""  # the replay of a micro-batch after a restart
-        grant, line = own.grants.get(row.epoch), own.line_of(row.epoch)
+        grant, lineage = own.grants.get(row.epoch), own.lineage_of(row.epoch)
         for before in earlier:
-            left = own.line_of(before.epoch)
-            if left is not None and left is not line and left.released is not None and left.released <= row.offset:
+            left = own.lineage_of(before.epoch)
+            if left is not None and left is not lineage and left.released is not None and left.released <= row.offset:
                 return f"{before.flow} handed the partition over at {left.released} as if it had not been given this"
         if grant is not None and not grant.offset <= row.offset < grant.delivered:
             return (
@@ -225,23 +227,25 @@ class _Checker:
     def counted(self, where: Where, sent: int, position: int | None, manual: bool) -> dict[int, _Row]:
         """Of each message the delivery that counts; what has none is lost, or somebody else acknowledged it."""
         own = self.owned[where]
-        lines = {id(line): [r for r in self.rows[where] if own.line_of(r.epoch) is line] for line in own.lines}
+        by_lineage = {
+            id(lineage): [r for r in self.rows[where] if own.lineage_of(r.epoch) is lineage] for lineage in own.lineages
+        }
         found: dict[int, _Row] = {}
         for row in self.rows[where]:
             if row.offset >= sent:
                 self._found(Violation.UNKNOWN, where, row.offset, f"{row.flow} got it; only {sent} were sent")
         for offset in range(own.first, sent):
-            line = next((x for x in reversed(own.lines) if x.start <= offset), None)
-            rows = [r for r in lines.get(id(line), []) if r.offset == offset]
+            lineage = next((x for x in reversed(own.lineages) if x.start <= offset), None)
+            rows = [r for r in by_lineage.get(id(lineage), []) if r.offset == offset]
             done = [r for r in rows if r.key in self.ends]
-            until = position if line is None or line.until is None else line.until
+            until = position if lineage is None or lineage.until is None else lineage.until
             acknowledged = until is not None and offset < until
             if not rows:
                 others = [r for r in self.rows[where] if r.offset == offset]
                 if not others:
                     self._found(Violation.LOST, where, offset, "nobody was given it")
                 elif acknowledged and any(r.key in self.ends for r in others):
-                    text = f"it was acknowledged in the line of epoch {line.base if line else 0}, delivered only by "
+                    text = f"it was acknowledged in the lineage of epoch {lineage.base if lineage else 0}, delivered only by "
                     text += ", ".join(f"{r.flow} under epoch {r.epoch}" for r in others)
                     self._found(Violation.FENCED, where, offset, text)
                 else:

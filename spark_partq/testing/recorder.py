@@ -75,7 +75,7 @@ class Recorder:
             if fact.kind == Kind.GRANTED:
                 assert fact.offset is not None and fact.delivered is not None
                 assert fact.epoch is not None and fact.lineage_epoch is not None
-                self.grants[fact.where, fact.epoch] = Grant(
+                self.grants[fact.partition_id, fact.epoch] = Grant(
                     fact.offset,
                     fact.delivered,
                     fact.lineage_epoch,
@@ -83,15 +83,15 @@ class Recorder:
                     actor.looked_at,
                     self.world.time,
                 )
-                self.starts.setdefault((fact.where, fact.lineage_epoch), fact.offset)
-                self.released.pop((fact.where, fact.lineage_epoch, fact.incarnation or ""), None)
+                self.starts.setdefault((fact.partition_id, fact.lineage_epoch), fact.offset)
+                self.released.pop((fact.partition_id, fact.lineage_epoch, fact.incarnation or ""), None)
             elif fact.kind == Kind.RELEASED:
-                self._check_release(actor, fact, state_before[fact.where].lineage_epoch)
+                self._check_release(actor, fact, state_before[fact.partition_id].lineage_epoch)
 
     def _check_release(self, actor: Process, fact: GroupFact, base: int) -> None:
         """H1: whoever releases a partition has delivered nothing of it that it has not acknowledged."""
         assert fact.offset is not None and fact.epoch is not None
-        where, x = fact.where, fact.offset
+        where, x = fact.partition_id, fact.offset
         line = (where, base, fact.incarnation or "")
         self._must(
             self.high.get(line, 0) <= x, f"{where} was released at {x}, but delivered up to {self.high.get(line)}"
@@ -105,8 +105,8 @@ class Recorder:
     # ---- acknowledgements
     def acknowledged(self, process: Process, rows: Sequence[AckRow]) -> None:
         for row in rows:
-            if row.where is not None and row.offset:
-                self._check_finished(row.where, row.epoch, row.offset)
+            if row.partition_id is not None and row.offset:
+                self._check_finished(row.partition_id, row.epoch, row.offset)
 
     def _check_finished(self, where: PartitionId, epoch: int, offset: int) -> None:
         """Nothing is lost: all between the start of the ownership and the offset was delivered in it, to the end."""

@@ -101,12 +101,14 @@ class Witness(Recorder):
                 assert fact.partition is not None and fact.offset is not None
                 if world.began_after_removal(fact.partition):
                     began = any(n == fact.partition for n, _ in world.delivered)
-                    self._must(not began, f"{fact.where} was removed before {world.name} began, yet it was given some")
+                    self._must(
+                        not began, f"{fact.partition_id} was removed before {world.name} began, yet it was given some"
+                    )
                     continue
                 stored = len(town.logs[fact.partition].messages)
                 gone = town.queue.state.gone.get(fact.partition, stored)
                 end = max(world.forgiven(fact.partition), fact.offset)
-                self._must(end >= gone, f"{fact.where} is removed at {fact.offset}, before its end {gone}")
+                self._must(end >= gone, f"{fact.partition_id} is removed at {fact.offset}, before its end {gone}")
 
     def plan(self, process: Process, ranges: dict[PartitionId, Range]) -> None:
         """S2: what was removed does not come back with its partition; nobody waits for it any more."""

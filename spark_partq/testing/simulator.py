@@ -185,7 +185,7 @@ class World:
 
     def appended(self, process: Process, rows: Sequence[AckRow]) -> None:
         for row in rows:
-            if row.where is not None:
+            if row.partition_id is not None:
                 self.log(process, row)
         self.recorder.acknowledged(process, rows)
 

@@ -20,8 +20,10 @@ from rich.console import Console
 import spark_partq as partq
 from spark_partq import analysis
 from spark_partq.core.group.facts import Kind
-from spark_partq.demo import check, flights, knock_on, report
+from spark_partq.demo import check, flights, jobs, knock_on, report
 from spark_partq.demo import run as demo
+from spark_partq.demo.places import Places
+from spark_partq.demo.view import View
 from spark_partq.storage.group.control import COLUMNS
 from tests.helpers import stream
 
@@ -333,7 +335,7 @@ class Interrupting:
     """Stands in for `Stop`, which would take pytest's own signals; it interrupts one run, when A has left."""
 
     def __init__(self, root: Path) -> None:
-        self.places, self.interrupted = demo.Places(root), False
+        self.places, self.interrupted = Places(root), False
 
     def __call__(self) -> Interrupting:
         return self
@@ -352,13 +354,13 @@ def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
 ) -> None:
     root = tmp_path / "demo"
     monkeypatch.setattr(demo, "Stop", Interrupting(root))
-    monkeypatch.setattr(demo, "FLIGHTS_PER_BATCH", 25)
+    monkeypatch.setattr(jobs, "FLIGHTS_PER_BATCH", 25)
     monkeypatch.setattr(flights, "load", lambda: year(days=16))
     console = Console(record=True, width=200)
     assert demo.run(root, console) == 130
     told = console.export_text()
     assert all(what in told for what in ("C is started", "B is killed", "A is told to leave", "every job has ended"))
-    assert demo.View.of(demo.Places(root)).followed >= 512
+    assert View.of(Places(root)).followed >= 512
 
     assert demo.run(root, console) == 0, console.export_text()
     told = console.export_text()
@@ -377,9 +379,9 @@ def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
 def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     partq.create_queue(tmp_path / "store", "other", "v long")
     arguments = ["--store", str(tmp_path / "store"), "--queue", "nope", "--path", "in", "--checkpoint", "c"]
-    job = demo.Job.start("produce", "produce", arguments, tmp_path / "logs" / "produce.log", demo._checkout())
+    job = jobs.Job.start("produce", "produce", arguments, tmp_path / "logs" / "produce.log", demo._checkout())
     job._process.wait(60)
-    with pytest.raises(demo.DemoError, match=r"produce failed with exit code 1(.|\n)*\[QUEUE_NOT_FOUND\]"):
+    with pytest.raises(jobs.DemoError, match=r"produce failed with exit code 1(.|\n)*\[QUEUE_NOT_FOUND\]"):
         job.has_ended()
     job.end()
 
@@ -387,13 +389,13 @@ def test_a_job_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> Non
 def test_two_demos_in_one_folder_are_refused(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(demo.DemoError, match="another demo"):
+        with pytest.raises(jobs.DemoError, match="another demo"):
             demo.run(tmp_path, Console(quiet=True))
 
 
 def test_the_demo_without_a_checkout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partq, "__file__", str(tmp_path / "site-packages" / "spark_partq" / "__init__.py"))
-    with pytest.raises(demo.DemoError, match="checkout"):
+    with pytest.raises(jobs.DemoError, match="checkout"):
         demo.run(tmp_path / "demo", Console(quiet=True))
     assert not (tmp_path / "demo").exists()
 

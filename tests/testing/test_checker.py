@@ -105,7 +105,7 @@ def test_late_delivery_of_a_zombie(story: Story) -> None:
 
 
 def test_replay_after_a_restart(story: Story) -> None:
-    """K6: the same instance gets its last micro-batch again, in the same line."""
+    """K6: the same instance gets its last micro-batch again, in the same lineage."""
     story.grant(1, "a", 0)
     story.start("a1", 0, 1, 0, 1)
     story.grant(2, "a", 0, delivered=2, base=1)

@@ -16,14 +16,15 @@ from spark_partq.core.delivery.member import Handed, Standing
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import acks as acks_module
-from spark_partq.core.group import decide, observer
+from spark_partq.core.group import choice, decide, observer
 from spark_partq.core.group import state as group_module
 from spark_partq.core.group.acks import AckRow, Acks, compacted
-from spark_partq.core.group.decide import _Decision
 from spark_partq.core.group.events import AssignmentDue, Drained, HolddownOver
 from spark_partq.core.group.facts import GroupFact, Kind, PartitionState, Protocol, Status
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.steps import handoff, holddown, joining, leaving, ownership, queue_changes, rebalancing
+from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import Conflict
 from spark_partq.testing import memory, process, simulator
@@ -71,7 +72,7 @@ def a_zombie_is_not_fenced(patch: Patch) -> None:
 
 @bug(scenarios.test_a_standby_takes_over)
 def a_forgotten_standby(patch: Patch) -> None:
-    patch.setattr(_Decision, "_idle_flows", lambda self: [])
+    patch.setattr(GroupState, "idle_flows", [])
 
 
 @bug()
@@ -84,27 +85,27 @@ def balanced_off_by_one(patch: Patch) -> None:
         readers = {queue: [m.id for m in members if queue in m.queues] for queue in counts}
         return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
 
-    patch.setattr(decide, "is_balanced", lazy)
+    patch.setattr(rebalancing, "is_balanced", lazy)
     patch.setattr(assignors, "target", unbalanced)
 
 
 @bug()
 def a_target_that_is_gone_is_kept(patch: Patch) -> None:
-    strip = _Decision._strip
+    strip = leaving.strip
 
-    def careless(self: _Decision, flow: str, cause: str) -> Any:
-        emit = self._emit_partition
-        self._emit_partition = lambda kind, *a, **k: None if kind is Kind.HANDOFF_CANCELLED else emit(kind, *a, **k)  # type: ignore[method-assign]
-        left = strip(self, flow, cause)
-        self._emit_partition = emit  # type: ignore[method-assign]
+    def careless(decision: Decision, flow: str, cause: str) -> Any:
+        emit = decision.emit_partition
+        decision.emit_partition = lambda kind, *a, **k: None if kind is Kind.HANDOFF_CANCELLED else emit(kind, *a, **k)  # type: ignore[method-assign]
+        left = strip(decision, flow, cause)
+        decision.emit_partition = emit  # type: ignore[method-assign]
         return left
 
-    patch.setattr(_Decision, "_strip", careless)
+    patch.setattr(leaving, "strip", careless)
 
 
 @bug()
 def a_rejoin_grants_nothing_anew(patch: Patch) -> None:
-    patch.setattr(_Decision, "_take_up", lambda self, flow, cause: None)
+    patch.setattr(joining, "take_up", lambda decision, flow, cause: None)
 
 
 @bug()
@@ -114,14 +115,14 @@ def a_flow_that_is_gone_keeps_its_partitions(patch: Patch) -> None:
 
 @bug()
 def an_expiry_keeps_the_epoch(patch: Patch) -> None:
-    emit = _Decision._emit_partition
+    emit = Decision.emit_partition
 
-    def same_epoch(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+    def same_epoch(decision: Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.UNASSIGNED:
             columns.pop("epoch", None)
-        emit(self, kind, where, cause, **columns)
+        emit(decision, kind, where, cause, **columns)
 
-    patch.setattr(_Decision, "_emit_partition", same_epoch)
+    patch.setattr(Decision, "emit_partition", same_epoch)
 
 
 @bug()
@@ -129,9 +130,11 @@ def a_grant_keeps_the_epoch_of_its_instance(patch: Patch) -> None:
     replay = GroupState._replay_partition
 
     def forgiving(self: GroupState, kind: Kind, fact: Any) -> None:
-        own = self.partitions.get(fact.where)
+        own = self.partitions.get(fact.partition_id)
         if kind is Kind.GRANTED and own is not None and own.flow == fact.flow:
-            self.partitions[fact.where] = replace(own, incarnation=fact.incarnation, start=fact.offset, to_flow=None)
+            self.partitions[fact.partition_id] = replace(
+                own, incarnation=fact.incarnation, start=fact.offset, to_flow=None
+            )
             return
         replay(self, kind, fact)
 
@@ -141,7 +144,7 @@ def a_grant_keeps_the_epoch_of_its_instance(patch: Patch) -> None:
 # ---- holddown
 @bug(scenarios.test_a_flow_that_comes_back_in_time_takes_exactly_what_it_had)
 def a_holddown_that_does_not_cancel(patch: Patch) -> None:
-    patch.setattr(_Decision, "_settle_holddown", lambda self: None)
+    patch.setattr(holddown, "end_if_restored", lambda decision: None)
 
 
 @bug(scenarios.test_the_delay_runs_from_the_first_change)
@@ -159,16 +162,16 @@ def a_holddown_that_later_changes_restart(patch: Patch) -> None:
 
 @bug()
 def what_is_left_is_given_away_in_the_holddown(patch: Patch) -> None:
-    trigger = _Decision._trigger
+    trigger = holddown.trigger
 
-    def generous(self: _Decision, count: int, cause: str) -> None:
-        trigger(self, count, cause)
-        flows = self.state.flows
-        for where, own in sorted(self.state.partitions.items()):
-            if own.flow is None and flows and self.state.status is Status.HOLDDOWN:
-                self._grant(where, flows[0], cause)
+    def generous(decision: Decision, count: int, cause: str) -> None:
+        trigger(decision, count, cause)
+        flows = decision.state.flows
+        for where, own in sorted(decision.state.partitions.items()):
+            if own.flow is None and flows and decision.state.status is Status.HOLDDOWN:
+                ownership.grant(decision, where, flows[0], cause)
 
-    patch.setattr(_Decision, "_trigger", generous)
+    patch.setattr(holddown, "trigger", generous)
 
 
 # ---- handoff
@@ -184,7 +187,7 @@ def a_new_receiver_gets_new_time(patch: Patch) -> None:
     def renewed(self: GroupState, kind: Kind, fact: Any) -> None:
         replay(self, kind, fact)
         if kind is Kind.HANDOFF_STARTED:
-            self.partitions[fact.where] = replace(self.partitions[fact.where], handoff=self.seq)
+            self.partitions[fact.partition_id] = replace(self.partitions[fact.partition_id], handoff=self.seq)
 
     patch.setattr(GroupState, "_replay_partition", renewed)
 
@@ -198,21 +201,21 @@ def a_release_carries_the_querys_position(patch: Patch) -> None:
             if own.state is PartitionState.DRAINING
         ]
 
-    def release(self: _Decision, event: Drained) -> None:
-        own = self.state.partitions.get(event.where)
+    def release(decision: Decision, event: Drained) -> None:
+        own = decision.state.partitions.get(event.partition_id)
         if own is None or own.to_flow is None or (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
             return
         receiver, position = own.to_flow, GroupState.position
         GroupState.position = lambda self, where, acks: event.end  # type: ignore[method-assign,assignment]
         try:
-            self._end(Kind.RELEASED, event.where, "")
-            self._grant(event.where, receiver, "")
+            ownership.end(decision, Kind.RELEASED, event.partition_id, "")
+            ownership.grant(decision, event.partition_id, receiver, "")
         finally:
             GroupState.position = position  # type: ignore[method-assign]
-        self.moved = True
+        decision.handoffs_ended = True
 
     patch.setattr(Handed, "drained", drained)
-    patch.setattr(_Decision, "drained", release)
+    patch.setattr(handoff, "drained", release)
 
 
 class Hasty(Process):
@@ -278,27 +281,27 @@ def a_rejoin_forgets_what_was_handed_out(patch: Patch) -> None:
 
 @bug()
 def ready_while_a_handoff_is_under_way(patch: Patch) -> None:
-    settle = _Decision._settle
+    advance = rebalancing.advance
 
-    def early(self: _Decision) -> None:
-        settle(self)
-        if self.state.status is Status.REBALANCING:
-            self._change(Status.READY, "")
+    def early(decision: Decision) -> None:
+        advance(decision)
+        if decision.state.status is Status.REBALANCING:
+            decision.change_status(Status.READY, "")
 
-    patch.setattr(_Decision, "_settle", early)
+    patch.setattr(rebalancing, "advance", early)
 
 
 # ---- offsets and epochs
 @bug()
 def a_grant_starts_past_the_position(patch: Patch) -> None:
-    emit = _Decision._emit_partition
+    emit = Decision.emit_partition
 
-    def skipping(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+    def skipping(decision: Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.GRANTED and columns["delivered"] > columns["offset"]:
             columns["offset"] += 1
-        emit(self, kind, where, cause, **columns)
+        emit(decision, kind, where, cause, **columns)
 
-    patch.setattr(_Decision, "_emit_partition", skipping)
+    patch.setattr(Decision, "emit_partition", skipping)
 
 
 @bug()
@@ -320,31 +323,31 @@ def anybody_may_acknowledge(patch: Patch) -> None:
 
 @bug()
 def the_lineage_epoch_is_not_continued(patch: Patch) -> None:
-    emit = _Decision._emit_partition
+    emit = Decision.emit_partition
 
-    def broken(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+    def broken(decision: Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.GRANTED:
             columns["lineage_epoch"] = columns["epoch"]
-        emit(self, kind, where, cause, **columns)
+        emit(decision, kind, where, cause, **columns)
 
-    patch.setattr(_Decision, "_emit_partition", broken)
+    patch.setattr(Decision, "emit_partition", broken)
 
 
 @bug()
 def the_lineage_epoch_is_continued_across_owners(patch: Patch) -> None:
-    emit = _Decision._emit_partition
+    emit = Decision.emit_partition
 
-    def endless(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+    def endless(decision: Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.GRANTED:
-            columns["lineage_epoch"] = self.state.partitions[where].lineage_epoch or 1
-        emit(self, kind, where, cause, **columns)
+            columns["lineage_epoch"] = decision.state.partitions[where].lineage_epoch or 1
+        emit(decision, kind, where, cause, **columns)
 
-    patch.setattr(_Decision, "_emit_partition", endless)
+    patch.setattr(Decision, "emit_partition", endless)
 
 
-@bug(scenarios.test_a_return_without_the_partition_ends_its_line)
-def a_line_survives_a_return_without_the_partition(patch: Patch) -> None:
-    patch.setattr(_Decision, "_end_lines", lambda self, joined: None)
+@bug(scenarios.test_a_return_without_the_partition_ends_its_lineage)
+def a_lineage_survives_a_return_without_the_partition(patch: Patch) -> None:
+    patch.setattr(joining, "end_lineages", lambda decision, joined: None)
 
 
 @bug()
@@ -354,14 +357,14 @@ def the_delivered_mark_is_dropped(patch: Patch) -> None:
 
 @bug()
 def a_floor_lies_past_the_position(patch: Patch) -> None:
-    emit = _Decision._emit_partition
+    emit = Decision.emit_partition
 
-    def high(self: _Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
+    def high(decision: Decision, kind: Kind, where: Any, cause: str, **columns: Any) -> None:
         if kind is Kind.FLOOR:
             columns["offset"] += 1
-        emit(self, kind, where, cause, **columns)
+        emit(decision, kind, where, cause, **columns)
 
-    patch.setattr(_Decision, "_emit_partition", high)
+    patch.setattr(Decision, "emit_partition", high)
 
 
 # ---- restarts
@@ -457,7 +460,7 @@ def a_cancelled_handoff_is_delivered_again(patch: Patch) -> None:
 @bug(scenarios.test_compaction_keeps_what_can_still_count)
 def compaction_keeps_the_newest_row(patch: Patch) -> None:
     def newest(rows: Any, live: Any) -> list[AckRow]:
-        last = {row.where: row for row in rows if row.where is not None}
+        last = {row.partition_id: row for row in rows if row.partition_id is not None}
         return [*last.values(), *(AckRow(i, beat) for i, beat in Acks.of(rows).beats.items() if i in live)]
 
     patch.setattr(acks_module, "compacted", newest)
@@ -468,8 +471,10 @@ def compaction_keeps_the_highest_offset(patch: Patch) -> None:
     def highest(rows: Any, live: Any) -> list[AckRow]:
         best: dict[Any, AckRow] = {}
         for row in rows:
-            if row.where is not None and (row.where not in best or row.offset > best[row.where].offset):
-                best[row.where] = row
+            if row.partition_id is not None and (
+                row.partition_id not in best or row.offset > best[row.partition_id].offset
+            ):
+                best[row.partition_id] = row
         return [*best.values(), *(AckRow(i, beat) for i, beat in Acks.of(rows).beats.items() if i in live)]
 
     patch.setattr(acks_module, "compacted", highest)
@@ -516,14 +521,14 @@ def an_observer_expels_itself(patch: Patch) -> None:
 # ---- assignors and protocols
 @bug()
 def an_eager_rebalance_assigns_before_all_is_revoked(patch: Patch) -> None:
-    settle = _Decision._settle
+    advance = rebalancing.advance
 
-    def hasty(self: _Decision) -> None:
-        settle(self)
-        if self.state.assignment_due and self.state.revoking:
-            self._assign(*decide.choose(self.state.members.values()))
+    def hasty(decision: Decision) -> None:
+        advance(decision)
+        if decision.state.assignment_due and decision.state.revoking:
+            rebalancing.assign(decision, *choice.choose(decision.state.members.values()))
 
-    patch.setattr(_Decision, "_settle", hasty)
+    patch.setattr(rebalancing, "advance", hasty)
 
 
 @bug(stories.test_an_eager_revocation_ends_at_its_deadline)
@@ -531,55 +536,55 @@ def an_eager_revocation_without_a_deadline(patch: Patch) -> None:
     deadlines = Observer._deadlines
 
     def patient(self: Observer, state: GroupState) -> Any:
-        return [e for e in deadlines(self, state) if state.partitions[e.where].to_flow is not None]  # type: ignore[attr-defined]
+        return [e for e in deadlines(self, state) if state.partitions[e.partition_id].to_flow is not None]  # type: ignore[attr-defined]
 
     patch.setattr(Observer, "_deadlines", patient)
 
 
 @bug(protocols.test_an_eager_member_joins_while_partitions_move)
 def an_eager_revocation_spares_what_is_handed_off_already(patch: Patch) -> None:
-    def sparing(self: _Decision) -> None:
-        for where, own in sorted(self.state.partitions.items()):
+    def sparing(decision: Decision) -> None:
+        for where, own in sorted(decision.state.partitions.items()):
             if own.state is PartitionState.OWNED:
-                self._emit_partition(Kind.HANDOFF_STARTED, where, self.state.trigger, flow=own.flow)
+                decision.emit_partition(Kind.HANDOFF_STARTED, where, decision.state.trigger, flow=own.flow)
 
-    patch.setattr(_Decision, "_revoke_all", sparing)
+    patch.setattr(rebalancing, "revoke_all", sparing)
 
 
 @bug()
-def the_line_goes_on_after_a_forced_revocation(patch: Patch) -> None:
-    end = _Decision._end
+def the_lineage_goes_on_after_a_forced_revocation(patch: Patch) -> None:
+    end = ownership.end
 
-    def gentle(self: _Decision, kind: Kind, where: Any, cause: str, forced: bool | None = None) -> None:
-        emit, base = self._emit_partition, self.state.partitions[where].lineage_epoch
-        self._emit_partition = lambda *a, **k: emit(*a, **{**k, "lineage_epoch": base})  # type: ignore[method-assign]
-        end(self, kind, where, cause, forced)
-        self._emit_partition = emit  # type: ignore[method-assign]
+    def gentle(decision: Decision, kind: Kind, where: Any, cause: str, forced: bool | None = None) -> None:
+        emit, base = decision.emit_partition, decision.state.partitions[where].lineage_epoch
+        decision.emit_partition = lambda *a, **k: emit(*a, **{**k, "lineage_epoch": base})  # type: ignore[method-assign]
+        end(decision, kind, where, cause, forced)
+        decision.emit_partition = emit  # type: ignore[method-assign]
 
-    patch.setattr(_Decision, "_end", gentle)
+    patch.setattr(ownership, "end", gentle)
 
 
 @bug()
 def the_protocol_is_that_of_one_member_alone(patch: Patch) -> None:
-    choose = decide.choose
+    choose = choice.choose
 
     def alone(members: Any) -> Any:
         assignor, _ = choose(members)
         oldest = min(members, key=lambda m: m.order)
         return assignor, Protocol.COOPERATIVE if oldest.cooperative else Protocol.EAGER
 
-    patch.setattr(decide, "choose", alone)
+    patch.setattr(choice, "choose", alone)
 
 
 @bug()
 def an_assignor_that_not_all_support(patch: Patch) -> None:
-    choose = decide.choose
+    choose = choice.choose
 
     def popular(members: Any) -> Any:
         votes = Counter(member.assignors[0] for member in members)
         return votes.most_common(1)[0][0], choose(members)[1]
 
-    patch.setattr(decide, "choose", popular)
+    patch.setattr(choice, "choose", popular)
 
 
 @bug()
@@ -596,23 +601,23 @@ def a_grant_to_a_member_that_does_not_read_the_queue(patch: Patch) -> None:
 @bug()
 def standbys_of_flows_that_differ(patch: Patch) -> None:
     """The number of flows is all that counts, whatever they read."""
-    patch.setattr(decide, "alike", lambda *views: True)
+    patch.setattr(choice, "alike", lambda *views: True)
 
 
 @bug(protocols.test_those_who_are_left_are_alike_but_not_what_the_group_was)
 def a_holddown_ends_when_those_who_are_left_are_alike(patch: Patch) -> None:
-    alike = decide.alike
-    patch.setattr(decide, "alike", lambda *views: alike(views[-1]))
+    alike = choice.alike
+    patch.setattr(choice, "alike", lambda *views: alike(views[-1]))
 
 
 @bug()
 def a_restart_keeps_what_it_no_longer_reads(patch: Patch) -> None:
-    def faithful(self: _Decision, flow: str, cause: str) -> None:
-        for where in self.state.owned(flow):
-            own = self.state.partitions[where]
-            self._grant(where, own.target or flow, cause, forced=own.target not in (flow, None))
+    def faithful(decision: Decision, flow: str, cause: str) -> None:
+        for where in decision.state.owned(flow):
+            own = decision.state.partitions[where]
+            ownership.grant(decision, where, own.target or flow, cause, forced=own.target not in (flow, None))
 
-    patch.setattr(_Decision, "_take_up", faithful)
+    patch.setattr(joining, "take_up", faithful)
 
 
 @bug(stories.test_a_failing_assignor_holds_up_nobody)
@@ -671,37 +676,41 @@ def a_removed_queue_leaves_its_partitions(patch: Patch) -> None:
 
 @bug()
 def a_deleted_queue_is_never_noticed(patch: Patch) -> None:
-    patch.setattr(_Decision, "_remove_queue", lambda self, queue_id, cause: None)
+    patch.setattr(queue_changes, "remove_queue", lambda decision, queue_id, cause: None)
 
 
 @bug(stories.test_queues_come_to_a_group_that_waits_for_them)
 def queues_that_come_to_a_group_without_any(patch: Patch) -> None:
-    changed = _Decision.queues_changed
+    changed = queue_changes.queues_changed
 
-    def deaf(self: _Decision, event: Any) -> None:
-        if self.state.queues:
-            changed(self, event)
+    def deaf(decision: Decision, event: Any) -> None:
+        if decision.state.queues:
+            changed(decision, event)
         else:
-            self._add_queues(event.queues, event.starts, "")
+            queue_changes.add_queues(decision, event.queues, event.starts, "")
 
-    patch.setattr(_Decision, "queues_changed", deaf)
+    patch.setattr(queue_changes, "queues_changed", deaf)
 
 
 @bug(stories.test_a_queue_that_nobody_reads_any_more)
 def a_queue_that_nobody_reads_is_forgotten(patch: Patch) -> None:
-    join = _Decision.join
+    join = joining.join
 
-    def tidy(self: _Decision, event: Any) -> None:
-        join(self, event)
-        for queue_id in set(self.state.queues) - {where[0] for where in self.state.subscribed_partitions}:
-            self._remove_queue(queue_id, "")
+    def tidy(decision: Decision, event: Any) -> None:
+        join(decision, event)
+        for queue_id in set(decision.state.queues) - {where[0] for where in decision.state.subscribed_partitions}:
+            queue_changes.remove_queue(decision, queue_id, "")
 
-    patch.setattr(_Decision, "join", tidy)
+    patch.setattr(joining, "join", tidy)
 
 
 @bug()
 def new_partitions_wait_for_the_next_rebalance(patch: Patch) -> None:
-    patch.setattr(_Decision, "queues_changed", lambda self, e: self._add_queues(e.queues, e.starts, "") and None)
+    patch.setattr(
+        queue_changes,
+        "queues_changed",
+        lambda decision, e: queue_changes.add_queues(decision, e.queues, e.starts, "") and None,
+    )
 
 
 @pytest.mark.parametrize(

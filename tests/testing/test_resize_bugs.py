@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spark_partq.core.errors import PartqError
-from spark_partq.core.group.decide import _Decision
+from spark_partq.core.group.steps import queue_changes
 from spark_partq.core.queue import partition_map
 from spark_partq.core.queue import state as core_queue
 from spark_partq.core.queue.partition_map import Barrier, numbers
@@ -262,7 +262,7 @@ def what_is_lost_is_not_told(patch: Patch) -> None:
 @bug(groups.test_a_partition_comes_back)
 @bug()
 def a_partition_comes_back_where_the_look_says(patch: Patch) -> None:
-    rewrite(patch, _Decision, "_add_queues", "max(start, position)", "start")
+    rewrite(patch, queue_changes, "add_queues", "max(start, position)", "start")
 
 
 @bug()
@@ -279,13 +279,13 @@ def a_stale_look_at_the_queue_counts(patch: Patch) -> None:
 @bug(groups.test_a_look_from_in_between_changes_nothing)
 def a_revision_is_known_only_with_other_news(patch: Patch) -> None:
     rewrite(
-        patch, _Decision, "_add_queues", "now != queue)", "(now.first, now.partitions) != (queue.first, queue.partitions))"
+        patch, queue_changes, "add_queues", "known != queue)", "(known.first, known.partitions) != (queue.first, queue.partitions))"
     )  # fmt: skip
 
 
 @bug(groups.test_a_member_that_joins_unbinds_the_others)
 def only_a_change_of_the_queues_unbinds(patch: Patch) -> None:
-    patch.setattr(_Decision, "_unbind_all", lambda self, queue, what: None)
+    patch.setattr(queue_changes, "unbind_all", lambda decision, queue, what: None)
 
 
 @bug()

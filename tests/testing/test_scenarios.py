@@ -124,7 +124,7 @@ def test_what_a_replay_leaves_out_is_never_acknowledged() -> None:
     stage.converge()
 
 
-def test_a_return_without_the_partition_ends_its_line() -> None:
+def test_a_return_without_the_partition_ends_its_lineage() -> None:
     """The same, with nobody else ever owning it: it is vacant in the holddown while the batch is replayed without it."""
     stage = Stage(4, rebalance_delay_ms=1_000)
     a = stage.consumer("a")
@@ -179,7 +179,7 @@ def test_a_batch_in_the_commit_log_is_not_replayed() -> None:
 
 
 def test_a_replay_delivers_also_what_is_draining() -> None:
-    """What drains is still in line: left out, it would be acknowledged without having been delivered."""
+    """What drains is still in its lineage: left out, it would be acknowledged without having been delivered."""
     stage = Stage(2)
     a = stage.consumer("a")
     stage.produce(3)
@@ -196,7 +196,7 @@ def test_a_replay_delivers_also_what_is_draining() -> None:
 
 
 def test_an_expired_process_that_lives_comes_back() -> None:
-    """Expiry of the last member ends its epoch; it joins again, and what it was doing meanwhile still is in line."""
+    """Expiry of the last member ends its epoch; it joins again, and what it was doing meanwhile still is in its lineage."""
     expiry_between_plan_and_run(Process)
 
 
@@ -355,7 +355,7 @@ def test_a_standby_takes_over() -> None:
 
 
 def test_a_rejoin_remembers_what_was_handed_out() -> None:
-    """A process that was expelled and is back in its line waits for its running batch before it releases."""
+    """A process that was expelled and is back in its lineage waits for its running batch before it releases."""
     rejoin_while_a_batch_runs(Process)
 
 

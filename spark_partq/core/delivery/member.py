@@ -5,7 +5,7 @@ which messages are lost or a handoff hangs; the simulator in `spark_partq.testin
 
 Whoever calls them keeps to this, or messages are lost or delivered twice:
 
-- What was planned is delivered as a whole, even if the partition is lost meanwhile: in line again later, it is acknowledged.
+- What was planned is delivered as a whole, even if the partition is lost meanwhile: back in its lineage later, it is acknowledged.
 - After a restart: join, look, `replayed`, `Handed.plan` of all that it returns, and only then anything else.
 - What a batch has finished is acknowledged before anything is released on the same look.
 - A process that joins again while a batch runs keeps its `Handed`.
@@ -43,12 +43,20 @@ def standing(state: GroupState, instance: str, incarnation: str) -> Standing:
 
 def owned(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
     """What this process holds, draining or not."""
-    return {where: own for where, own in state.partitions.items() if own.flow and own.incarnation == incarnation}
+    return {
+        partition_id: own
+        for partition_id, own in state.partitions.items()
+        if own.flow and own.incarnation == incarnation
+    }
 
 
 def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
     """What it may plan more of: what it holds, less what is draining (H1)."""
-    return {where: own for where, own in owned(state, incarnation).items() if own.state is PartitionState.OWNED}
+    return {
+        partition_id: own
+        for partition_id, own in owned(state, incarnation).items()
+        if own.state is PartitionState.OWNED
+    }
 
 
 def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
@@ -62,24 +70,24 @@ def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
     """What to acknowledge of a batch that has finished: (partition, epoch, offset).
 
-    Only ranges in line, which now belong to the current epoch. What was left out of a replay is not in line. An empty range
+    Only ranges in its lineage, which now belong to the current epoch. What was left out of a replay is not in it. An empty range
     counts too: all below it is finished, and an acknowledgement that was sent before may have come under a past epoch.
     """
     return [
-        (where, state.partitions[where].epoch, r.end)
-        for where, r in done.items()
-        if same_lineage(state.partitions.get(where), incarnation, r.epoch)
+        (partition_id, state.partitions[partition_id].epoch, r.end)
+        for partition_id, r in done.items()
+        if same_lineage(state.partitions.get(partition_id), incarnation, r.epoch)
     ]
 
 
-def start(state: GroupState, acks: Acks, incarnation: str, where: PartitionId, done: Range | None) -> int:
-    """Where the next batch of a partition starts: its position, or the end of this process's own last batch in line.
+def start(state: GroupState, acks: Acks, incarnation: str, partition_id: PartitionId, done: Range | None) -> int:
+    """Where the next batch of a partition starts: its position, or the end of this process's own last batch in its lineage.
 
     With manual acknowledgement `done` is None until this process has delivered something: what the application has not
     acknowledged is then delivered again.
     """
-    position = state.position(where, acks) or 0
-    if done is not None and same_lineage(state.partitions.get(where), incarnation, done.epoch):
+    position = state.position(partition_id, acks) or 0
+    if done is not None and same_lineage(state.partitions.get(partition_id), incarnation, done.epoch):
         return max(position, done.end)
     return position
 
@@ -104,14 +112,14 @@ def replayed(
             incarnation=incarnation,
         )
     kept = {}
-    for where, r in planned.items():
+    for partition_id, r in planned.items():
         empty = r.end <= r.start
-        if not same_lineage(state.partitions.get(where), incarnation, r.epoch) or (empty and manual):
+        if not same_lineage(state.partitions.get(partition_id), incarnation, r.epoch) or (empty and manual):
             continue
-        position = state.position(where, acks) or 0
+        position = state.position(partition_id, acks) or 0
         first = position if manual else max(r.start, position)
         if first < r.end or empty:
-            kept[where] = Range(state.partitions[where].epoch, min(first, r.end), r.end)
+            kept[partition_id] = Range(state.partitions[partition_id].epoch, min(first, r.end), r.end)
     return kept
 
 
@@ -122,18 +130,18 @@ class Handed:
     ends: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
 
     def plan(self, ranges: Ranges) -> None:
-        for where, r in ranges.items():
-            self.ends[where] = (r.epoch, r.end)
+        for partition_id, r in ranges.items():
+            self.ends[partition_id] = (r.epoch, r.end)
 
-    def last(self, where: PartitionId) -> Range | None:
+    def last(self, partition_id: PartitionId) -> Range | None:
         """The end of what was handed out, as an empty range; None if this process has handed out nothing of it.
 
         With manual acknowledgement this is what `start` needs: a partition that drained for a while, and whose handoff was
         cancelled, is no longer in the offsets of the last batch, but what was delivered of it is still the application's.
         """
-        if where not in self.ends:
+        if partition_id not in self.ends:
             return None
-        epoch, end = self.ends[where]
+        epoch, end = self.ends[partition_id]
         return Range(epoch, end, end)
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
@@ -142,15 +150,15 @@ class Handed:
         The caller must not plan on a look that is older than the commit of what follows from this.
         """
         events = []
-        for where, own in owned(state, incarnation).items():
+        for partition_id, own in owned(state, incarnation).items():
             if own.state is not PartitionState.DRAINING:
                 continue
-            position = state.position(where, acks) or 0
-            epoch, end = self.ends.get(where, (own.epoch, position))
+            position = state.position(partition_id, acks) or 0
+            epoch, end = self.ends.get(partition_id, (own.epoch, position))
             if not same_lineage(own, incarnation, epoch):
                 end = position  # planned in an ownership that has ended; it does not count
             if position >= end:
-                events.append(Drained(where, incarnation, own.epoch, position))
+                events.append(Drained(partition_id, incarnation, own.epoch, position))
         return events
 
 
@@ -159,18 +167,18 @@ def ack_rows(
 ) -> list[AckRow]:
     """One commit's rows: what is finished, what is about to be handed out, and the heartbeat."""
     rows: dict[PartitionId, AckRow] = {}
-    for where, epoch, offset in finished:
-        rows[where] = AckRow(incarnation, beat, *where, epoch, offset, offset)
-    for where, r in planned.items():
+    for partition_id, epoch, offset in finished:
+        rows[partition_id] = AckRow(incarnation, beat, *partition_id, epoch, offset, offset)
+    for partition_id, r in planned.items():
         if r.end > r.start:
-            offset = rows[where].offset if where in rows else 0
-            rows[where] = AckRow(incarnation, beat, *where, r.epoch, offset, r.end)
+            offset = rows[partition_id].offset if partition_id in rows else 0
+            rows[partition_id] = AckRow(incarnation, beat, *partition_id, r.epoch, offset, r.end)
     return list(rows.values()) or [AckRow(incarnation, beat)]
 
 
 def by_flow(state: GroupState, incarnation: str) -> dict[Flow, list[PartitionId]]:
     """What each flow of this process holds."""
     flows: dict[Flow, list[PartitionId]] = {}
-    for where, own in sorted(owned(state, incarnation).items()):
-        flows.setdefault(own.flow or "", []).append(where)
+    for partition_id, own in sorted(owned(state, incarnation).items()):
+        flows.setdefault(own.flow or "", []).append(partition_id)
     return flows

@@ -26,7 +26,7 @@ class AckRow:
     delivered: int = 0
 
     @property
-    def where(self) -> PartitionId | None:
+    def partition_id(self) -> PartitionId | None:
         return None if self.queue_id is None or self.partition is None else (self.queue_id, self.partition)
 
 
@@ -60,16 +60,16 @@ class Acks:
 
     def add(self, row: AckRow) -> None:
         self.beats[row.incarnation] = max(row.beat, self.beats.get(row.incarnation, 0))
-        if row.where is not None:
-            claim = (row.where, row.epoch, row.incarnation)
+        if row.partition_id is not None:
+            claim = (row.partition_id, row.epoch, row.incarnation)
             self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
-            self.handed[row.where] = max(row.delivered, self.handed.get(row.where, 0))
+            self.handed[row.partition_id] = max(row.delivered, self.handed.get(row.partition_id, 0))
 
-    def offset(self, where: PartitionId, epoch: int, incarnation: str) -> int:
-        return self.rows.get((where, epoch, incarnation), 0)
+    def offset(self, partition_id: PartitionId, epoch: int, incarnation: str) -> int:
+        return self.rows.get((partition_id, epoch, incarnation), 0)
 
-    def delivered(self, where: PartitionId) -> int:
-        return self.handed.get(where, 0)
+    def delivered(self, partition_id: PartitionId) -> int:
+        return self.handed.get(partition_id, 0)
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
@@ -81,12 +81,12 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     """
     acks = Acks.of(rows)
     newest: dict[PartitionId, int] = {}
-    for where, epoch, _ in acks.rows:
-        newest[where] = max(epoch, newest.get(where, 0))
+    for partition_id, epoch, _ in acks.rows:
+        newest[partition_id] = max(epoch, newest.get(partition_id, 0))
     kept = [
-        AckRow(incarnation, acks.beats[incarnation], *where, epoch, offset, acks.handed[where])
-        for (where, epoch, incarnation), offset in acks.rows.items()
-        if epoch == newest[where]
+        AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, acks.handed[partition_id])
+        for (partition_id, epoch, incarnation), offset in acks.rows.items()
+        if epoch == newest[partition_id]
     ]
     told = {row.incarnation for row in kept}
     kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in told]

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
 from spark_partq.core.group.facts import Member, Protocol
+from spark_partq.core.group.state import GroupState, View
 
 
 def common_assignors(members: Collection[Member]) -> list[str]:
@@ -35,3 +37,15 @@ def choose(members: Collection[Member]) -> tuple[str, Protocol]:
     assignor = max(common, key=lambda name: (votes[name], -common.index(name)))
     cooperative = all(member.cooperative for member in members)
     return assignor, Protocol.COOPERATIVE if cooperative else Protocol.EAGER
+
+
+def count_decides(state: GroupState) -> bool:
+    """Whether the number of flows alone tells if anything has to move: `balanced`, among flows that are all alike (R2, R3)."""
+    members = state.members.values()
+    return not members or (choose(members)[0] == "balanced" and alike(state.view()))
+
+
+def alike(*views: View) -> bool:
+    """Whether all flows read the same, with the same weight."""
+    seen_by_all: list[list[Any]] = [seen[:2] for view in views for seen in view.values()]
+    return all(seen == seen_by_all[0] for seen in seen_by_all)

@@ -48,7 +48,7 @@ class HolddownOver:
 class Drained:
     """An owner has acknowledged everything below `end` of a draining partition, and will plan no more of it."""
 
-    where: PartitionId
+    partition_id: PartitionId
     incarnation: str
     epoch: int
     end: int
@@ -58,7 +58,7 @@ class Drained:
 class DeadlinePassed:
     """The handoff that fact `handoff` began has taken its `max_handoff_time_ms`."""
 
-    where: PartitionId
+    partition_id: PartitionId
     handoff: int
 
 

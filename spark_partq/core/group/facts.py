@@ -106,7 +106,7 @@ class GroupFact:
     by: str = ""
 
     @property
-    def where(self) -> PartitionId:
+    def partition_id(self) -> PartitionId:
         assert self.queue_id is not None and self.partition is not None
         return self.queue_id, self.partition
 

@@ -38,7 +38,7 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
         if fact.kind == Kind.MEMBER_JOINED and fact.instance:
             rejoined.add(fact.instance)
         if fact.kind == Kind.RELEASED:
-            released.add(fact.where)
+            released.add(fact.partition_id)
         _check_fact(state, fact, acks, released, len(before.flows))
         state.replay(fact)
     _must(state == after, "the state after the commit is not what its facts say")
@@ -57,12 +57,12 @@ def check_state(state: GroupState, acks: Acks) -> None:
         With the first rule that is broken.
     """
     live = {flow: m for m in state.members.values() for flow in m.flow_names}
-    for where, own in state.partitions.items():
-        _must(where[0] in state.queues, f"{_name(where)}: the group does not know the queue")
-        _check_ownership(state, where, own, live)
+    for partition_id, own in state.partitions.items():
+        _must(partition_id[0] in state.queues, f"{_name(partition_id)}: the group does not know the queue")
+        _check_ownership(state, partition_id, own, live)
         _must(
-            state.position(where, acks) == _position(state, where, acks),
-            f"{_name(where)}: only its epoch and incarnation may acknowledge",
+            state.position(partition_id, acks) == _position(state, partition_id, acks),
+            f"{_name(partition_id)}: only its epoch and incarnation may acknowledge",
         )
     _must(set(state.floors) <= set(state.partitions), "a floor of a partition that the group does not have")
     _check_status(state)
@@ -79,10 +79,10 @@ def check_balance(state: GroupState) -> None:
     """
     live = {flow: m for m in state.members.values() for flow in m.flow_names}
     loads = dict.fromkeys(live, 0)
-    for where, own in state.partitions.items():
-        readers = [flow for flow in live if _reads(state, live[flow], where)]
+    for partition_id, own in state.partitions.items():
+        readers = [flow for flow in live if _reads(state, live[flow], partition_id)]
         if readers:
-            _must(own.target in readers, f"R1: {_name(where)} has no live target in status {state.status}")
+            _must(own.target in readers, f"R1: {_name(partition_id)} has no live target in status {state.status}")
             loads[own.target or ""] += 1
     if loads and alike(state):
         _must(max(loads.values()) - min(loads.values()) <= 1, f"R1: not balanced: {loads}")
@@ -95,20 +95,20 @@ def alike(state: GroupState) -> bool:
     return len(seen) == 1 and all(m.assignors == ("balanced",) for m in members)
 
 
-def _reads(state: GroupState, member: Member, where: PartitionId) -> bool:
-    return member.subscribes(state.queues[where[0]].name)
+def _reads(state: GroupState, member: Member, partition_id: PartitionId) -> bool:
+    return member.subscribes(state.queues[partition_id[0]].name)
 
 
-def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
-    name = _name(where)
-    _must(own.lineage_epoch <= own.epoch, f"{name}: base epoch {own.lineage_epoch} is past epoch {own.epoch}")
+def _check_ownership(state: GroupState, partition_id: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
+    name = _name(partition_id)
+    _must(own.lineage_epoch <= own.epoch, f"{name}: lineage epoch {own.lineage_epoch} is past epoch {own.epoch}")
     _must(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
     if own.flow is None:
         _must(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
         return
     _must(own.flow in live, f"{name}: its owner {own.flow} is gone")
     _must(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
-    _must(_reads(state, live[own.flow], where), f"{name}: its owner {own.flow} does not read the queue")
+    _must(_reads(state, live[own.flow], partition_id), f"{name}: its owner {own.flow} does not read the queue")
     if own.state is not PartitionState.DRAINING:
         _must(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
     elif own.to_flow is None:
@@ -116,7 +116,7 @@ def _check_ownership(state: GroupState, where: PartitionId, own: Ownership, live
     else:
         _must(own.to_flow in live, f"{name}: it drains to {own.to_flow}, which is gone")
         _must(
-            _reads(state, live[own.to_flow], where),
+            _reads(state, live[own.to_flow], partition_id),
             f"{name}: it drains to {own.to_flow}, which does not read the queue",
         )
         _must(own.to_flow != own.flow, f"{name}: it drains to its own owner")
@@ -132,10 +132,10 @@ def _check_status(state: GroupState) -> None:
         # An assignment stays due, with nothing under way, only while the assignor fails.
         _must(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
         flows = {flow: m for m in state.members.values() for flow in m.flow_names}
-        for where, own in state.partitions.items():
-            wanted = any(_reads(state, member, where) for member in flows.values())
+        for partition_id, own in state.partitions.items():
+            wanted = any(_reads(state, member, partition_id) for member in flows.values())
             known = own.target in flows or state.assignment_due or not wanted
-            _must(known, f"R8: {_name(where)} has no live target while Rebalancing")
+            _must(known, f"R8: {_name(partition_id)} has no live target while Rebalancing")
 
 
 def _check_fact(
@@ -148,17 +148,17 @@ def _check_fact(
         check_assignment(state, json.loads(fact.body or "{}"))
     if fact.queue_id is None or fact.partition is None:
         return
-    own, name = state.partitions.get(fact.where), _name(fact.where)
+    own, name = state.partitions.get(fact.partition_id), _name(fact.partition_id)
     if own is None:
         return
-    position = _position(state, fact.where, acks)
-    delivered = max(position, own.delivered, acks.handed.get(fact.where, 0))
+    position = _position(state, fact.partition_id, acks)
+    delivered = max(position, own.delivered, acks.handed.get(fact.partition_id, 0))
     if fact.kind == Kind.GRANTED:
         _check_grant(state, fact, own, released, flows_before)
         _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
-        _must(not fact.forced or fact.lineage_epoch == fact.epoch, f"H4: the line of {name} survives its deadline")
+        _must(not fact.forced or fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives its deadline")
         _must(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
         _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind == Kind.HANDOFF_STARTED:
@@ -184,23 +184,25 @@ def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
     _must(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
     eager = any(not m.cooperative for m in members)
     _must((body["protocol"] == Protocol.EAGER) == eager, f"K7: the protocol is {body['protocol']}")
-    owned = [where for where, own in state.partitions.items() if own.flow is not None]
+    owned = [partition_id for partition_id, own in state.partitions.items() if own.flow is not None]
     _must(not eager or not owned, f"K4: {len(owned)} partitions are still owned when an eager rebalance assigns")
 
 
 def _check_grant(
     state: GroupState, fact: GroupFact, own: Ownership, released: Iterable[PartitionId], flows_before: int
 ) -> None:
-    name = _name(fact.where)
+    name = _name(fact.partition_id)
     member = state.members.get(fact.instance or "")
     _must(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
     _must(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
     _must((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
-    line = own.lineage_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
-    _must(fact.lineage_epoch == line, f"{name}: base epoch {fact.lineage_epoch} instead of {line}")
-    if own.flow is None and own.last_flow is not None and fact.where not in released:
+    expected = own.lineage_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
+    _must(fact.lineage_epoch == expected, f"{name}: lineage epoch {fact.lineage_epoch} instead of {expected}")
+    if own.flow is None and own.last_flow is not None and fact.partition_id not in released:
         flows = len(state.flows)
-        partitions = sum(any(_reads(state, m, where) for m in state.members.values()) for where in state.partitions)
+        partitions = sum(
+            any(_reads(state, m, partition_id) for m in state.members.values()) for partition_id in state.partitions
+        )
         missing = min(flows, partitions) != min(state.baseline, partitions)
         excess = flows_before > partitions  # R3: a standby takes over at once
         _must(state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown")
@@ -210,14 +212,16 @@ def _check_progress(
     before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str], everything_moves: bool
 ) -> None:
     flows = after.flows
-    for where, old in before.partitions.items():
-        new, name = after.partitions.get(where), _name(where)
+    for partition_id, old in before.partitions.items():
+        new, name = after.partitions.get(partition_id), _name(partition_id)
         if new is None:
             continue
         _must(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
-        was, now = _position(before, where, acks), _position(after, where, acks)
+        was, now = _position(before, partition_id, acks), _position(after, partition_id, acks)
         _must(now >= was, f"{name}: the position went from {was} to {now}")
-        _must(after.delivered(where, acks) >= before.delivered(where, acks), f"{name}: delivered went back")
+        _must(
+            after.delivered(partition_id, acks) >= before.delivered(partition_id, acks), f"{name}: delivered went back"
+        )
         if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
             _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
         elif old.flow and old.target and new.target == old.target and not everything_moves:
@@ -228,22 +232,25 @@ def _check_progress(
     for queue_id, queue in before.queues.items():
         known = after.queues.get(queue_id, queue)
         _must(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
-    for where, floor in before.floors.items():
-        _must(where not in after.partitions or after.floors.get(where, 0) >= floor, f"{_name(where)}: the floor sank")
+    for partition_id, floor in before.floors.items():
+        _must(
+            partition_id not in after.partitions or after.floors.get(partition_id, 0) >= floor,
+            f"{_name(partition_id)}: the floor sank",
+        )
 
 
-def _position(state: GroupState, where: PartitionId, acks: Acks) -> int:
-    own = state.partitions[where]
+def _position(state: GroupState, partition_id: PartitionId, acks: Acks) -> int:
+    own = state.partitions[partition_id]
     counted = [
         offset
         for (place, epoch, incarnation), offset in acks.rows.items()
-        if own.flow is not None and (place, epoch, incarnation) == (where, own.epoch, own.incarnation)
+        if own.flow is not None and (place, epoch, incarnation) == (partition_id, own.epoch, own.incarnation)
     ]
-    return max([own.start, state.floors.get(where, 0), *counted])
+    return max([own.start, state.floors.get(partition_id, 0), *counted])
 
 
-def _name(where: PartitionId) -> str:
-    return f"partition {where[1]} of {where[0]}"
+def _name(partition_id: PartitionId) -> str:
+    return f"partition {partition_id[1]} of {partition_id[0]}"
 
 
 def _must(condition: bool, otherwise: str) -> None:

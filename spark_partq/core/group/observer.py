@@ -78,11 +78,11 @@ class Observer:
     def _deadlines(self, state: GroupState) -> list[Event]:
         seen, self._handoffs = self._handoffs, {}
         events: list[Event] = []
-        for where, own in state.partitions.items():
+        for partition_id, own in state.partitions.items():
             if own.state is not PartitionState.DRAINING:
                 continue
-            since = seen.get((where, own.handoff), self._watched_ms)
-            self._handoffs[where, own.handoff] = since
-            if self._watched_ms - since >= state.queues[where[0]].max_handoff_time_ms:
-                events.append(DeadlinePassed(where, own.handoff))
+            since = seen.get((partition_id, own.handoff), self._watched_ms)
+            self._handoffs[partition_id, own.handoff] = since
+            if self._watched_ms - since >= state.queues[partition_id[0]].max_handoff_time_ms:
+                events.append(DeadlinePassed(partition_id, own.handoff))
         return events

@@ -4,8 +4,8 @@ A **flow** consumes; ``<instance>/0`` to ``<instance>/k-1`` are the flows of one
 restarts, an *incarnation* is one process. An **offset** is always the next message wanted.
 
 An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
-instance that had it last, the epoch grows but the line that began in the *base epoch* goes on: what the instance planned
-since then is still its own to deliver and to acknowledge. Any other owner breaks that line, and so does a return of the
+instance that had it last, the epoch grows but the *lineage* that began in its *lineage epoch* goes on: what the instance planned
+since then is still its own to deliver and to acknowledge. Any other owner breaks that lineage, and so does a return of the
 instance without the partition, for then it has left out of its replay what it had planned.
 
 The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
@@ -36,33 +36,26 @@ from spark_partq.core.ids import Flow, PartitionId, instance_of
 
 View = dict[Flow, list[Any]]  # of each flow the names of the queues that it reads, its weight, whether it is static
 
+_UNKNOWN, _UNASSIGNED, _OWNED, _DRAINING = PartitionState
 
 # How each fact about a partition changes how it is held. Whatever is not here is refused on replay.
 TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
-    Kind.PARTITION_ADDED: ((PartitionState.UNKNOWN, PartitionState.UNASSIGNED),),
-    Kind.PARTITION_REMOVED: ((PartitionState.UNASSIGNED, PartitionState.UNKNOWN),),
+    Kind.PARTITION_ADDED: ((_UNKNOWN, _UNASSIGNED),),
+    Kind.PARTITION_REMOVED: ((_UNASSIGNED, _UNKNOWN),),
     Kind.GRANTED: (
-        (PartitionState.UNASSIGNED, PartitionState.OWNED),
-        (PartitionState.OWNED, PartitionState.OWNED),  # the instance restarted
-        (PartitionState.DRAINING, PartitionState.OWNED),  # the deadline passed, or the instance restarted
+        (_UNASSIGNED, _OWNED),
+        (_OWNED, _OWNED),  # the instance restarted
+        (_DRAINING, _OWNED),  # the deadline passed, or the instance restarted
     ),
-    Kind.HANDOFF_STARTED: (
-        (PartitionState.OWNED, PartitionState.DRAINING),
-        (PartitionState.DRAINING, PartitionState.DRAINING),
-    ),
-    Kind.HANDOFF_CANCELLED: ((PartitionState.DRAINING, PartitionState.OWNED),),
-    Kind.RELEASED: ((PartitionState.DRAINING, PartitionState.UNASSIGNED),),
+    Kind.HANDOFF_STARTED: ((_OWNED, _DRAINING), (_DRAINING, _DRAINING)),
+    Kind.HANDOFF_CANCELLED: ((_DRAINING, _OWNED),),
+    Kind.RELEASED: ((_DRAINING, _UNASSIGNED),),
     Kind.UNASSIGNED: (
-        (PartitionState.OWNED, PartitionState.UNASSIGNED),
-        (
-            PartitionState.DRAINING,
-            PartitionState.UNASSIGNED,
-        ),  # its owner is gone, or did not give it up in time for an eager rebalance
-        (PartitionState.UNASSIGNED, PartitionState.UNASSIGNED),  # its last owner is back without it: the line ends
+        (_OWNED, _UNASSIGNED),
+        (_DRAINING, _UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
+        (_UNASSIGNED, _UNASSIGNED),  # its last owner is back without it: the lineage ends
     ),
-    Kind.FLOOR: tuple(
-        (held, held) for held in (PartitionState.UNASSIGNED, PartitionState.OWNED, PartitionState.DRAINING)
-    ),
+    Kind.FLOOR: tuple((state, state) for state in (_UNASSIGNED, _OWNED, _DRAINING)),
 }
 STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
     (Status.READY, Status.HOLDDOWN),  # a consumer came or went
@@ -137,9 +130,9 @@ class GroupState:
         """Whether a rebalance has begun whose assignment is still to be computed."""
         return self.status is Status.REBALANCING and self.assigned_seq < self.status_seq
 
-    def subscribed(self, flow: Flow, where: PartitionId) -> bool:
+    def subscribed(self, flow: Flow, partition_id: PartitionId) -> bool:
         member = self.members.get(instance_of(flow))
-        return member is not None and member.subscribes(self.queues[where[0]].name)
+        return member is not None and member.subscribes(self.queues[partition_id[0]].name)
 
     @property
     def subscribed_partitions(self) -> list[PartitionId]:
@@ -164,37 +157,47 @@ class GroupState:
             view.update(dict.fromkeys(member.flow_names, seen))
         return view
 
-    def partition_state(self, where: PartitionId) -> PartitionState:
-        own = self.partitions.get(where)
+    def partition_state(self, partition_id: PartitionId) -> PartitionState:
+        own = self.partitions.get(partition_id)
         return PartitionState.UNKNOWN if own is None else own.state
 
-    def position(self, where: PartitionId, acks: Acks) -> int | None:
+    def position(self, partition_id: PartitionId, acks: Acks) -> int | None:
         """Offset of the next message the group wants, or None if it never had the partition."""
-        own = self.partitions.get(where)
+        own = self.partitions.get(partition_id)
         if own is None:
             return None
         if own.flow is None:
-            return self.settled(where)
-        return max(self.settled(where), acks.offset(where, own.epoch, own.incarnation))
+            return self.settled(partition_id)
+        return max(self.settled(partition_id), acks.offset(partition_id, own.epoch, own.incarnation))
 
-    def settled(self, where: PartitionId) -> int:
+    def settled(self, partition_id: PartitionId) -> int:
         """Below this offset the group will never again want anything; its control table says so (0 if it never had the partition).
 
         Acknowledgements do not count: a decision on a look without the last of them takes it back.
         """
-        own = self.partitions.get(where)
-        return 0 if own is None else max(own.start, self.floors.get(where, 0))
+        own = self.partitions.get(partition_id)
+        return 0 if own is None else max(own.start, self.floors.get(partition_id, 0))
 
     def settled_in(self, queue_id: str) -> Callable[[int], int]:
         """`settled` of a queue's partitions, by their numbers."""
         return lambda number: self.settled((queue_id, number))
 
-    def delivered(self, where: PartitionId, acks: Acks) -> int:
+    def delivered(self, partition_id: PartitionId, acks: Acks) -> int:
         """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
-        return max(self.position(where, acks) or 0, self.partitions[where].delivered, acks.delivered(where))
+        return max(
+            self.position(partition_id, acks) or 0,
+            self.partitions[partition_id].delivered,
+            acks.delivered(partition_id),
+        )
 
     def owned(self, flow: Flow) -> list[PartitionId]:
-        return sorted(where for where, own in self.partitions.items() if own.flow == flow)
+        return sorted(partition_id for partition_id, own in self.partitions.items() if own.flow == flow)
+
+    @property
+    def idle_flows(self) -> list[Flow]:
+        """Flows that own nothing and to which nothing is handed off: standbys, in the order in which they joined."""
+        busy = {flow for own in self.partitions.values() for flow in (own.flow, own.to_flow)}
+        return [flow for flow in self.flows if flow not in busy]
 
     @property
     def rebalance_delay_ms(self) -> int:
@@ -264,46 +267,48 @@ class GroupState:
             self.queues[fact.queue_id] = QueueInGroup(fact.queue, **json.loads(fact.body or ""))
         else:
             del self.queues[fact.queue_id or ""]
-            for where in [w for w in self.partitions if w[0] == fact.queue_id]:
-                del self.partitions[where]
-                self.floors.pop(where, None)
-            self.removed = {where: last for where, last in self.removed.items() if where[0] != fact.queue_id}
+            for partition_id in [w for w in self.partitions if w[0] == fact.queue_id]:
+                del self.partitions[partition_id]
+                self.floors.pop(partition_id, None)
+            self.removed = {
+                partition_id: last for partition_id, last in self.removed.items() if partition_id[0] != fact.queue_id
+            }
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
-        where, before = fact.where, self.partition_state(fact.where)
+        partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)
         after = dict(TRANSITIONS[kind]).get(before)
         _must(after is not None, f"the partition is {before}")
         if kind is Kind.PARTITION_ADDED:
             assert fact.offset is not None and fact.epoch is not None
-            epoch, position = self.removed.pop(where, (-1, 0))
+            epoch, position = self.removed.pop(partition_id, (-1, 0))
             _must(
                 fact.epoch > epoch and fact.offset >= position,
                 f"before it was removed it had epoch {epoch} and position {position}",
             )
-            self.partitions[where] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
+            self.partitions[partition_id] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
             return
-        own = self.partitions[where]
+        own = self.partitions[partition_id]
         _must(fact.epoch_before == own.epoch, f"the epoch is {own.epoch}, not {fact.epoch_before}")
         assert fact.epoch is not None
         if kind is Kind.PARTITION_REMOVED:
-            del self.partitions[where]
-            self.floors.pop(where, None)
+            del self.partitions[partition_id]
+            self.floors.pop(partition_id, None)
             assert fact.offset is not None
-            self.removed[where] = (fact.epoch, fact.offset)
+            self.removed[partition_id] = (fact.epoch, fact.offset)
         elif kind is Kind.FLOOR:
             assert fact.offset is not None
-            self.floors[where] = max(fact.offset, self.floors.get(where, 0))
+            self.floors[partition_id] = max(fact.offset, self.floors.get(partition_id, 0))
         elif kind is Kind.HANDOFF_STARTED:
             _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
             number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
-            self.partitions[where] = replace(own, to_flow=fact.to_flow, handoff=number)
+            self.partitions[partition_id] = replace(own, to_flow=fact.to_flow, handoff=number)
         elif kind is Kind.HANDOFF_CANCELLED:
-            self.partitions[where] = replace(own, to_flow=None, handoff=-1)
+            self.partitions[partition_id] = replace(own, to_flow=None, handoff=-1)
         else:
             assert fact.offset is not None and fact.delivered is not None
             ended = kind is not Kind.GRANTED
             _must(fact.epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {fact.epoch}")
-            self.partitions[where] = Ownership(
+            self.partitions[partition_id] = Ownership(
                 None if ended else fact.flow,
                 own.last_flow if ended else fact.flow,
                 "" if ended else fact.incarnation or "",
@@ -328,9 +333,9 @@ class GroupState:
             "basis": self.basis,
             "queues": {queue_id: asdict(q) for queue_id, q in self.queues.items()},
             "members": {name: asdict(m) for name, m in self.members.items()},
-            "partitions": [[*where, *_plain(own)] for where, own in self.partitions.items()],
-            "floors": [[*where, floor] for where, floor in self.floors.items()],
-            "removed": [[*where, *last] for where, last in self.removed.items()],
+            "partitions": [[*partition_id, *_plain(own)] for partition_id, own in self.partitions.items()],
+            "floors": [[*partition_id, floor] for partition_id, floor in self.floors.items()],
+            "removed": [[*partition_id, *last] for partition_id, last in self.removed.items()],
         }
 
     @classmethod
@@ -372,9 +377,3 @@ def _plain(own: Ownership) -> list[Any]:
 def _must(condition: bool, otherwise: str) -> None:
     if not condition:
         raise ValueError(otherwise)
-
-
-def alike(*views: View) -> bool:
-    """Whether all flows read the same, with the same weight."""
-    told: list[list[Any]] = [seen[:2] for view in views for seen in view.values()]
-    return all(seen == told[0] for seen in told)

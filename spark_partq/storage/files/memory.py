@@ -24,50 +24,55 @@ class MemoryFiles:
 
     def __init__(self, time_ns: Callable[[], int] = time.time_ns) -> None:
         self._time_ns = time_ns
-        self._files: dict[str, tuple[bytes, int]] = {}
+        self._folders: dict[str, dict[str, tuple[bytes, int]]] = {}  # of each folder that holds files, these by name
         self._lock = threading.Lock()
 
     def put_if_absent(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
         with self._lock:
-            if path in self._files:
+            files = self._folders.setdefault(folder, {})
+            if name in files:
                 raise FileAlreadyExists(path)
-            self._files[path] = bytes(data), self._time_ns()
+            files[name] = bytes(data), self._time_ns()
 
     def put(self, path: str, data: bytes) -> None:
+        folder, _, name = path.rpartition("/")
         with self._lock:
-            self._files[path] = bytes(data), self._time_ns()
+            self._folders.setdefault(folder, {})[name] = bytes(data), self._time_ns()
 
     def read(self, path: str) -> bytes:
-        try:
-            return self._files[path][0]
-        except KeyError:
-            raise FileMissing(path) from None
+        found = self._find(path)
+        if found is None:
+            raise FileMissing(path)
+        return found[0]
 
     def info(self, path: str) -> FileInfo | None:
-        found = self._files.get(path)
+        found = self._find(path)
         return None if found is None else FileInfo(path.rpartition("/")[2], len(found[0]), found[1])
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         with self._lock:
-            below = self._below(folder)
-            found = [(name, self._files[path]) for path, name in below.items() if "/" not in name and name > after]
+            found = [(name, file) for name, file in self._folders.get(folder, {}).items() if name > after]
         return sorted(FileInfo(name, len(data), at) for name, (data, at) in found)
 
     def list_folders(self, folder: str) -> list[str]:
+        prefix = f"{folder}/" if folder else ""
         with self._lock:
-            return sorted({name.partition("/")[0] for name in self._below(folder).values() if "/" in name})
+            below = [path[len(prefix) :] for path, files in self._folders.items() if files and path.startswith(prefix)]
+        return sorted({path.partition("/")[0] for path in below if path})
 
     def make_folder(self, folder: str) -> None:
         pass
 
     def delete(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
         with self._lock:
-            self._files.pop(path, None)
+            self._folders.get(folder, {}).pop(name, None)
 
     def delete_folder(self, folder: str) -> None:
         with self._lock:
-            for path in self._below(folder):
-                del self._files[path]
+            for path in [path for path in self._folders if path == folder or path.startswith(f"{folder}/")]:
+                del self._folders[path]
 
     def open_input(self, path: str) -> pa.NativeFile:
         return pa.BufferReader(self.read(path))
@@ -75,10 +80,9 @@ class MemoryFiles:
     def open_output(self, path: str) -> _MemoryOutput:
         return _MemoryOutput(self, path)
 
-    def _below(self, folder: str) -> dict[str, str]:
-        """Paths below a folder, with what they are called from there."""
-        prefix = f"{folder}/" if folder else ""
-        return {path: path[len(prefix) :] for path in self._files if path.startswith(prefix)}
+    def _find(self, path: str) -> tuple[bytes, int] | None:
+        folder, _, name = path.rpartition("/")
+        return self._folders.get(folder, {}).get(name)
 
 
 class _MemoryOutput:
@@ -91,4 +95,4 @@ class _MemoryOutput:
         return len(data)
 
     def discard(self) -> None:
-        self.sink.close()
+        pass  # whoever writes to it may still close it

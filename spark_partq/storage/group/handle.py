@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import GroupNotFoundError
 from spark_partq.core.group.acks import AckRow, Acks
-from spark_partq.core.group.decide import Loads, decide
+from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Event, RaiseFloors
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.steps.decision import Loads
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.ack_table import AckTable
@@ -49,18 +50,26 @@ class Group:
         """Look at the control table alone; True if it has changed."""
         return self._control.refresh()
 
-    def position(self, where: PartitionId) -> int | None:
+    def position(self, partition_id: PartitionId) -> int | None:
         """The next message wanted; of a partition that was removed, where it was left; None if the group never had it."""
-        position = self.state.position(where, self.acks)
-        return self.state.removed[where][1] if position is None and where in self.state.removed else position
+        position = self.state.position(partition_id, self.acks)
+        return (
+            self.state.removed[partition_id][1] if position is None and partition_id in self.state.removed else position
+        )
+
+    def delivered(self, partition_id: PartitionId) -> int:
+        """Messages below may have been delivered, as of this look, by whomever."""
+        return self.state.delivered(partition_id, self.acks)
 
     def commit_floors(self, queue_id: str, offsets: Mapping[int, int]) -> None:
         """Commit positions as floors, if that settles a partition up to its offset here (S5)."""
-        where = {number: (queue_id, number) for number in offsets}
+        partition_id = {number: (queue_id, number) for number in offsets}
         reached = tuple(
             number
             for number, offset in offsets.items()
-            if self.state.settled(where[number]) < offset <= (self.state.position(where[number], self.acks) or 0)
+            if self.state.settled(partition_id[number])
+            < offset
+            <= (self.state.position(partition_id[number], self.acks) or 0)
         )
         if reached:
             self.decide(lambda: [RaiseFloors(queue_id, reached)], "scaling")

@@ -161,8 +161,8 @@ def describe_group(store: Store, name: str) -> GroupDescription:
             queues[queue_id] = queue
     wanted = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
-    for where in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
-        partitions.append(_partition(group, where, queues.get(where[0]), warnings))
+    for partition_id in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
+        partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), warnings))
     return GroupDescription(
         name,
         state.status.value,
@@ -172,7 +172,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         state.protocol.value if state.members and state.assignor else None,
         state.rebalance_delay_ms,
         sum(p.lag or 0 for p in partitions),
-        sum(own.flow is None for where, own in state.partitions.items() if where in wanted),
+        sum(own.flow is None for partition_id, own in state.partitions.items() if partition_id in wanted),
         _members(state),
         tuple(partitions),
         tuple(warnings),
@@ -202,7 +202,7 @@ def _members(state: GroupState) -> tuple[MemberDescription, ...]:
             m.application,
             m.executors,
             tuple(_flow(state, flow) for flow in m.flow_names),
-            _held(state, [where for flow in m.flow_names for where in state.owned(flow)]),
+            _held(state, [partition_id for flow in m.flow_names for partition_id in state.owned(flow)]),
         )
         for m in sorted(state.members.values(), key=lambda m: (m.order, m.instance))
     )
@@ -221,10 +221,10 @@ def _held(state: GroupState, places: Sequence[PartitionId]) -> dict[str, tuple[i
     return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(held.items())}
 
 
-def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
-    state, own = group.state, group.state.partitions[where]
-    name, number = state.queues[where[0]].name, where[1]
-    position = group.position(where) or 0
+def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
+    state, own = group.state, group.state.partitions[partition_id]
+    name, number = state.queues[partition_id[0]].name, partition_id[1]
+    position = group.position(partition_id) or 0
     end = lag = None
     if queue is not None and number in queue.state.numbers:
         table = queue.table(number)
@@ -241,7 +241,7 @@ def _partition(group: Group, where: PartitionId, queue: Queue | None, warnings: 
                 "back to an older state; restore it, or read on with another group"
             )
     return GroupPartition(
-        name, number, own.flow, own.epoch, position, state.delivered(where, group.acks), end, lag,
+        name, number, own.flow, own.epoch, position, state.delivered(partition_id, group.acks), end, lag,
         own.state is PartitionState.DRAINING, own.to_flow,
     )  # fmt: skip
 
@@ -262,13 +262,16 @@ def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
     began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, who gives
     joined: dict[str, int] = {}
     for row in facts:
-        where = (row["queue_id"], row["partition"])
+        partition_id = (row["queue_id"], row["partition"])
         if row["kind"] == Kind.MEMBER_JOINED:
             joined[row["instance"]] = row["seq"]
         elif row["kind"] == Kind.HANDOFF_STARTED:
-            began.setdefault(where, (row["seq"], instance_of(row["flow"])))
-        elif row["kind"] in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED) and where in began:
-            start, giver = began.pop(where)
+            began.setdefault(partition_id, (row["seq"], instance_of(row["flow"])))
+        elif (
+            row["kind"] in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED)
+            and partition_id in began
+        ):
+            start, giver = began.pop(partition_id)
             taken = row["kind"] == Kind.GRANTED or (row["kind"] == Kind.UNASSIGNED and bool(row["forced"]))
             ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (taken or row["kind"] == Kind.RELEASED)
             # A giver that is started again has nothing left to drain; that is no matter of time.

@@ -53,8 +53,8 @@ def start(run: Run) -> None:
         )
     if s.promoted_s is not None:
         _once(run, "promote", _promote(run), s.promoted_s)
-    for i, (at_s, enabled) in enumerate(s.ingress):
-        _once(run, f"ingress{i}", _ingress(run, enabled), at_s)
+    if s.ingress_s is not None:
+        _once(run, "ingress", _ingress(run, *s.ingress_s), s.ingress_s[0])
     if s.delete_group_s is not None:
         group, at_s = s.delete_group_s
         _once(run, "delete-group", _delete_group(run, group), at_s + 0.5)
@@ -118,14 +118,16 @@ def _promote(run: Run) -> Body:
             about = ReplicaTable(run.raw(COPY), "q").look()
             if about is None or not about.promoted:
                 raise
-        run.oracle.live = COPY
+        run.oracle.moved(COPY, lost=run.setup.primary_lost)
 
     return body
 
 
-def _ingress(run: Run, enabled: bool) -> Body:
+def _ingress(run: Run, _: float, enabled_s: float) -> Body:
     def body(process: Process) -> None:
-        set_ingress(open_queue(process.store(run.live), "q"), enabled)
+        set_ingress(open_queue(process.store(run.live), "q"), False)
+        process.sleep(max(0.0, enabled_s - run.scheduler.now_s))
+        set_ingress(open_queue(process.store(run.live), "q"), True)
 
     return body
 

@@ -236,24 +236,43 @@ class Oracle:
         """A producer was told that these are in."""
         self.promised.update(message.id for message in messages)
 
-    def delivered(self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool) -> None:
-        """A consumer of the group was given a message."""
+    def moved(self, uri: str, lost: bool) -> None:
+        """Users go on with another store. What the one of before, which is lost, was about to say of deliveries nobody knows."""
+        self.live = uri
+        if lost:
+            for reader in self.readers.values():
+                reader.ends = {}
+
+    def delivered(
+        self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None
+    ) -> None:
+        """A consumer of the group was given a message, planned under that epoch."""
         reader = self.readers.setdefault(group, Reader())
         message, end = self.sent[id_], reader.ends.get(number)
         stored = self.queues[uri, "q"].partitions[number].ids
         if stored[offset] != id_:
             self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
-        if end is not None and offset > end and not self.retention:
+        # One that does not know yet that the partition was taken from it delivers what it had planned (H4).
+        owned = self._is_owned(uri, group, number, epoch)
+        if owned and end is not None and offset > end and not self.retention:
             self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
-        if end is not None and offset < end and not redelivered:
+        if owned and end is not None and offset < end and not redelivered:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
-        reader.ends[number] = max(end or 0, offset + 1)
+        if self._is_owned(
+            uri, group, number, epoch
+        ):  # else it comes from one that does not know yet that it was taken from it
+            reader.ends[number] = max(end or 0, offset + 1)
         if message.key is not None and id_ not in reader.given and id_ not in self.copied:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
                 self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
             reader.last[message.producer, message.key] = message.number
         reader.given.add(id_)
+
+    def _is_owned(self, uri: str, group: str, number: int, epoch: int | None) -> bool:
+        queue, state = self.queues[uri, "q"].state, self.groups.get((uri, group))
+        own = None if queue is None or state is None else state.partitions.get((queue.queue_id, number))
+        return own is not None and epoch == own.epoch
 
     def decided(self, before: GroupState, acks: Acks, facts: Sequence[GroupFact], events: Sequence[Event]) -> None:
         """What somebody decided, on what he saw."""

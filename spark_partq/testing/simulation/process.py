@@ -83,6 +83,7 @@ class Process:
     def kill(self) -> None:
         """It does nothing any more, not even end."""
         self.dead = True
+        self.world.scheduler.notify()
         self.world.note(f"{self.name} is killed")
 
     def run(self, name: str, what: Callable[[], object]) -> Actor:

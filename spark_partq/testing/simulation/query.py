@@ -144,7 +144,8 @@ class Query:
         for first, rows in read_slice(self._store, part, self._schema):
             for i, id_ in enumerate(rows.column("id").to_pylist()):
                 offset = part.base_offset + first + i
-                oracle.delivered(self._uri, self._setup.group, part.partition, offset, id_, piece.redelivered)
+                group, number = self._setup.group, part.partition
+                oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch)
                 message = oracle.sent[id_]
                 if self._setup.sequence:
                     key, index = self._run.sequence_of(message)

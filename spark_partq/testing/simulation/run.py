@@ -15,13 +15,14 @@ from zlib import crc32
 import pyarrow as pa
 
 from spark_partq.core.errors import PartqError, SinkAheadError
+from spark_partq.core.group import decide as group_core
 from spark_partq.storage import rows
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group import handle as group_handle
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.log import folder
+from spark_partq.storage.log import entries, folder
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.produce import Producer
@@ -30,10 +31,10 @@ from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import commands
 from spark_partq.testing.simulation.oracle import Message, Oracle, Violation
-from spark_partq.testing.simulation.process import Faults, Process, World
+from spark_partq.testing.simulation.process import Process, World
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
-from spark_partq.testing.simulation.setup import PRIMARY, ProducerSetup, QuerySetup, Setup
+from spark_partq.testing.simulation.setup import NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
 CALM_S, STEPS = 90.0, 150_000
@@ -58,8 +59,7 @@ class Source:
     done: int = 0
     refused: bool = False
 
-    @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self.done >= len(self.batches) or self.refused
 
 
@@ -100,6 +100,7 @@ class Run:
             finally:
                 for process in self._processes:
                     process.dead = True
+                self.scheduler.notify()
                 self.scheduler.run(lambda: True, 0.0, STEPS)
         return Outcome(problem, self.world.trace, self.world.operations, self.world.injected)
 
@@ -113,9 +114,7 @@ class Run:
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))
             for twin in range(producer.twins):
-                self.supervise(
-                    f"{producer.query}{'ab'[twin]}", self._produce(source), lambda source=source: source.exhausted
-                )
+                self.supervise(f"{producer.query}{'ab'[twin]}", self._produce(source), source.is_exhausted)
         for query in s.queries:
             self._start_query(query)
         commands.start(self)
@@ -126,7 +125,7 @@ class Run:
             lambda: bool(self.oracle.violations) or self.scheduler.now_s >= s.chaos_s, s.chaos_s + 1.0, STEPS
         )
         if not self.oracle.violations:
-            self.calm, self.world.faults = True, Faults()
+            self.calm, self.world.faults = True, NONE
             self.world.note("nothing goes wrong from here on")
             ended = self.scheduler.run(self._converged, CALM_S, STEPS)
             if not ended and not self.oracle.violations:
@@ -174,6 +173,7 @@ class Run:
         actor = process.run("", lambda: body(process))
         self.scheduler.wait(None, lambda: actor.done)
         process.dead = True
+        self.scheduler.notify()
         return actor.error
 
     # ---- producers
@@ -214,7 +214,7 @@ class Run:
         def body(process: Process) -> None:
             queue = open_queue(process.store(self.live), "q")
             producer = Producer(queue)
-            while not source.exhausted:
+            while not source.is_exhausted():
                 number = source.done
                 batch = source.batches[number]
                 producer.look()
@@ -277,9 +277,10 @@ class Run:
             if not group.exists():
                 return False
             group.refresh()
-            ends = {n: queue.table(n).next_offset for n in queue.state.numbers}
-            if any((group.position((queue.state.queue_id, n)) or 0) < end for n, end in ends.items()):
-                return False
+            for table in queue.partitions:
+                position = group.position((queue.state.queue_id, table.partition)) or 0
+                if max(position, table.first_offset) < table.next_offset:  # what was too old is gone
+                    return False
         return True
 
     def _what_waits(self) -> str:
@@ -318,22 +319,22 @@ class Run:
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:
         """Every decision about a group is checked before it is committed."""
-        original = group_handle.decide
+        original = group_core.decide
 
         def decide(state, acks, events, by="", **more):  # type: ignore[no-untyped-def]
             facts = original(state, acks, events, by, **more)
             self.oracle.decided(state, acks, facts, events)
             return facts
 
-        with mock.patch.object(group_handle, "decide", decide), _decoding_once():
+        with mock.patch(f"{group_handle.__name__}.decide", decide), _decoding_once():
             yield
 
 
 @contextmanager
 def _decoding_once() -> Iterator[None]:
     """All processes of a world share a process here: what one has decoded the others need not."""
-    rows_of, entry_of = cache(rows.decode_rows), cache(folder.decode)
-    with mock.patch.object(rows, "decode_rows", rows_of), mock.patch.object(folder, "decode", entry_of):
+    rows_of, entry_of = cache(rows.decode_rows), cache(entries.decode)
+    with mock.patch.object(rows, "decode_rows", rows_of), mock.patch(f"{folder.__name__}.decode", entry_of):
         yield
 
 

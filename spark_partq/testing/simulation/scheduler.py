@@ -46,12 +46,11 @@ class Actor:
     turn: threading.Lock = field(default_factory=_taken_lock)
     wakes_s: float | None = None
     condition: Callable[[], bool] | None = None
-    waiting: bool = False
     done: bool = False
     error: BaseException | None = None
 
     def can_go_on(self, now_s: float) -> bool:
-        if not self.waiting or self.is_dead():
+        if self.is_dead():
             return True
         if self.condition is not None and self.condition():
             return True
@@ -71,7 +70,9 @@ class Scheduler:
         self._rng, self._drops = rng, drops
         self.now_s = 0.0
         self.steps = 0
-        self._actors: list[Actor] = []
+        self._running: list[Actor] = []  # those that can go on
+        self._waiting: list[Actor] = []
+        self._changed = False  # something happened on which one of these may wait
         self._main = _taken_lock()
         self._local = threading.local()
         self._lowest = 0.0
@@ -95,10 +96,12 @@ class Scheduler:
             except Exception as error:
                 actor.error = error
             actor.done = True
+            self._running.remove(actor)
+            self.notify()
             self._hand_over()
 
         thread = threading.Thread(target=body, name=name, daemon=True)
-        self._actors.append(actor)
+        self._running.append(actor)
         thread.start()
         return actor
 
@@ -115,6 +118,10 @@ class Scheduler:
         self._hand_over()
         self._main.acquire()
         return not self.stopped
+
+    def notify(self) -> None:
+        """Something has happened on which an actor may wait."""
+        self._changed = True
 
     # ---- for actors
     @property
@@ -140,11 +147,14 @@ class Scheduler:
             raise RuntimeError("only an actor can wait")
         self.steps += 1
         actor.wakes_s = None if seconds is None else self.now_s + max(0.0, seconds)
-        actor.condition, actor.waiting = condition, True
+        actor.condition = condition
+        if not actor.can_go_on(self.now_s):
+            self._running.remove(actor)
+            self._waiting.append(actor)
         try:
             self._switch(actor)
         finally:
-            actor.waiting, actor.condition, actor.wakes_s = False, None, None
+            actor.condition, actor.wakes_s = None, None
         return condition is not None and condition()
 
     # ---- how
@@ -166,13 +176,14 @@ class Scheduler:
             if self.steps > self._limit_steps:
                 self.stopped = f"{self._limit_steps} steps were not enough"
                 return None
-            self._actors = [actor for actor in self._actors if not actor.done]
-            ready = [actor for actor in self._actors if actor.can_go_on(self.now_s)]
-            if ready:
-                return max(ready, key=lambda actor: actor.priority)
+            if self._changed or not self._running:
+                self._changed = False
+                self._wake()
+            if self._running:
+                return max(self._running, key=_priority)
             if self._until():
                 return None
-            wakes = [actor.wakes_s for actor in self._actors if actor.wakes_s is not None]
+            wakes = [actor.wakes_s for actor in self._waiting if actor.wakes_s is not None]
             if not wakes:
                 self.stopped = "everybody waits for somebody else"
                 return None
@@ -180,6 +191,16 @@ class Scheduler:
                 self.stopped = "the time was not enough"
                 return None
             self.now_s = min(wakes)
+
+    def _wake(self) -> None:
+        awake = [actor for actor in self._waiting if actor.can_go_on(self.now_s)]
+        if awake:
+            self._waiting = [actor for actor in self._waiting if actor not in awake]
+            self._running += awake
+
+
+def _priority(actor: Actor) -> float:
+    return actor.priority
 
 
 class SimulatedLock:
@@ -205,6 +226,7 @@ class SimulatedLock:
         self._depth -= 1
         if self._depth == 0:
             self._owner = None
+            self._scheduler.notify()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -224,6 +246,7 @@ class SimulatedEvent:
 
     def set(self) -> None:
         self._set = True
+        self._scheduler.notify()
 
     def clear(self) -> None:
         self._set = False

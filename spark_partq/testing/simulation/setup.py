@@ -97,6 +97,8 @@ class Setup:
         Steps at which the running actor's priority drops.
     chaos_s : float
         So long faults happen; afterwards everything must come to its end.
+    ingress_s : tuple or None
+        When ingress is disabled, and when it is enabled again.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
     """
@@ -113,9 +115,8 @@ class Setup:
     maintain_every_s: float | None = None
     replicas: int = 0
     promoted_s: float | None = None
-    promotions: int = 1
     primary_lost: bool = False
-    ingress: tuple[tuple[float, bool], ...] = ()
+    ingress_s: tuple[float, float] | None = None
     delete_group_s: tuple[str, float] | None = None
     copy_stuck_s: float | None = None
     retention_ms: int | None = None
@@ -150,7 +151,7 @@ def draw(seed: int) -> Setup:
         lost = promoted_s is not None and rng.random() < 0.5
         setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
     if rng.random() < 0.2:
-        setup = replace(setup, ingress=((rng.uniform(0, 3), False), (rng.uniform(3, 6), True)))
+        setup = replace(setup, ingress_s=(rng.uniform(0, 3), rng.uniform(3, 6)))
     if rng.random() < 0.2:
         setup = replace(setup, delete_group_s=("g0", rng.uniform(1, 5)))
     if rng.random() < 0.15:
@@ -158,6 +159,8 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, queries=tuple(replace(q, fail_on_data_loss=False) for q in setup.queries))
     deleted = setup.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in setup.queries)
+    if _shares_a_sink(setup):  # what it refuses completes no sequence
+        setup = replace(setup, queries=tuple(replace(q, sequence=0) for q in setup.queries))
     if not lasting or any(q.sequence for q in setup.queries):
         # A drain ends once everything is acknowledged: never if nobody reads to the end, or if an application waits for the end of a
         # sequence that cannot come while ingress is disabled.
@@ -215,3 +218,7 @@ def _faults(rng: random.Random) -> Faults:
         slow=rng.choice((0.0, 0.05, 0.2)),
         jump=rng.choice((0.0, 0.0, 0.01)),
     )
+
+
+def _shares_a_sink(s: Setup) -> bool:
+    return len({p.sink for p in s.producers}) < len(s.producers)

@@ -48,7 +48,7 @@ def test_what_drains_is_not_planned() -> None:
     assert by_flow(group.state, a) == {"a/0": [at(0), at(1)]}
 
 
-def test_only_what_is_in_line_is_acknowledged() -> None:
+def test_only_what_is_in_the_same_lineage_is_acknowledged() -> None:
     """Under the current epoch, what was planned in this unbroken ownership."""
     group, _ = drains()
     group.release()
@@ -67,7 +67,7 @@ def test_an_empty_range_is_acknowledged_too() -> None:
 
 
 def test_where_the_next_batch_starts() -> None:
-    """The later of the position and the end of the last batch, if that is in line."""
+    """The later of the position and the end of the last batch, if that is in its lineage."""
     group, a = drains()
     group.ack(0, 3)
     for done, expected in (
@@ -96,7 +96,7 @@ def test_a_replay() -> None:
 
 
 def test_no_replay_without_a_place_in_the_group() -> None:
-    """W2: what it left out would go into its commit log, and the next process of its line would take it for delivered."""
+    """W2: what it left out would go into its commit log, and the next process of its lineage would take it for delivered."""
     group, a = drains()
     group.join("a")
     with pytest.raises(FencedError, match="start the query again"):

@@ -10,7 +10,7 @@ from typing import Any
 from spark_partq.core.assignors import BUILTIN, Assignor
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.acks import AckRow, Acks
-from spark_partq.core.group.decide import Loads, decide
+from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import (
     DeadlinePassed,
     Drained,
@@ -24,6 +24,7 @@ from spark_partq.core.group.events import (
 from spark_partq.core.group.facts import GroupFact, Kind, Member, PartitionState, QueueInGroup
 from spark_partq.core.group.invariants import check
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.steps.decision import Loads
 from spark_partq.core.ids import PartitionId
 
 

@@ -155,7 +155,7 @@ def two_and_a_holddown() -> Decided:
 
 
 def test_the_flow_that_returns_takes_exactly_what_it_had() -> None:
-    """R5: no handoff at all, and the line goes on: what it had planned is its own."""
+    """R5: no handoff at all, and the lineage goes on: what it had planned is its own."""
     group = two_and_a_holddown()
     group.join("b")
     assert group.kinds() == ["MemberJoined", "Granted", "Granted", "StatusChanged"]
@@ -205,7 +205,7 @@ def test_an_old_holddown_is_over_for_nobody() -> None:
     assert group.over() == []
 
 
-def test_a_return_without_its_partitions_ends_their_line() -> None:
+def test_a_return_without_its_partitions_ends_their_lineage() -> None:
     """What the instance leaves out of its replay now must never count as its own again."""
     group = two_and_a_holddown()
     group.join("b", flows=2)
@@ -322,7 +322,7 @@ def test_the_giver_leaves() -> None:
 
 # ---- restarts
 def test_a_restart_in_time_triggers_nothing() -> None:
-    """K6: the same partitions under a new epoch of the same line, whatever the status."""
+    """K6: the same partitions under a new epoch of the same lineage, whatever the status."""
     group = Decided(4, 5_000)
     group.join("a")
     group.join("b")
@@ -367,7 +367,7 @@ def test_a_restart_with_more_flows() -> None:
     assert group.draining() == [2, 3]
     group.release()
     assert group.owned() == {"a/0": [0, 1], "a/1": [2, 3]}
-    assert group.state.partitions[at(2)].lineage_epoch == 1  # within one instance the line goes on
+    assert group.state.partitions[at(2)].lineage_epoch == 1  # within one instance the lineage goes on
 
 
 def test_the_same_join_twice() -> None:

@@ -120,9 +120,9 @@ class Explorer:
     def fewest_moves(self, before: GroupState, after: GroupState, facts: list[GroupFact]) -> None:
         """R6: a rebalance starts no more handoffs than balance needs."""
         moved = {
-            f.where
+            f.partition_id
             for f in facts
-            if f.kind == Kind.HANDOFF_STARTED and before.partition_state(f.where) is not PartitionState.DRAINING
+            if f.kind == Kind.HANDOFF_STARTED and before.partition_state(f.partition_id) is not PartitionState.DRAINING
         }
         if not moved:
             return

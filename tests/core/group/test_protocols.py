@@ -136,7 +136,7 @@ def test_everything_is_revoked_before_anything_is_assigned() -> None:
     assert group.state.status is Status.READY and not group.state.assignment_due
 
 
-def test_a_partition_that_comes_back_continues_its_line() -> None:
+def test_a_partition_that_comes_back_continues_its_lineage() -> None:
     """K4, H4: what its owner has planned stays its own, though everybody had given up everything."""
     group = eager("a")
     group.ack(0, 3, 8)
@@ -263,20 +263,20 @@ def test_a_member_joins_in_the_middle(delay_ms: int) -> None:
 
 
 def test_a_member_restarts_in_the_middle() -> None:
-    """K4, K6: it has nothing left to give up; what it left out of its replay is never again in its line."""
+    """K4, K6: it has nothing left to give up; what it left out of its replay is never again in its lineage."""
     group = revoking("a", "b", "c")
     group.ack(0, 2, 5)
     group.join("a", assignors=RANGE)
-    assert group.times(Kind.UNASSIGNED) == 6  # three given up, and three lines ended
-    lines = {p: group.state.partitions[at(p)].lineage_epoch for p in (0, 1, 2)}
+    assert group.times(Kind.UNASSIGNED) == 6  # three given up, and three lineages ended
+    lineages = {p: group.state.partitions[at(p)].lineage_epoch for p in (0, 1, 2)}
     group.release()
     assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3], "c/0": [4, 5]}
     own = group.state.partitions[at(0)]
-    assert (own.start, own.delivered, own.lineage_epoch) == (2, 5, lines[0])
+    assert (own.start, own.delivered, own.lineage_epoch) == (2, 5, lineages[0])
 
 
 def test_the_last_one_to_release_restarts() -> None:
-    """K4: what it gets back in the same decision is in its line, so it replays it."""
+    """K4: what it gets back in the same decision is in its lineage, so it replays it."""
     group = revoking("a", "b", assignors=STICKY)
     group.join("a", assignors=STICKY)
     assert group.state.status is Status.READY
@@ -452,7 +452,7 @@ def test_a_queue_that_nobody_reads_any_more() -> None:
     group.join("a", queues=("orders", "returns"))
     assert group.holds() == {"a/0": {"orders": [0, 1], "returns": [0]}}
     assert group.state.partitions[where].start == 7
-    # Its line ended with the return without it.
+    # Its lineage ended with the return without it.
     assert group.state.partitions[where].lineage_epoch > own.epoch
 
 

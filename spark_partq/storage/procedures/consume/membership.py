@@ -86,7 +86,7 @@ class Membership:
         self.failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
         # Queues with partitions that go and that this group has settled; the planner says so.
         self.drained: list[str] = []
-        # What the application was last told: the owned partitions with their base epochs, and so on.
+        # What the application was last told: the owned partitions with their lineage epochs, and so on.
         self._reported: dict[PartitionId, int] = {}
         self._reported_active: dict[str, bool] = {}
         self._reported_batch: Message = {}
@@ -212,9 +212,9 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
-        self._report({"revoked": self._named([event.where for event in ready])})
+        self._report({"revoked": self._named([event.partition_id for event in ready])})
         for event in ready:
-            self._reported.pop(event.where, None)
+            self._reported.pop(event.partition_id, None)
         self.decide(lambda: self._planned.drained(self.group.state, self.group.acks, self.incarnation))
 
     # ---- telling the application, under `lock`

@@ -8,6 +8,7 @@ partitions, plan. `tasks(start, end)` reads everything from its arguments, so a 
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,13 @@ _IDLE_WAIT_S = (0.01, 0.1)
 Offsets = dict[PartitionId, int]
 
 
+class Assigned(NamedTuple):
+    """Which flow of this member a planned range goes to, and below what offset it may have been delivered before."""
+
+    flow: int
+    delivered: int
+
+
 class Planner:
     """Plans micro-batches and keeps the group's books. Lives in the planner process, used by one thread.
 
@@ -48,7 +56,7 @@ class Planner:
         self._settings, self._store = settings, settings.store
         self._subscription = Subscription(settings)
         self._instance = settings.instance_id or instance
-        self._owners: dict[str, dict[PartitionId, Ownership]] = {}  # of the last plan: under what it was made
+        self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by its end
         self._idle = 0
         self._until: Offsets | None = None
         self._batches = itertools.count(1)
@@ -107,20 +115,15 @@ class Planner:
             self.membership.join_unless_member(self._start_threads)
             if start.ranges == end.ranges:
                 return []
-            owners = self._owners.get(_text(end))
-            again = owners is None  # it was planned before a restart
-            ranges = self._again(end) if again else by_id(end)
+            plan = self._last_plan.get(_text(end))
+            ranges = self._again(end) if plan is None else by_id(end)
+            assigned = self._assigned_again(ranges) if plan is None else plan
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
             tables = dict(self._tables())
-            held = self._group.state.partitions if owners is None else owners
             filled = [p for p, r in ranges.items() if r.end > r.start]
             for partition_id in sorted(filled, key=lambda p: (tables[p].queue, p[1])):
-                # What this process has planned it delivers whole, whatever became of the partition since: should it come back,
-                # all of the range counts as delivered.
-                own, planned = held[partition_id], ranges[partition_id]
-                seen = planned.end if again else own.delivered
-                flow = int((own.flow or "").rpartition("/")[2]) % len(flows)
-                flows[flow] += self._pieces(tables[partition_id], planned, seen)
+                flow, delivered = assigned[partition_id]
+                flows[flow % len(flows)] += self._pieces(tables[partition_id], ranges[partition_id], delivered)
         return [tuple(pieces) for pieces in flows]
 
     def flow_name(self, flow: int) -> str:
@@ -154,6 +157,8 @@ class Planner:
         starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
         ends = self._admitted(tables, starts, self._held_back(tables, starts), limits)
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
+        # What others have planned counts as delivered even if the decision that moved the partition did not see it (H4).
+        assigned = {p: Assigned(_number(mine[p]), self._group.delivered(p)) for p in ranges}
         if all(ends[p] == starts[p] for p in starts):
             self.membership.commit_plan(acks, {})
             self._idle = min(self._idle + 1, 8)
@@ -161,7 +166,9 @@ class Planner:
         self.membership.commit_plan(acks, ranges)
         self._idle = 0
         end = self._offset(ranges)
-        self._owners = {_text(end): {p: mine[p] for p in ranges}}
+        # What this process has planned it delivers whole, whatever becomes of the partition: should it come back, all of the range
+        # counts as delivered.
+        self._last_plan = {_text(end): assigned}
         return end
 
     def _refresh(self) -> None:
@@ -210,10 +217,15 @@ class Planner:
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         return {p: kept[p] for p in tables}
 
-    def _pieces(self, table: PartitionTable, planned: Range, seen: int) -> list[Piece]:
-        """The slices of a range; what lies below `seen` may have been delivered before."""
+    def _assigned_again(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, Assigned]:
+        """Of a micro-batch that is delivered again: all of it may have been delivered before."""
+        held = self._group.state.partitions
+        return {p: Assigned(_number(held[p]), r.end) for p, r in ranges.items()}
+
+    def _pieces(self, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
+        """The slices of a range; what lies below `delivered` may have been delivered before."""
         first = self._check_still_there(table, planned.start, planned.end)
-        cut = min(max(first, seen), planned.end)
+        cut = min(max(first, delivered), planned.end)
         return [
             Piece(part, planned.epoch, redelivered)
             for low, high, redelivered in ((first, cut, True), (cut, planned.end, False))
@@ -308,6 +320,11 @@ def _backlog(table: PartitionTable, start: int, end: int) -> Backlog:
     part = slice(files.start, files.stop)
     rows = np.minimum(index.end[part], end) - np.maximum(index.base[part], start)
     return Backlog(rows, index.size[part] * rows // np.maximum(index.rows[part], 1))
+
+
+def _number(own: Ownership) -> int:
+    """The number of the flow that owns it."""
+    return int((own.flow or "").rpartition("/")[2])
 
 
 def _text(offset: StreamOffset) -> str:

@@ -1,0 +1,36 @@
+"""What the history of a consumer group tells: who owned what when, what handoffs took, what a killed consumer cost (U3).
+
+`history` reads the facts. The other functions are pure: facts in, a DataFrame out, one row for each thing that happened. Times are
+those that the deciding processes' clocks said, so differences between clocks of hosts are in them.
+
+    from spark_partq import analysis, plots
+
+    facts = analysis.history("store", "billing")
+    analysis.handoffs(facts).groupby("outcome").length_ms.describe()
+    plots.ownerships(facts)
+"""
+
+from __future__ import annotations
+
+from spark_partq.analysis.changes import HANDOFFS, OWNERSHIPS, handoffs, ownerships, statuses
+from spark_partq.analysis.departures import COSTS, costs
+from spark_partq.analysis.over_time import lag, positions
+from spark_partq.analysis.reading import acknowledgements, enqueued, history
+from spark_partq.analysis.rebalances import MOVES, moves
+
+__all__ = [
+    "COSTS",
+    "HANDOFFS",
+    "MOVES",
+    "OWNERSHIPS",
+    "acknowledgements",
+    "costs",
+    "enqueued",
+    "handoffs",
+    "history",
+    "lag",
+    "moves",
+    "ownerships",
+    "positions",
+    "statuses",
+]

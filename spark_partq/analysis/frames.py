@@ -1,0 +1,44 @@
+"""Facts as rows, and rows as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+_TIMES = ("at", "began", "ended", "last_seen", "gone", "reowned")
+
+
+def rows_of(frame: pd.DataFrame) -> Iterator[SimpleNamespace]:
+    """Rows with None for null and whole numbers, whatever made the frame (pandas, Arrow, Spark)."""
+    columns = []
+    for name in frame.columns:
+        values = frame[name].astype(object).where(frame[name].notna(), None).tolist()
+        columns.append([int(v) if isinstance(v, float) else v for v in values])
+    for values in zip(*columns, strict=True):
+        yield SimpleNamespace(**dict(zip(frame.columns, values, strict=True)))
+
+
+def commits_of(facts: pd.DataFrame) -> Iterator[list[SimpleNamespace]]:
+    """Facts that were decided at once: those of one commit have one time."""
+    for _, commit in groupby(rows_of(facts), key=lambda fact: fact.at):
+        yield list(commit)
+
+
+def milliseconds(began: Any, ended: Any) -> float | None:
+    return None if began is None or ended is None else (ended - began).total_seconds() * 1000
+
+
+def frame_of(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:
+    frame = pd.DataFrame(list(rows), columns=list(columns))
+    for name in columns:
+        if name in _TIMES:
+            frame[name] = pd.to_datetime(frame[name], utc=True)
+        elif name.endswith("_ms"):
+            frame[name] = frame[name].astype(float)
+        elif name in ("partition", "end", "delivered", "redelivered", "start", "first", "position"):
+            frame[name] = frame[name].astype("Int64")
+    return frame

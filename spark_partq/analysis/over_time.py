@@ -1,0 +1,60 @@
+"""Positions and lag over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from spark_partq.analysis.frames import frame_of, rows_of
+from spark_partq.core.group.facts import Kind
+from spark_partq.core.ids import PartitionId
+
+_OFFSETS = (Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.FLOOR)
+
+
+def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The group's position in each partition, at each time at which it is known.
+
+    Facts tell it when an ownership begins or ends and when maintenance fixes it; `acks` (of `acknowledgements`) add what was
+    acknowledged lately.
+    """
+    names: dict[str, str] = {}
+    valid: set[tuple[Any, ...]] = set()
+    points: list[tuple[Any, PartitionId, int, bool]] = []
+    for fact in rows_of(facts):
+        if fact.kind in _OFFSETS:
+            names[fact.queue_id] = fact.queue
+            points.append((fact.at, (fact.queue_id, fact.partition), fact.offset, True))
+        if fact.kind == Kind.GRANTED:
+            valid.add((fact.queue_id, fact.partition, fact.epoch, fact.incarnation))
+    if acks is not None:
+        for row in rows_of(acks):
+            if (row.queue_id, row.partition, row.epoch, row.incarnation) in valid:
+                points.append((row.at, (row.queue_id, row.partition), row.offset, False))
+    known: dict[PartitionId, int] = {}
+    rows = []
+    for at, where, offset, decided in sorted(points, key=lambda point: point[0]):
+        known[where] = offset if decided else max(offset, known.get(where, 0))
+        rows.append((at, names[where[0]], where[1], known[where]))
+    return frame_of(rows, ("at", "queue", "partition", "position"))
+
+
+def lag(positions: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
+    """Messages that were there and not acknowledged, per partition, at each time at which that changed.
+
+    Between two known positions it is the most that it can have been. Where messages have been removed, it begins with the
+    first that is still there.
+    """
+    frames = [frame_of([], ("at", "queue", "partition", "end", "position", "lag"))]
+    for where, mine in positions.groupby(["queue", "partition"]):
+        came = enqueued[(enqueued["queue"] == where[0]) & (enqueued["partition"] == where[1])]
+        both = pd.concat([mine[["at", "position"]], came[["at", "end"]]]).sort_values("at", kind="stable")
+        both[["position", "end"]] = both[["position", "end"]].ffill()
+        if len(came) == 0 or came["first"].iloc[0] == 0:
+            both["end"] = both["end"].fillna(0)
+        both = both.dropna().drop_duplicates("at", keep="last").astype({"position": "int64", "end": "int64"})
+        both["lag"] = np.maximum(both["end"] - both["position"], 0)
+        frames.append(both.assign(queue=where[0], partition=where[1])[frames[0].columns])
+    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)

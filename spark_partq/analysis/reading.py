@@ -1,0 +1,57 @@
+"""Reads what the tables of a group and of its queues say, as DataFrames."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+import pandas as pd
+import pyarrow as pa
+
+from spark_partq.analysis.frames import frame_of
+from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.inspect import group_history
+from spark_partq.storage.queue.file_index import enqueued_at
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
+
+_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}
+
+
+def history(
+    store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Every fact of the group in order, with the columns of its control table; times in UTC. Needs no Spark.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    return group_history.history(Store.at(store, storage_options), group).to_pandas(types_mapper=_NULLABLE.get)
+
+
+def acknowledgements(
+    store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The acknowledgements and heartbeats that are left: of what is long ago, only the last of each partition."""
+    return group_history.acknowledgements(Store.at(store, storage_options), group).to_pandas(types_mapper=_NULLABLE.get)
+
+
+def enqueued(
+    store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """When the messages came that are still in the group's queues: a row per file, with its offsets ``[first, end)``."""
+    opened = Store.at(store, storage_options)
+    rows = []
+    for queue_id, known in open_group(opened, group).state.queues.items():
+        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError):
+            queue = open_queue(opened, known.name)
+            if queue.state.queue_id != queue_id:
+                continue
+            queue.refresh()
+            for table in queue.partitions:
+                for first, end, micros in zip(table.index.base, table.index.end, table.index.enqueued_us, strict=True):
+                    rows.append((enqueued_at(int(micros)), known.name, table.partition, int(first), int(end)))
+    return frame_of(rows, ("at", "queue", "partition", "first", "end"))

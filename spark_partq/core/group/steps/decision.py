@@ -1,0 +1,69 @@
+"""A decision while it is being made: the facts so far, and the state as it is after them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from spark_partq.core.assignors import Assignor
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.facts import GroupFact, Kind, Ownership, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
+
+Loads = Mapping[PartitionId, float]
+
+
+class Decision:
+    """What the steps share.
+
+    Attributes
+    ----------
+    state : GroupState
+        As it is after the facts so far.
+    acks : Acks
+        As of the look on which all this is decided.
+    by : str
+        Who decides, for the history.
+    assignor : function
+        Finds an assignor by its name.
+    loads : dict or None
+        How much each partition weighs, for assignors that heed it.
+    facts : list of GroupFact
+    handoffs_ended : bool
+        Handoffs have ended, and what follows from that is not decided yet.
+    """
+
+    def __init__(
+        self, state: GroupState, acks: Acks, by: str, assignor: Callable[[str], Assignor], loads: Loads | None
+    ) -> None:
+        self.state, self.acks, self.by, self.assignor, self.loads = state, acks, by, assignor, loads
+        self.facts: list[GroupFact] = []
+        self.handoffs_ended = False
+
+    def emit(self, fact: GroupFact) -> None:
+        """Let a fact follow the others."""
+        self.state.replay(fact)
+        self.facts.append(fact)
+
+    def emit_partition(self, kind: Kind, partition_id: PartitionId, cause: str, **columns: object) -> None:
+        """A fact about a partition; what `columns` does not say of its epochs stays as it is."""
+        own = self.state.partitions.get(partition_id) or Ownership(None, None, "", 0, 0, 0, 0)
+        known = {"epoch_before": own.epoch, "epoch": own.epoch, "lineage_epoch": own.lineage_epoch, "cause": cause}
+        queue = self.state.queues[partition_id[0]].name
+        self.emit(GroupFact(kind, queue, *partition_id, **{**known, "by": self.by, **columns}))  # type: ignore[arg-type]
+
+    def change_status(self, status: Status, cause: str, flows: int | None = None) -> None:
+        """The group has another status from now on, or begins a rebalance anew."""
+        if self.state.status is not status or (status is Status.REBALANCING and not self.state.assignment_due):
+            self.emit(GroupFact(Kind.STATUS_CHANGED, status=status, flows=flows, cause=cause, by=self.by))
+
+
+def in_words(flows: int) -> str:
+    """``1 flow``, ``2 flows``."""
+    return f"{flows} flow" if flows == 1 else f"{flows} flows"
+
+
+def as_json(**values: object) -> str:
+    """The body of a fact."""
+    return json.dumps(values, sort_keys=True)

@@ -1,0 +1,73 @@
+"""The holddown: when flows come or go, the group waits whether it is soon what it was (R5)."""
+
+from __future__ import annotations
+
+from spark_partq.core.group import choice
+from spark_partq.core.group.events import HolddownOver
+from spark_partq.core.group.facts import Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.steps import ownership, rebalancing
+from spark_partq.core.group.steps.decision import Decision, in_words
+from spark_partq.core.ids import Flow, PartitionId
+
+
+def trigger(decision: Decision, count: int, cause: str) -> None:
+    """A consumer came or went; there were `count` flows before."""
+    state = decision.state
+    if state.status is Status.HOLDDOWN or state.assignment_due:
+        return  # the delay runs from the first change; what is still to be computed will be of those who are there then
+    if not state.rebalance_delay_ms:
+        rebalancing.begin(decision, cause)
+    else:
+        decision.change_status(Status.HOLDDOWN, cause, flows=count)
+
+
+def over(decision: Decision, event: HolddownOver) -> None:
+    """The group has waited long enough."""
+    state = decision.state
+    if state.status is Status.HOLDDOWN and state.status_seq == event.status_seq:
+        rebalancing.begin(decision, f"the rebalance delay is over: {state.trigger}")
+
+
+def end_if_restored(decision: Decision) -> None:
+    """End the holddown without any handoff if the group is again what it was before it."""
+    state = decision.state
+    if state.status is not Status.HOLDDOWN or not state.members or not _as_before(state):
+        return
+    cause = f"there are {in_words(len(state.flows))} again"
+    _fill_vacancies(decision, cause)
+    if not rebalancing.fits(state):
+        return
+    if state.draining:
+        rebalancing.begin(decision, cause)  # an earlier rebalance goes on
+    else:
+        decision.change_status(Status.READY, cause)
+
+
+def _fill_vacancies(decision: Decision, cause: str) -> None:
+    """Who is back takes what it had; each other idle flow takes all that one of those had who did not come back."""
+    state = decision.state
+    vacant: dict[Flow, list[PartitionId]] = {}
+    for partition_id in sorted(state.subscribed_partitions):
+        own = state.partitions[partition_id]
+        if own.flow is None and own.last_flow is not None:
+            vacant.setdefault(own.last_flow, []).append(partition_id)
+    idle = state.idle_flows
+    returned = [flow for flow in idle if flow in vacant]
+    rest = [flow for flow in idle if flow not in vacant]
+    shares = [(flow, vacant.pop(flow)) for flow in returned]
+    shares += zip(rest, vacant.values(), strict=False)
+    for flow, partitions in shares:
+        for partition_id in partitions:
+            ownership.grant(decision, partition_id, flow, cause)
+
+
+def _as_before(state: GroupState) -> bool:
+    """Whether what an assignor sees of the group is what it was when it last computed."""
+    view = state.view()
+    if choice.count_decides(state) and choice.alike(state.basis, view):
+        flows, most = len(state.flows), len(state.subscribed_partitions)
+        same = min(flows, most) == min(state.baseline, most)  # standbys make no difference
+    else:
+        same = state.basis == view
+    return same and choice.choose(state.members.values()) == (state.assignor, state.protocol)

@@ -1,0 +1,116 @@
+"""Members that come, and members that come back as a new process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.errors import GroupMismatchError
+from spark_partq.core.group import choice
+from spark_partq.core.group.events import Join
+from spark_partq.core.group.facts import GroupFact, Kind, Member, Protocol, Status
+from spark_partq.core.group.state import GroupState, View
+from spark_partq.core.group.steps import holddown, leaving, ownership, queue_changes, rebalancing
+from spark_partq.core.group.steps.decision import Decision, as_json, in_words
+from spark_partq.core.ids import Flow, instance_of
+
+
+def join(decision: Decision, event: Join) -> None:
+    """A process binds its flows.
+
+    Raises
+    ------
+    GroupMismatchError
+        If it disagrees with the group's other members.
+    """
+    state, member = decision.state, event.member
+    old = state.members.get(member.instance)
+    if old is not None and old.incarnation == member.incarnation:
+        return
+    _check_agreement(member, [m for m in state.members.values() if m.instance != member.instance])
+    before, (chosen, view), count_decided = state.flows, _shape(state), choice.count_decides(state)
+    changed = queue_changes.add_queues(decision, event.queues, event.starts, f"{member.instance} reads it")
+    old = state.members.get(member.instance)  # a queue that became exclusive has unbound it
+    cause = f"{member.instance} joined with {in_words(member.flows)}"
+    if old is not None:
+        cause = f"{member.instance} started again while its session was alive"
+    decision.emit(
+        GroupFact(
+            Kind.MEMBER_JOINED, instance=member.instance, incarnation=member.incarnation, host=member.host,
+            flows=member.flows, body=as_json(**member.body()), cause=cause, by=decision.by,
+        )
+    )  # fmt: skip
+    dropped = old.flow_names[member.flows :] if old is not None else []
+    why = [f"{flow} did not come back when {member.instance} started again" for flow in dropped]
+    left = [leaving.strip(decision, flow, reason) for flow, reason in zip(dropped, why, strict=True)]
+    if old is not None:
+        for flow in member.flow_names:
+            take_up(decision, flow, cause)
+    if changed or (not before and state.status is Status.READY):
+        # New partitions wait for nobody; nor does the first member: nothing can be spared by waiting.
+        rebalancing.begin(decision, cause)
+    elif count_decided and choice.count_decides(state) and _unchanged(state, chosen, view):
+        for flow, partitions, reason in zip(dropped, left, why, strict=True):
+            leaving.replace(decision, partitions, len(before), reason)
+            before.remove(flow)
+        if len(before) < min(len(state.flows), len(state.subscribed_partitions)):
+            holddown.trigger(decision, len(before), cause)
+    elif (chosen, view) != _shape(state):
+        holddown.trigger(decision, len(before), cause)
+    holddown.end_if_restored(decision)
+    rebalancing.advance(decision)
+    end_lineages(decision, member)
+
+
+def take_up(decision: Decision, flow: Flow, cause: str) -> None:
+    """A flow is back as a new process while its session was alive: what it had goes on, or where it was going."""
+    state = decision.state
+    for partition_id, own in sorted(state.partitions.items()):
+        if own.to_flow == flow and not state.subscribed(flow, partition_id):
+            decision.emit_partition(Kind.HANDOFF_CANCELLED, partition_id, cause, flow=own.flow)
+        if own.flow == flow:
+            if own.target is None or not state.subscribed(own.target, partition_id):
+                ownership.end(decision, Kind.UNASSIGNED, partition_id, cause)
+            else:
+                ownership.grant(decision, partition_id, own.target, cause, forced=own.target != flow)
+
+
+def end_lineages(decision: Decision, member: Member) -> None:
+    """What the instance had and does not get back now is left out of its replay, so its lineage must never go on."""
+    state = decision.state
+    for partition_id, own in sorted(state.partitions.items()):
+        goes_on = own.flow is None and own.lineage_epoch < own.epoch
+        if goes_on and instance_of(own.last_flow or "") == member.instance:
+            decision.emit_partition(
+                Kind.UNASSIGNED, partition_id, f"{member.instance} is back without it",
+                offset=state.position(partition_id, decision.acks), delivered=state.delivered(partition_id, decision.acks),
+                epoch=own.epoch + 1, lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=member.instance,
+            )  # fmt: skip
+
+
+def _shape(state: GroupState) -> tuple[tuple[str, Protocol] | None, View]:
+    """What decides how the group is assigned, but for the partitions."""
+    members = state.members.values()
+    return choice.choose(members) if members else None, state.view()
+
+
+def _unchanged(state: GroupState, chosen: tuple[str, Protocol] | None, view: View) -> bool:
+    """Whether the flows that were there are what they were, and the group is assigned as it was."""
+    now_chosen, now = _shape(state)
+    return chosen in (None, now_chosen) and all(now.get(flow, seen) == seen for flow, seen in view.items())
+
+
+def _check_agreement(member: Member, others: Sequence[Member]) -> None:
+    for other in others:
+        if member.session_timeout_ms != other.session_timeout_ms:
+            raise GroupMismatchError(
+                f"{member.instance} has sessionTimeoutMs={member.session_timeout_ms}, but {other.instance} is in the group with "
+                f"sessionTimeoutMs={other.session_timeout_ms}; use the same value, or wait until the other has left",
+                option="sessionTimeoutMs", instance=member.instance, other=other.instance,
+            )  # fmt: skip
+    common = choice.common_assignors([member, *others])
+    if not common:
+        listed = "; ".join(f"{m.instance}: {', '.join(m.assignors)}" for m in [member, *others])
+        raise GroupMismatchError(
+            f"the members of the group have no assignor in common ({listed}); add one that all have",
+            option="assignor", instance=member.instance,
+        )  # fmt: skip

@@ -1,0 +1,71 @@
+"""Members and flows that go, and who takes what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.group import choice
+from spark_partq.core.group.events import Leave
+from spark_partq.core.group.facts import GroupFact, Kind, Member
+from spark_partq.core.group.steps import holddown, ownership, rebalancing
+from spark_partq.core.group.steps.decision import Decision
+from spark_partq.core.ids import Flow, PartitionId
+
+
+def leave(decision: Decision, event: Leave) -> None:
+    """A process left, or its session expired."""
+    state = decision.state
+    member = state.members.get(event.instance)
+    if member is None or member.incarnation != event.incarnation:
+        return
+    cause = f"the session of {event.instance} expired" if event.expired else f"{event.instance} left"
+    before, count_decides = len(state.flows), choice.count_decides(state)
+    assignor, _ = choice.choose(state.members.values())
+    left = unbind(decision, member, cause)
+    rest = state.members.values()
+    if count_decides and (not rest or choice.choose(rest)[0] == assignor):
+        for i, partitions in enumerate(left):
+            replace(decision, partitions, before - i, cause)
+    else:
+        holddown.trigger(decision, before, cause)
+    holddown.end_if_restored(decision)
+    rebalancing.advance(decision)
+
+
+def unbind(decision: Decision, member: Member, cause: str) -> list[list[PartitionId]]:
+    """A process is a member no longer; what each of its flows leaves."""
+    decision.emit(
+        GroupFact(
+            Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
+            flows=member.flows, cause=cause, by=decision.by,
+        )
+    )  # fmt: skip
+    return [strip(decision, flow, cause) for flow in member.flow_names]
+
+
+def strip(decision: Decision, flow: Flow, cause: str) -> list[PartitionId]:
+    """Take everything from a flow that is gone, and nothing goes to it any more."""
+    partitions = decision.state.partitions
+    for partition_id in [id_ for id_, own in partitions.items() if own.to_flow == flow]:
+        decision.emit_partition(Kind.HANDOFF_CANCELLED, partition_id, cause, flow=partitions[partition_id].flow)
+    left = decision.state.owned(flow)
+    for partition_id in left:
+        ownership.end(decision, Kind.UNASSIGNED, partition_id, cause)
+    return left
+
+
+def replace(decision: Decision, left: Sequence[PartitionId], count: int, cause: str) -> None:
+    """A flow is gone, of `count` that the group had with it, and has left these partitions: a standby takes them, or the group waits."""
+    state = decision.state
+    if state.assignment_due:
+        return
+    if count <= len(state.subscribed_partitions):
+        holddown.trigger(decision, count, cause)
+        return
+    left = [partition_id for partition_id in left if state.partitions[partition_id].flow is None]
+    standby = next(iter(state.idle_flows), None)
+    if left and standby is not None:  # R3: excess consumers, so one takes over exactly this load
+        for partition_id in left:
+            ownership.grant(decision, partition_id, standby, f"{cause}; standby {standby} takes over")
+    elif left:
+        holddown.trigger(decision, count, cause)

@@ -1,0 +1,55 @@
+"""Who owns a partition, from which offset on: grants, ends, and floors."""
+
+from __future__ import annotations
+
+from spark_partq.core.group.events import RaiseFloors
+from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.steps.decision import Decision
+from spark_partq.core.ids import Flow, PartitionId, instance_of
+
+
+def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str, forced: bool = False) -> None:
+    """`flow` owns the partition from its position on; the same instance as before continues its lineage."""
+    state, own = decision.state, decision.state.partitions[partition_id]
+    member = state.members[instance_of(flow)]
+    epoch = own.epoch + 1
+    same_lineage = own.last_flow is not None and instance_of(own.last_flow) == member.instance
+    offset = state.position(partition_id, decision.acks) or 0
+    delivered = state.delivered(partition_id, decision.acks)
+    decision.emit_partition(
+        Kind.GRANTED, partition_id, cause, offset=offset, delivered=delivered, epoch=epoch, flow=flow, forced=forced,
+        lineage_epoch=own.lineage_epoch if same_lineage else epoch,
+        instance=member.instance, incarnation=member.incarnation, host=member.host,
+    )  # fmt: skip
+
+
+def end(decision: Decision, kind: Kind, partition_id: PartitionId, cause: str, forced: bool | None = None) -> None:
+    """Nobody owns the partition from now on (`kind` is ``Released`` or ``Unassigned``)."""
+    state, own = decision.state, decision.state.partitions[partition_id]
+    decision.emit_partition(
+        kind, partition_id, cause, offset=state.position(partition_id, decision.acks),
+        delivered=state.delivered(partition_id, decision.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
+        lineage_epoch=own.epoch + 1 if forced else own.lineage_epoch, forced=forced,
+        flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
+    )  # fmt: skip
+
+
+def force(decision: Decision, partition_id: PartitionId, cause: str) -> None:
+    """Take a partition from its owner without waiting."""
+    receiver = decision.state.partitions[partition_id].to_flow
+    if receiver is None:
+        # The lineage ends, also for who gets it back: what the application acknowledges at this moment may come too late.
+        end(decision, Kind.UNASSIGNED, partition_id, cause, forced=True)
+    else:
+        grant(decision, partition_id, receiver, cause, forced=True)
+
+
+def raise_floors(decision: Decision, event: RaiseFloors) -> None:
+    """What is acknowledged of the named partitions counts for good."""
+    state = decision.state
+    for partition_id in sorted(state.partitions):
+        queue_id, number = partition_id
+        position = state.position(partition_id, decision.acks) or 0
+        named = queue_id == event.queue_id and (event.partitions is None or number in event.partitions)
+        if named and position > state.floors.get(partition_id, 0):
+            decision.emit_partition(Kind.FLOOR, partition_id, "what lies below is finished for good", offset=position)

@@ -1,0 +1,82 @@
+"""Queues and partitions that come and go, and what the group knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from spark_partq.core.group.events import QueuesChanged
+from spark_partq.core.group.facts import GroupFact, Kind, QueueInGroup
+from spark_partq.core.group.steps import leaving, ownership, rebalancing
+from spark_partq.core.group.steps.decision import Decision, as_json
+from spark_partq.core.ids import PartitionId
+
+
+def queues_changed(decision: Decision, event: QueuesChanged) -> None:
+    """The group reads other queues than before, or other partitions of them: rebalance at once."""
+    state = decision.state
+    names_before = {queue_id: queue.name for queue_id, queue in state.queues.items()}
+    before = set(state.subscribed_partitions)
+    for queue_id in event.gone:
+        remove_queue(decision, queue_id, "the queue was deleted")
+    add_queues(decision, event.queues, event.starts, "found by its members")
+    changed = before.symmetric_difference(state.subscribed_partitions)
+    if changed:
+        names_after = {queue_id: queue.name for queue_id, queue in state.queues.items()}
+        names = {names_after.get(queue_id) or names_before[queue_id] for queue_id, _ in changed}
+        rebalancing.begin(decision, f"the partitions of {', '.join(sorted(names))} changed")
+
+
+def add_queues(
+    decision: Decision, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str
+) -> bool:
+    """Make known what is new of the queues; True if there are other partitions than before."""
+    state = decision.state
+    before = set(state.partitions)
+    for queue_id, queue in sorted(queues.items()):
+        for old_id, old in list(state.queues.items()):
+            if old.name == queue.name and old_id != queue_id:
+                remove_queue(decision, old_id, "the queue was deleted and made anew")
+        known = state.queues.get(queue_id)
+        if known is None or (known.revision <= queue.revision and known != queue):
+            # Also if nothing but its revision is new, lest a look from in between counts later.
+            if known is not None and known.exclusive != queue.exclusive:
+                unbind_all(decision, queue, "became exclusive" if queue.exclusive else "became partitioned")
+            body = as_json(**{name: value for name, value in asdict(queue).items() if name != "name"})
+            decision.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=decision.by))
+            remove_partitions(decision, queue_id, queue)
+    for partition_id, start in sorted(starts.items()):
+        queue_id, number = partition_id
+        if partition_id not in state.partitions and number in state.queues[queue_id].numbers:
+            epoch, position = state.removed.get(partition_id, (-1, 0))
+            decision.emit_partition(
+                Kind.PARTITION_ADDED, partition_id, "new to the group",
+                offset=max(start, position), epoch=epoch + 1, lineage_epoch=epoch + 1,
+            )  # fmt: skip
+    return set(state.partitions) != before
+
+
+def unbind_all(decision: Decision, queue: QueueInGroup, what: str) -> None:
+    """All who read it bind again, so that nobody goes on by the rules that held before (S6)."""
+    for member in sorted(decision.state.members.values(), key=lambda m: m.instance):
+        if member.subscribes(queue.name):
+            leaving.unbind(decision, member, f"queue {queue.name} {what}: all clients bind again")
+
+
+def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) -> None:
+    """Forget the partitions that the queue has no longer; their owners lose them at once (S2)."""
+    state = decision.state
+    for partition_id in sorted(state.partitions):
+        if partition_id[0] == queue_id and partition_id[1] not in queue.numbers:
+            cause = f"queue {queue.name} has no partition {partition_id[1]} any more"
+            if state.partitions[partition_id].flow is not None:
+                ownership.end(decision, Kind.UNASSIGNED, partition_id, cause)
+            position = state.position(partition_id, decision.acks)
+            decision.emit_partition(Kind.PARTITION_REMOVED, partition_id, cause, offset=position)
+
+
+def remove_queue(decision: Decision, queue_id: str, cause: str) -> None:
+    """Forget a queue that is not there any more."""
+    queue = decision.state.queues.get(queue_id)
+    if queue is not None:
+        decision.emit(GroupFact(Kind.QUEUE_REMOVED, queue.name, queue_id, cause=cause, by=decision.by))

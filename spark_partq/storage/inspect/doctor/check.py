@@ -1,0 +1,63 @@
+"""What the checks of queues and of groups have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from spark_partq.core.errors import PartqError
+from spark_partq.storage.inspect.doctor.findings import FAULT, WARNING, Diagnosis, Finding
+from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.store import Store
+
+# What reading rows raises that somebody has edited.
+MALFORMED = (ValueError, KeyError, TypeError, AssertionError)
+RESTORE = "restore {0} from a backup"
+RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
+PASS = "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
+
+
+class Check:
+    """Gathers what is found about one thing of the store."""
+
+    def __init__(self, store: Store, about: str, found: Diagnosis) -> None:
+        self.store, self.about, self.found = store, about, found
+
+    def fault(self, what: str, remedy: str) -> None:
+        self.found.findings.append(Finding(FAULT, self.about, what, remedy))
+
+    def warn(self, what: str, remedy: str) -> None:
+        self.found.findings.append(Finding(WARNING, self.about, what, remedy))
+
+    def readable(self, look: Callable[[], object], remedy: str) -> bool:
+        """Whether the look succeeds; if not, why not is a fault."""
+        try:
+            look()
+        except PartqError as error:
+            self.fault(text_of(error), remedy)
+            return False
+        return True
+
+    def check_files(self, log: DeltaLog, remedy: str) -> bool:
+        """Whether every file that the log names is there, and as large as it says."""
+        live = log.snapshot.files
+        there = self.files(log.folder)  # after the log: what it names is there by then
+        wrong = []
+        for name, add in live.items():
+            if name not in there:
+                wrong.append(f"{name} is missing")
+            elif there[name] != add.size:
+                wrong.append(f"{name} has {there[name]} bytes instead of {add.size}: it was replaced")
+        if wrong:
+            more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            self.fault(f"of {len(live)} files, {'; '.join(sorted(wrong)[:3])}{more}", remedy)
+        return not wrong
+
+    def files(self, folder: str) -> dict[str, int]:
+        return {info.name: info.size for info in self.store.files.list_files(folder)}
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, without its class and its advice; in one line."""
+    text = " ".join(str(error).split())
+    return re.sub(r"^\[[A-Z_]+\] ", "", text) or type(error).__name__

@@ -1,0 +1,88 @@
+"""Checks the state of a group against its acknowledgements and its queues."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from spark_partq.core.errors import PartqError
+from spark_partq.core.group import invariants
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.state import GroupState
+from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.rows import Row
+from spark_partq.storage.store import Store
+
+
+def check_acks(
+    check: Check,
+    state: GroupState,
+    facts: Iterable[Row],
+    acks: Acks,
+    newer: Sequence[str],
+    beats_by_now: Callable[[], bool],
+) -> None:
+    """The state against the acknowledgements, which were looked at before it."""
+    known = {row["incarnation"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
+    if not acks.beats and state.members and not beats_by_now():
+        check.warn(
+            "nobody has acknowledged or sent a heartbeat, though it has members",
+            "if its ack table was removed, messages since each partition's last change of owner are delivered again",
+        )
+    strangers = sorted(set(acks.beats) - known)
+    if strangers and newer:
+        check.fault(
+            f"process {strangers[0]} acknowledged, and no fact let it in, but {newer[0]} was written and is in no log: the "
+            "newest log file was removed",
+            RESTORE_GROUP,
+        )
+    elif strangers:
+        check.warn(
+            f"process {strangers[0]} acknowledged, and no fact let it in; it does not count",
+            "stop the queries that go on since before the group was deleted or put back to an older state",
+        )
+    for partition_id, epoch, incarnation in acks.rows:
+        own = state.partitions.get(partition_id)
+        if incarnation in known and own is not None and epoch > own.epoch:
+            check.fault(
+                f"partition {partition_id[1]} of queue {_name(state, partition_id[0])} was acknowledged under epoch {epoch}, but its history "
+                f"ends at epoch {own.epoch}: the newest facts are missing",
+                RESTORE_GROUP,
+            )
+            return
+    try:
+        invariants.check_state(state, acks)
+    except invariants.InvariantError as error:
+        check.fault(f"{error}", RESTORE_GROUP)
+    _check_positions(check, state, acks)
+
+
+def _check_positions(check: Check, state: GroupState, acks: Acks) -> None:
+    for queue_id, known in state.queues.items():
+        for table in _tables(check.store, known.name, queue_id):
+            position = state.position((queue_id, table.partition), acks) or 0
+            if position > table.next_offset:
+                check.fault(
+                    f"it has acknowledged partition {table.partition} of queue {known.name} up to {position}, but that ends at "
+                    f"{table.next_offset}",
+                    f"restore {table.folder}, which was put back to an older state, or let another group read it",
+                )
+
+
+def _tables(store: Store, name: str, queue_id: str) -> Iterator[PartitionTable]:
+    """The partitions of a queue that can be read; its own check tells of the others."""
+    with contextlib.suppress(PartqError, *MALFORMED):
+        queue = open_queue(store, name)
+        if queue.state.queue_id == queue_id:
+            for table in queue.partitions:
+                with contextlib.suppress(PartqError):
+                    table.refresh()
+                    yield table
+
+
+def _name(state: GroupState, queue_id: str) -> str:
+    queue = state.queues.get(queue_id)
+    return queue_id if queue is None else queue.name

@@ -1,0 +1,79 @@
+"""Checks a queue: its control table, and the run of offsets of each partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spark_partq.core.errors import PartqError, QueueNotReadyError
+from spark_partq.storage.inspect.doctor.check import MALFORMED, PASS, RESTORE, Check, text_of
+from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
+from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.queue.control import COLUMNS
+from spark_partq.storage.queue.handle import open_queue, queue_state
+from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
+from spark_partq.storage.replica.table import is_replica
+from spark_partq.storage.rows import RowTable
+from spark_partq.storage.store import Store, queue_folder
+
+
+class QueueCheck(Check):
+    """One queue: its control table, and the run of offsets of each partition (I1, I2)."""
+
+    def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
+        super().__init__(store, f"queue {name}", found)
+        self.name = name
+
+    def check(self) -> None:
+        self.found.queues += 1
+        folder = f"{queue_folder(self.name)}/control"
+        replica = is_replica(self.store, self.name)
+        if "_delta_log" not in self.store.names(folder):
+            if replica:
+                self.warn("its control table has no log yet", PASS)
+                return
+            self.fault("its control table has no log any more", RESTORE.format(folder))
+            return
+        try:
+            state = queue_state(self.store, self.name)
+        except QueueNotReadyError:
+            self.warn("its deletion was interrupted", "delete it again to finish that")
+            return
+        except (PartqError, *MALFORMED) as error:
+            self.fault(f"its control table cannot be read ({text_of(error)})", RESTORE.format(folder))
+            return
+        if not state.usable:
+            undo = "delete it again" if state.deleted else "create it again"
+            self.warn(f"it is {state.status}", f"unless that is under way just now, {undo} to finish it")
+            return
+        if state.scaling is not None and not replica:
+            to = f"scaled to {state.scaling.partitions} partitions (mode {state.scaling.mode})"
+            self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
+        control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS)
+        control.refresh()
+        numbers = sorted(int(row["seq"]) for row in control.rows())
+        if numbers != list(range(len(numbers))):
+            self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
+        queue = open_queue(self.store, self.name)
+        for messages, findings in self.store.map(self._check_partition, queue.partitions):
+            self.found.partitions += 1
+            self.found.messages += messages
+            self.found.findings += findings
+
+    def _check_partition(self, table: PartitionTable) -> tuple[int, list[Finding]]:
+        """How many messages it holds, and what is wrong with it."""
+        found = Diagnosis(self.store.uri)
+        check = Check(self.store, f"partition {table.partition} of queue {self.name}", found)
+        remedy = RESTORE.format(table.folder)
+
+        def look() -> None:
+            table.refresh()
+            _ = table.index  # checked to be dense
+
+        if not check.readable(look, remedy):
+            return 0, found.findings
+        times = table.index.enqueued_us
+        if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
+            check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
+        log = DeltaLog(self.store, table.folder, check.about)
+        check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
+        return int(table.index.rows.sum()), found.findings
