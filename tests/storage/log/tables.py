@@ -86,9 +86,11 @@ def fresh(files: Files) -> Snapshot:
 
 def age(files: MemoryFiles, by_ms: int, *paths: str) -> None:
     """Let files be older than they are; all of them, if none is named."""
-    for path in paths or list(files._files):
-        data, at_ns = files._files[path]
-        files._files[path] = data, at_ns - by_ms * 1_000_000
+    stored = stored_files(files)
+    for path in paths or list(stored):
+        data, at_ns = stored[path]
+        stored[path] = data, at_ns - by_ms * 1_000_000
+    put_back(files, stored)
 
 
 def age_on_disk(folder: Path, by_ms: int) -> None:
@@ -98,9 +100,22 @@ def age_on_disk(folder: Path, by_ms: int) -> None:
         os.utime(path, ns=(at_ns, at_ns))
 
 
+def stored_files(files: MemoryFiles) -> dict[str, tuple[bytes, int]]:
+    """A backup: of each path the contents and the time."""
+    return {f"{folder}/{name}": file for folder, named in files._folders.items() for name, file in named.items()}
+
+
+def put_back(files: MemoryFiles, backup: dict[str, tuple[bytes, int]]) -> None:
+    """The store is what it was at a backup."""
+    files._folders = {}
+    for path, file in backup.items():
+        folder, _, name = path.rpartition("/")
+        files._folders.setdefault(folder, {})[name] = file
+
+
 def everything(files: MemoryFiles) -> dict[str, bytes]:
     """What the store holds, to compare it with what it holds later."""
-    return {path: data for path, (data, _) in files._files.items()}
+    return {path: data for path, (data, _) in stored_files(files).items()}
 
 
 class Watched:

@@ -34,7 +34,9 @@ from tests.storage.log.tables import (
     fresh,
     handle,
     made,
+    put_back,
     spec,
+    stored_files,
 )
 
 # What makes an entry one of this package's.
@@ -92,7 +94,7 @@ def test_entry_that_is_cut_short(files: MemoryFiles) -> None:
     busy(files)
     whole, expected = files.read(entry_path(4)), fresh(files)
     old = MemoryFiles()
-    old._files = dict(files._files)
+    put_back(old, stored_files(files))
     old.delete(entry_path(4))
     for length in range(len(whole)):
         old_handle = handle(old)
@@ -352,7 +354,7 @@ def test_two_entries_of_one_version(files: MemoryFiles, is_local: bool) -> None:
     """Where two commits had one number, whoever read the one notices when he meets what follows the other."""
     made(files, 2)
     twin = MemoryFiles()
-    twin._files = dict(files._files)
+    put_back(twin, stored_files(files))
     count(handle(files))
     old = handle(Watched(files, is_local=is_local))
     old.refresh()
@@ -398,11 +400,11 @@ def test_table_deleted(files: MemoryFiles) -> None:
 def test_older_state_put_back(files: MemoryFiles, always_checks: None, is_local: bool, since: int) -> None:
     """A backup under a running handle: noticed at the next look, or, if as much was written since, from what follows."""
     made(files, 2)
-    backup = dict(files._files)
+    backup = stored_files(files)
     count(handle(files), 3)
     old = handle(Watched(files, is_local=is_local))
     assert old.snapshot.version == 5
-    files._files = dict(backup)
+    put_back(files, backup)
     count(handle(files), since)
     if not is_local and since == 3:
         count(handle(files))
@@ -611,7 +613,7 @@ def whole() -> MemoryFiles:
 
 def _copy(files: MemoryFiles) -> MemoryFiles:
     copy = MemoryFiles()
-    copy._files = dict(files._files)
+    put_back(copy, stored_files(files))
     return copy
 
 

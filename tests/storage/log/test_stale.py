@@ -48,6 +48,8 @@ from tests.storage.log.tables import (
     looked,
     made,
     once,
+    put_back,
+    stored_files,
 )
 
 DAY_MS = 24 * HOUR_MS
@@ -318,7 +320,7 @@ def test_clean_up_that_dies(files: MemoryFiles) -> None:
     expected, deletes = fresh(files), 0
     for at in range(100):
         copy = MemoryFiles()
-        copy._files = dict(files._files)
+        put_back(copy, stored_files(files))
         left = [at]
 
         def die(operation: str, _: str, left: list[int] = left) -> None:
