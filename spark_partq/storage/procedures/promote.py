@@ -42,6 +42,10 @@ from spark_partq.storage.replica.table_copy import close, drop_ahead
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 
+# A primary that cannot be reached so often, with such pauses, is taken for lost.
+_ATTEMPTS, _PAUSE_S = 6, 1.0
+
+
 @dataclass(frozen=True)
 class Promotion:
     """What `promote` did.
@@ -129,7 +133,7 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
     """Fence the primary and copy what is left; returns why not, if it cannot be reached."""
     primary = store.sibling(about.primary, options)
     try:
-        state = queue_state(primary, queue)
+        state = _reached(primary, queue)
     except (NotAStoreError, StoreUnavailableError, QueueNotFoundError) as error:
         return str(error)
     except PartqError as error:
@@ -154,6 +158,16 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
             raise _insist(primary, queue, error) from error
         return str(error)
     return ""
+
+
+def _reached(primary: Store, queue: str) -> QueueState:
+    """The primary's queue. One answer that is lost does not make a lost store: what nobody has copied would be lost with it."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return queue_state(primary, queue)
+        except StoreUnavailableError:
+            primary.runtime.sleep(_PAUSE_S)
+    return queue_state(primary, queue)
 
 
 def _close(store: Store, state: QueueState) -> None:

@@ -57,7 +57,7 @@ def start(run: Run) -> None:
         _once(run, "ingress", _ingress(run, *s.ingress_s), s.ingress_s[0])
     if s.delete_group_s is not None:
         group, at_s = s.delete_group_s
-        _once(run, "delete-group", _delete_group(run, group), at_s + 0.5)
+        _once(run, "delete-group", _delete_group(run, group), at_s)
     copies_s = s.copy_stuck_s
     if s.partitions == 0 or any(scaling.partitions == 0 for scaling in s.scalings):
         run.supervise(
@@ -109,7 +109,7 @@ def _replicate(run: Run, uri: str) -> Body:
 def _promote(run: Run) -> Body:
     def body(process: Process) -> None:
         while COPY not in run.synced:  # before its first pass has ended there is nothing that could be used
-            process.sleep(0.1)
+            process.sleep(0.5)
         if run.setup.primary_lost:
             run.world.unreachable.add(PRIMARY)
         try:

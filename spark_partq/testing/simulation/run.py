@@ -164,7 +164,7 @@ class Run:
                     job.failed(error)
                     if job.unexpected:
                         self.oracle.violations.append(job.unexpected)
-                self._operator.sleep(self.rng.choice((0.05, 0.3, 2.0)))
+                self._operator.sleep(self.rng.choice((0.0, 0.5, 2.0)))
 
         self._operator.run(f"of {name}", operate)
         return job

@@ -126,73 +126,85 @@ class Setup:
     faults: Faults = NONE
 
 
+# What may happen in a run besides producers and consumers. A run draws a few of these, so that each two often meet.
+FEATURES = (
+    "resize", "resize", "another resize", "maintenance", "retention", "promotion", "promotion", "replica", "ingress", "group is deleted",
+    "manual acknowledgement", "shared sink", "twins", "exclusive", "late members", "two groups",
+)  # fmt: skip
+
+
 def draw(seed: int) -> Setup:
     """The run of a seed."""
     rng = random.Random(f"setup {seed}")
-    drops = tuple(sorted(rng.sample(range(rng.choice((200, 800, 2_500))), rng.randint(1, 5))))
-    partitions = rng.choice((0, 1, 2, 2, 3, 4))
+    features = set(rng.sample(FEATURES, rng.choice((1, 2, 2, 3, 4))))
     setup = Setup(
         seed,
-        partitions=partitions,
+        partitions=0 if "exclusive" in features else rng.choice((1, 2, 2, 3, 4)),
         local=rng.random() < 0.25,
-        drops=drops,
+        drops=tuple(sorted(rng.sample(range(rng.choice((200, 800, 2_000))), rng.randint(1, 5)))),
         keys=rng.randint(1, 5),
-        producers=_producers(rng),
-        queries=_queries(rng),
-        scalings=_scalings(rng) if rng.random() < 0.6 else (),
-        maintain_every_s=rng.choice((0.5, 1.0, 3.0)) if rng.random() < 0.5 else None,
+        producers=_producers(rng, features),
+        queries=_queries(rng, features),
+        scalings=_scalings(rng, features),
+        maintain_every_s=rng.choice((0.5, 1.0, 3.0)) if features & {"maintenance", "retention"} else None,
         rebalance_delay_ms=rng.choice((0, 0, 1_000)),
         max_handoff_time_ms=rng.choice((0, 500, 3_000)),
         skew=rng.random() < 0.2,
         faults=_faults(rng) if rng.random() < 0.6 else Faults(),
     )
-    if rng.random() < 0.3:
-        promoted_s = rng.uniform(0, 4) if rng.random() < 0.6 else None
+    if features & {"promotion", "replica"}:
+        promoted_s = _moment(rng, 0, 3) if "promotion" in features else None
         lost = promoted_s is not None and rng.random() < 0.5
         setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
-    if rng.random() < 0.2:
-        setup = replace(setup, ingress_s=(rng.uniform(0, 3), rng.uniform(3, 6)))
-    if rng.random() < 0.2:
-        setup = replace(setup, delete_group_s=("g0", rng.uniform(1, 5)))
-    if rng.random() < 0.15:
-        setup = replace(setup, retention_ms=rng.choice((500, 3_000)), maintain_every_s=setup.maintain_every_s or 1.0)
-        setup = replace(setup, queries=tuple(replace(q, fail_on_data_loss=False) for q in setup.queries))
-    deleted = setup.delete_group_s
-    lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in setup.queries)
-    if _shares_a_sink(setup):  # what it refuses completes no sequence
-        setup = replace(setup, queries=tuple(replace(q, sequence=0) for q in setup.queries))
-    if not lasting or any(q.sequence for q in setup.queries):
+    if "ingress" in features:
+        setup = replace(setup, ingress_s=(_moment(rng, 0, 2), _moment(rng, 2, 4)))
+    if "group is deleted" in features:
+        setup = replace(setup, delete_group_s=("g0", _moment(rng, 0.5, 3)))
+    if "retention" in features:
+        queries = tuple(replace(q, fail_on_data_loss=False) for q in setup.queries)
+        setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
+    if "exclusive" in features and rng.random() < 0.7:
+        setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
+    return replace(possible(setup), chaos_s=rng.uniform(3, 5))
+
+
+def _moment(rng: random.Random, first_s: float, last_s: float) -> float:
+    """One of a few moments. What an actor does takes no time, so only what begins at the same moment meets."""
+    return first_s + 0.5 * rng.randint(0, int((last_s - first_s) * 2))
+
+
+def possible(s: Setup) -> Setup:
+    """The same without what cannot end."""
+    if _shares_a_sink(s):  # what is refused completes no sequence
+        s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
+    deleted = s.delete_group_s
+    lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)
+    if not lasting or any(q.sequence for q in s.queries):
         # A drain ends once everything is acknowledged: never if nobody reads to the end, or if an application waits for the end of a
         # sequence that cannot come while ingress is disabled.
-        setup = replace(setup, scalings=tuple(replace(scaling, mode="live") for scaling in setup.scalings))
-    if partitions == 0 and rng.random() < 0.7:
-        setup = replace(setup, copy_stuck_s=rng.uniform(1, 6))
-    return setup
+        s = replace(s, scalings=tuple(replace(scaling, mode="live") for scaling in s.scalings))
+    return s
 
 
-def _producers(rng: random.Random) -> tuple[ProducerSetup, ...]:
+def _producers(rng: random.Random, features: set[str]) -> tuple[ProducerSetup, ...]:
     producers = [
-        ProducerSetup(
-            f"s{i}",
-            f"query-{i}",
-            rng.randint(1, 5),
-            twins=1 + (rng.random() < 0.15),
-            pause_s=rng.choice((0.0, 0.5, 2.0)),
-        )
+        ProducerSetup(f"s{i}", f"query-{i}", rng.randint(1, 5), pause_s=rng.choice((0.0, 0.5, 1.0)))
         for i in range(rng.choice((1, 1, 2)))
     ]
-    if rng.random() < 0.1:  # two queries that were given one sink id
+    if "twins" in features:
+        producers[0] = replace(producers[0], twins=2)
+    if "shared sink" in features:  # two queries that were given one sink id
         producers.append(replace(producers[0], query="another-query", twins=1))
     return tuple(producers)
 
 
-def _queries(rng: random.Random) -> tuple[QuerySetup, ...]:
+def _queries(rng: random.Random, features: set[str]) -> tuple[QuerySetup, ...]:
     queries = []
-    for g in range(rng.choice((0, 1, 1, 1, 2))):
-        sequence = rng.choice((2, 3)) if rng.random() < 0.06 else 0
+    for g in range(2 if "two groups" in features else rng.choice((0, 1, 1, 1, 1))):
+        sequence = rng.choice((2, 3)) if "manual acknowledgement" in features else 0
         for i in range(rng.choice((1, 1, 2, 3))):
-            begins = 0.0 if rng.random() < 0.5 else rng.uniform(0, 4)
-            ends = begins + rng.uniform(1, 4) if rng.random() < 0.3 and i else None
+            begins = _moment(rng, 0, 3) if "late members" in features or rng.random() < 0.3 else 0.0
+            ends = begins + _moment(rng, 1, 3) if rng.random() < 0.3 and i else None
             queries.append(
                 QuerySetup(
                     f"g{g}", f"g{g}-{i}", rng.randint(1, 2), begins, ends, sequence, rng.random() < 0.3, rng.choice((None, None, 3)),
@@ -201,12 +213,10 @@ def _queries(rng: random.Random) -> tuple[QuerySetup, ...]:
     return tuple(queries)
 
 
-def _scalings(rng: random.Random) -> tuple[Scaling, ...]:
+def _scalings(rng: random.Random, features: set[str]) -> tuple[Scaling, ...]:
     modes: tuple[Mode, ...] = ("live", "live", "live", "drain")
-    return tuple(
-        Scaling(rng.uniform(0, 4), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes))
-        for _ in range(rng.choice((1, 1, 2)))
-    )
+    resizes = len(features & {"resize", "another resize"})
+    return tuple(Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes)) for _ in range(resizes))
 
 
 def _faults(rng: random.Random) -> Faults:
@@ -214,7 +224,7 @@ def _faults(rng: random.Random) -> Faults:
         unknown=rng.choice((0.0, 0.01, 0.03)),
         kill=rng.choice((0.0, 0.003, 0.01)),
         stall=rng.choice((0.0, 0.0, 0.003)),
-        stall_s=rng.choice((2.0, 15.0)),
+        stall_s=rng.choice((2.0, 8.0)),
         slow=rng.choice((0.0, 0.05, 0.2)),
         jump=rng.choice((0.0, 0.0, 0.01)),
     )

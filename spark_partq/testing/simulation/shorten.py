@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from spark_partq.testing.simulation.setup import NONE, Setup
+from spark_partq.testing.simulation.setup import NONE, Setup, possible
 
 # Of the problem's text, what must stay the same.
 _KIND = ":"
@@ -42,6 +42,8 @@ def shortened(setup: Setup, problem: str, execute: Callable[[Setup], str], tries
     while smaller:
         smaller = False
         for candidate in _smaller(setup):
+            if candidate != possible(candidate):
+                continue
             if tries <= 0:
                 return setup, problem
             tries -= 1
