@@ -10,13 +10,14 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from spark_partq.core.assignors import BUILTIN, Assignor, Member, assign
-from spark_partq.core.assignors.claims import claims
-from spark_partq.core.assignors.model import Problem, in_kafkas_order, problem, replace_
+from spark_partq.core.assignors.claims import resolve_claims
+from spark_partq.core.assignors.model import Problem, in_kafkas_order, make_problem
 
 
 class Case:
@@ -38,16 +39,18 @@ class Case:
                 pairs = (pair.split(":") for pair in field[3].split(",") if pair)
                 owned = [(queues[int(i)], int(number)) for i, number in pairs]
                 self.members.append(Member(field[0], wanted, None, owned, int(field[1])))
-        asked = problem(in_kafkas_order(self.members), self.counts)
-        self.asked: Problem = replace_(asked, has=claims(asked, self.members).has)
+        problem = make_problem(in_kafkas_order(self.members), self.counts)
+        self.problem: Problem = replace(problem, current=resolve_claims(problem, self.members).owners)
 
     def arrays(self) -> str:
-        asked = self.asked
-        fresh = Problem(asked.members, asked.queues, asked.counts, asked.has, asked.wants)  # with nothing computed yet
+        problem = self.problem
+        fresh = Problem(
+            problem.members, problem.queues, problem.counts, problem.current, problem.subscriptions
+        )  # with nothing computed yet
         began = time.perf_counter_ns()
         owners = self.assignor.owners(fresh)
         took = time.perf_counter_ns() - began
-        sizes = np.bincount(owners, minlength=len(asked.members))
+        sizes = np.bincount(owners, minlength=len(problem.members))
         return f"{took} {sizes.sum()} {sizes.min()} {sizes.max()}"
 
     def names(self) -> str:

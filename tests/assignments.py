@@ -8,31 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hypothesis import strategies as st
 
 from spark_partq.core.assignors import Member
-
-Partition = tuple[str, int]
+from spark_partq.core.ids import QueuePartition
 
 QUEUES = ("a", "b", "c", "d", "e")
 
 
-def owners(assignment: Mapping[str, Sequence[Partition]]) -> dict[Partition, str]:
+def owners(assignment: Mapping[str, Sequence[QueuePartition]]) -> dict[QueuePartition, str]:
     """Partition to member; an error if one has two."""
     found = [(partition, member) for member, mine in assignment.items() for partition in mine]
     assert len(dict(found)) == len(found), "a partition has two owners"
     return dict(found)
 
 
-def loads(owner: Mapping[Partition, str], members: Iterable[Member]) -> dict[str, int]:
+def loads(owner: Mapping[QueuePartition, str], members: Iterable[Member]) -> dict[str, int]:
     counts = Counter(owner.values())
     return {member.id: counts[member.id] for member in members}
 
 
-def wanted(members: Iterable[Member], counts: Mapping[str, int]) -> set[Partition]:
+def wanted(members: Iterable[Member], counts: Mapping[str, int]) -> set[QueuePartition]:
     """Every partition that somebody subscribes to."""
     subscribed = {queue for member in members for queue in member.queues}
     return {(queue, number) for queue, count in counts.items() if queue in subscribed for number in range(count)}
 
 
-def assert_valid(owner: Mapping[Partition, str], members: Sequence[Member], counts: Mapping[str, int]) -> None:
+def assert_valid(owner: Mapping[QueuePartition, str], members: Sequence[Member], counts: Mapping[str, int]) -> None:
     """Each wanted partition has one owner, who subscribes to its queue."""
     assert set(owner) == wanted(members, counts)
     queues = {member.id: set(member.queues) for member in members}
@@ -40,7 +39,9 @@ def assert_valid(owner: Mapping[Partition, str], members: Sequence[Member], coun
         assert queue in queues[member]
 
 
-def improving_moves(owner: Mapping[Partition, str], members: Sequence[Member]) -> Iterator[tuple[Partition, str]]:
+def improving_moves(
+    owner: Mapping[QueuePartition, str], members: Sequence[Member]
+) -> Iterator[tuple[QueuePartition, str]]:
     """Moves of a partition to a member that has at least two fewer than its owner."""
     count = loads(owner, members)
     for (queue, number), mine in owner.items():
@@ -49,9 +50,9 @@ def improving_moves(owner: Mapping[Partition, str], members: Sequence[Member]) -
                 yield (queue, number), member.id
 
 
-def step_by_step(current: Mapping[Partition, str | None], flows: Sequence[str]) -> dict[Partition, str]:
+def step_by_step(current: Mapping[QueuePartition, str | None], flows: Sequence[str]) -> dict[QueuePartition, str]:
     """R6, steps 2 to 6 as they are written: one partition after the other."""
-    owned: dict[str, list[Partition]] = {flow: [] for flow in flows}
+    owned: dict[str, list[QueuePartition]] = {flow: [] for flow in flows}
     for partition, flow in current.items():
         if flow in owned:
             owned[flow].append(partition)
@@ -73,7 +74,7 @@ def pair_score(sizes: Iterable[int]) -> int:
     return sum(b - a for i, a in enumerate(ordered) for b in ordered[i + 1 :])
 
 
-def kept(owner: Mapping[Partition, str], current: Mapping[Partition, str | None]) -> int:
+def kept(owner: Mapping[QueuePartition, str], current: Mapping[QueuePartition, str | None]) -> int:
     return sum(owner.get(partition) == member for partition, member in current.items() if member is not None)
 
 
@@ -98,7 +99,7 @@ def groups(draw: st.DrawFn, equal: bool | None = None, most: int = 6) -> tuple[l
 
 
 @st.composite
-def currents(draw: st.DrawFn, members: Sequence[Member], counts: Mapping[str, int]) -> dict[Partition, str | None]:
+def currents(draw: st.DrawFn, members: Sequence[Member], counts: Mapping[str, int]) -> dict[QueuePartition, str | None]:
     """Who has what: a member, one that is gone, nobody; also of partitions that are no more."""
     has = st.sampled_from([None, "gone", *(member.id for member in members)])
     lopsided = st.just(members[0].id) if members else st.none()
@@ -107,7 +108,9 @@ def currents(draw: st.DrawFn, members: Sequence[Member], counts: Mapping[str, in
     return {partition: draw(one) for partition in partitions}
 
 
-def claiming(members: Sequence[Member], current: Mapping[Partition, str | None], generation: int = 1) -> list[Member]:
+def claiming(
+    members: Sequence[Member], current: Mapping[QueuePartition, str | None], generation: int = 1
+) -> list[Member]:
     """The members, each with what it has as its claim."""
     return [
         Member(

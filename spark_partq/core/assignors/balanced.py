@@ -1,6 +1,6 @@
 """What balanced means (R1), and the `balanced` assignor in its simplest form: one queue, flows of one weight (R6).
 
-Depth, load and age are not considered. The result is balanced (every flow has the same number of partitions, plus or minus
+Backlog, load and age do not count. The result is balanced (every flow has the same number of partitions, plus or minus
 one) and moves as few partitions as that needs.
 """
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from spark_partq.core.assignors.even import even
+from spark_partq.core.assignors.homogeneous import assign_homogeneous
 from spark_partq.core.assignors.model import NOBODY
 
 P = TypeVar("P")
@@ -23,8 +23,8 @@ def balanced(current: Mapping[P, str | None], flows: Sequence[str]) -> dict[P, s
     Parameters
     ----------
     current : dict
-        Partition to its flow. None, and a flow that is not in `flows`, mean that it needs one. Its order is that in which
-        partitions are given out; the last ones of a flow are those that move.
+        Partition to its flow. None, and a flow that is not in `flows`, mean that it has no owner. Partitions are assigned in this
+        order; the last ones of a flow are those that move.
     flows : list of str
         Ties are decided in their order.
 
@@ -44,8 +44,11 @@ def balanced(current: Mapping[P, str | None], flows: Sequence[str]) -> dict[P, s
     if not flows:
         return {}
     rank = {flow: i for i, flow in enumerate(flows)}
-    has = np.fromiter((NOBODY if flow is None else rank.get(flow, NOBODY) for flow in current.values()), np.int32)
-    return {partition: flows[i] for partition, i in zip(current, even(has, len(flows)).tolist(), strict=True)}
+    owners = np.fromiter((NOBODY if flow is None else rank.get(flow, NOBODY) for flow in current.values()), np.int32)
+    return {
+        partition: flows[i]
+        for partition, i in zip(current, assign_homogeneous(owners, len(flows)).tolist(), strict=True)
+    }
 
 
 def is_balanced(current: Mapping[P, str | None], flows: Sequence[str]) -> bool:

@@ -1,15 +1,15 @@
-"""What an assignor is asked: names outside, arrays inside.
+"""The problem that an assignor solves: names outside, arrays inside.
 
-Inside, partitions are numbered through: those of the first queue, then those of the second, … with the queues sorted by name.
+Inside, all partitions are numbered consecutively: those of the first queue, then those of the second, … with the queues sorted by name.
 Queues that have no partitions or that nobody subscribes to are left out, and so are members that are left with no queue: no
-assignor has to think of them.
+assignor has to handle them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from operator import itemgetter
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.ids import QueuePartition
 
-Partition = tuple[str, int]
 Ints = NDArray[np.int64]
 Owners = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 NOBODY = -1
 LIGHTEST = 1e-6
-"""What a member weighs at least, in parts of the heaviest one: sums stay exact enough."""
+"""The least weight of a member, as a part of the heaviest one's: so sums stay exact enough."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Member:
     instance_id : str, optional
         Of a static member.
     owned : list of (str, int)
-        Partitions it says that it has: queue and number.
+        Partitions that it claims to own: queue and number.
     generation : int
         Of that claim; of two claims on one partition the higher one counts.
     weight : float
-        Its share against the others', > 0; only some assignors heed it.
+        Its share relative to the others', > 0; only some assignors use it.
     """
 
     id: str
     queues: Sequence[str]
     instance_id: str | None = None
-    owned: Sequence[Partition] = ()
+    owned: Sequence[QueuePartition] = ()
     generation: int = -1
     weight: float = 1.0
 
@@ -70,9 +70,9 @@ class Problem:
         Sorted by name.
     counts : int64[queues]
         Partitions of each, at least 1.
-    has : int32[partitions]
-        Index of the member that has it and subscribes to it, or `NOBODY`.
-    wants : bool[members, queues], optional
+    current : int32[partitions]
+        Index of the member that owns it and subscribes to its queue, or `NOBODY`.
+    subscriptions : bool[members, queues], optional
         Who subscribes to what; None if all subscribe to all.
     weights : float64[members], optional
         The heaviest one's is 1. None if they are all equal.
@@ -83,8 +83,8 @@ class Problem:
     members: Sequence[Member]
     queues: Sequence[str]
     counts: Ints
-    has: Owners
-    wants: Bools | None = None
+    current: Owners
+    subscriptions: Bools | None = None
     weights: Floats | None = None
     loads: Floats | None = None
 
@@ -95,25 +95,25 @@ class Problem:
 
     @cached_property
     def starts(self) -> Ints:
-        """int64[queues]: where each queue's partitions begin."""
+        """int64[queues]: index of each queue's first partition."""
         return np.cumsum(self.counts) - self.counts
 
-    def partitions(self, positions: Ints | None = None) -> list[Partition]:
-        """Those at these positions, or all of them in order, by name."""
-        at = np.arange(self.has.size) if positions is None else positions
+    def partitions(self, indices: Ints | None = None) -> list[QueuePartition]:
+        """The names of the partitions of these indices, or of all in order."""
+        at = np.arange(self.current.size) if indices is None else indices
         queue = self.queue_of[at]
         names = np.array(self.queues, dtype=object)[queue].tolist()
         return list(zip(names, (at - self.starts[queue]).tolist(), strict=True))
 
-    def positions(self, partitions: Collection[Partition]) -> Ints:
-        """int64: where each of them stands, or -1 for one that is not there."""
+    def indices(self, partitions: Collection[QueuePartition]) -> Ints:
+        """int64: the index of each partition, or -1 for one that does not exist."""
         index = {queue: i for i, queue in enumerate(self.queues)}
         numbers = np.fromiter(map(itemgetter(1), partitions), np.int64, len(partitions))
         queue = np.fromiter(map(index.get, map(itemgetter(0), partitions), repeat(-1)), np.int64, len(partitions))
         if not self.queues:
             return queue
-        there = (queue >= 0) & (numbers >= 0) & (numbers < self.counts[queue])
-        return np.where(there, self.starts[queue] + numbers, -1)
+        exists = (queue >= 0) & (numbers >= 0) & (numbers < self.counts[queue])
+        return np.where(exists, self.starts[queue] + numbers, -1)
 
 
 def in_kafkas_order(members: Sequence[Member]) -> list[Member]:
@@ -121,59 +121,46 @@ def in_kafkas_order(members: Sequence[Member]) -> list[Member]:
     return sorted(members, key=lambda m: (m.instance_id is None, m.instance_id or m.id, m.id))
 
 
-def problem(
-    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[Partition, float] | None = None
+def make_problem(
+    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[QueuePartition, float] | None = None
 ) -> Problem:
-    """What there is to assign, with nothing assigned yet.
+    """The problem of these members and queues, with nothing assigned yet.
 
     Raises
     ------
     InvalidArgumentError
-        Two members of one id, queues that are one text, a negative number of partitions, a weight or a load that is none.
+        Two members of one id, queues given as one string, a negative number of partitions, a weight or a load out of range.
     """
     _check(members, partition_counts, loads)
     queues = sorted(queue for queue, count in partition_counts.items() if count > 0)
-    wants = _wants(members, queues)
-    if wants is not None:
-        there, wanted = np.atleast_1d(wants.any(axis=1)), np.atleast_1d(wants.any(axis=0))
-        members = [member for member, is_there in zip(members, there.tolist(), strict=True) if is_there]
-        queues = [queue for queue, is_wanted in zip(queues, wanted.tolist(), strict=True) if is_wanted]
-        wants = wants[np.ix_(there, wanted)]
-        wants = None if wants.all() else wants
+    subscriptions = _subscriptions(members, queues)
+    if subscriptions is not None:
+        subscribes, subscribed = np.atleast_1d(subscriptions.any(axis=1)), np.atleast_1d(subscriptions.any(axis=0))
+        members = [member for member, does in zip(members, subscribes.tolist(), strict=True) if does]
+        queues = [queue for queue, is_ in zip(queues, subscribed.tolist(), strict=True) if is_]
+        subscriptions = subscriptions[np.ix_(subscribes, subscribed)]
+        subscriptions = None if subscriptions.all() else subscriptions
     counts = np.array([partition_counts[queue] for queue in queues], dtype=np.int64)
     weights = np.array([member.weight for member in members], dtype=np.float64)
     weights = np.maximum(weights / weights.max(), LIGHTEST) if weights.size else weights
-    asked = Problem(
+    problem = Problem(
         members,
         queues,
         counts,
         np.full(counts.sum(), NOBODY, dtype=np.int32),
-        wants,
+        subscriptions,
         None if len(set(weights.tolist())) <= 1 else weights,
     )
     if loads:
         values = np.ones(counts.sum())
-        where = asked.positions(loads)
-        values[where[where >= 0]] = np.fromiter(loads.values(), np.float64)[where >= 0]
-        return replace_(asked, loads=values)
-    return asked
-
-
-def replace_(asked: Problem, *, has: Owners | None = None, loads: Floats | None = None) -> Problem:
-    """The same with other owners or loads."""
-    return Problem(
-        asked.members,
-        asked.queues,
-        asked.counts,
-        asked.has if has is None else has,
-        asked.wants,
-        asked.weights,
-        asked.loads if loads is None else loads,
-    )
+        index = problem.indices(loads)
+        values[index[index >= 0]] = np.fromiter(loads.values(), np.float64)[index >= 0]
+        return replace(problem, loads=values)
+    return problem
 
 
 def _check(
-    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[Partition, float] | None
+    members: Sequence[Member], partition_counts: Mapping[str, int], loads: Mapping[QueuePartition, float] | None
 ) -> None:
     seen: set[str] = set()
     for member in members:
@@ -205,7 +192,7 @@ def _check(
             )
 
 
-def _wants(members: Sequence[Member], queues: Sequence[str]) -> Bools | None:
+def _subscriptions(members: Sequence[Member], queues: Sequence[str]) -> Bools | None:
     """bool[members, queues], or None if every member subscribes to every queue."""
     if not members:
         return np.zeros((0, len(queues)), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Assignors of users: called in names, and their results checked."""
+"""Users' assignors: they are called with names, and their results are checked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from spark_partq.core.assignors.model import NOBODY, Member, Owners, Partition, Problem
+from spark_partq.core.assignors.model import NOBODY, Member, Owners, Problem
 from spark_partq.core.errors import AssignorError
+from spark_partq.core.ids import QueuePartition
 
 
 class UserAssignor(Protocol):
@@ -26,66 +27,66 @@ class UserAssignor(Protocol):
     cooperative: bool
 
     def assign(
-        self, members: Sequence[Member], partition_counts: Mapping[str, int], previous: Mapping[Partition, str]
-    ) -> Mapping[str, Sequence[Partition]]:
+        self, members: Sequence[Member], partition_counts: Mapping[str, int], previous: Mapping[QueuePartition, str]
+    ) -> Mapping[str, Sequence[QueuePartition]]:
         """Who shall own what.
 
         Parameters
         ----------
         members : list of Member
-            Static ones by instance id, then dynamic ones by id; each with what it has as `owned`.
+            Static ones by instance id, then dynamic ones by id; each with what it owns.
         partition_counts : dict
             Queue to number of partitions; only queues that somebody subscribes to.
         previous : dict
-            Partition to the id of the member that has it; what nobody has is left out.
+            Partition to the id of the member that owns it; partitions without an owner are left out.
 
         Returns
         -------
         dict
-            Member id to its partitions. Each partition of `partition_counts` must be there once.
+            Member id to its partitions. Each partition of `partition_counts` must occur once.
         """
 
 
 class PlugIn:
-    """A user's assignor as the others are."""
+    """A user's assignor with the interface of the built-in ones."""
 
-    weights, loads = True, False  # it sees the weights; what it makes of them is its own affair
+    weights, loads = True, False  # it gets the weights, and may use them
     in_given_order = False
 
     def __init__(self, assignor: UserAssignor) -> None:
         self.assignor = assignor
         self.name, self.cooperative = assignor.name, bool(assignor.cooperative)
 
-    def owners(self, asked: Problem) -> Owners:
-        partitions = asked.partitions()
-        owned: list[list[Partition]] = [[] for _ in asked.members]
-        previous: dict[Partition, str] = {}
-        for partition, owner in zip(partitions, asked.has.tolist(), strict=True):
+    def owners(self, problem: Problem) -> Owners:
+        partitions = problem.partitions()
+        owned: list[list[QueuePartition]] = [[] for _ in problem.members]
+        previous: dict[QueuePartition, str] = {}
+        for partition, owner in zip(partitions, problem.current.tolist(), strict=True):
             if owner != NOBODY:
                 owned[owner].append(partition)
-                previous[partition] = asked.members[owner].id
+                previous[partition] = problem.members[owner].id
         members = [
             Member(m.id, tuple(m.queues), m.instance_id, tuple(mine), m.generation, m.weight)
-            for m, mine in zip(asked.members, owned, strict=True)
+            for m, mine in zip(problem.members, owned, strict=True)
         ]
-        counts = dict(zip(asked.queues, asked.counts.tolist(), strict=True))
+        counts = dict(zip(problem.queues, problem.counts.tolist(), strict=True))
         try:
             result = self.assignor.assign(members, counts, previous)
             given = [(member, queue, index(number)) for member, mine in result.items() for queue, number in mine]
-            where = asked.positions([(queue, number) for _, queue, number in given]).tolist()
+            indices = problem.indices([(queue, number) for _, queue, number in given]).tolist()
         except Exception as e:
             raise AssignorError(
                 f"assignor {self.name!r} failed with {type(e).__name__}: {e}; mend it or use another one",
                 assignor=self.name,
             ) from e
-        return self._checked(asked, given, where)
+        return self._checked(problem, given, indices)
 
-    def _checked(self, asked: Problem, given: Sequence[tuple[str, str, int]], where: Sequence[int]) -> Owners:
-        """Each partition once, to a member that subscribes to its queue."""
-        rank = {member.id: i for i, member in enumerate(asked.members)}
-        subscribed = [set(member.queues) for member in asked.members]
-        owners = np.full(asked.has.size, NOBODY, dtype=np.int32)
-        for (member, queue, number), at in zip(given, where, strict=True):
+    def _checked(self, problem: Problem, given: Sequence[tuple[str, str, int]], indices: Sequence[int]) -> Owners:
+        """The owners, if each partition has exactly one, which subscribes to its queue."""
+        rank = {member.id: i for i, member in enumerate(problem.members)}
+        subscribed = [set(member.queues) for member in problem.members]
+        owners = np.full(problem.current.size, NOBODY, dtype=np.int32)
+        for (member, queue, number), at in zip(given, indices, strict=True):
             if member not in rank:
                 raise self._refused(
                     f"gave it to {member!r}, who is no member that subscribes to anything", queue, number, member
@@ -97,12 +98,12 @@ class PlugIn:
                     f"gave it to {member!r}, who does not subscribe to that queue", queue, number, member
                 )
             if owners[at] != NOBODY:
-                first = asked.members[owners[at]].id
+                first = problem.members[owners[at]].id
                 raise self._refused(f"gave it to {first!r} and to {member!r}", queue, number, member)
             owners[at] = rank[member]
         left = np.flatnonzero(owners == NOBODY)
         if left.size:
-            queue, number = asked.partitions()[int(left[0])]
+            queue, number = problem.partitions()[int(left[0])]
             more = f" (and {left.size - 1} more)" if left.size > 1 else ""
             raise self._refused(f"gave it to nobody{more}", queue, number, None)
         return owners

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from spark_partq.core.assignors.even import even
+from spark_partq.core.assignors.heterogeneous import assign_heterogeneous
+from spark_partq.core.assignors.homogeneous import assign_homogeneous
 from spark_partq.core.assignors.model import Owners, Problem
+from spark_partq.core.assignors.proportional import assign_proportionally
 from spark_partq.core.assignors.ranges import ranges
 from spark_partq.core.assignors.roundrobin import roundrobin
-from spark_partq.core.assignors.shares import by_weight
-from spark_partq.core.assignors.uneven import uneven
 from spark_partq.core.assignors.weighted import weighted
 
 
@@ -43,8 +43,8 @@ class Assignor(Protocol):
     @property
     def in_given_order(self) -> bool: ...
 
-    def owners(self, asked: Problem) -> Owners:
-        """int32[partitions]: index of the member that each one shall go to."""
+    def owners(self, problem: Problem) -> Owners:
+        """int32[partitions]: index of the member that shall own each one."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,20 @@ class _BuiltIn:
     loads: bool = False
     in_given_order: bool = False
 
-    def owners(self, asked: Problem) -> Owners:
-        return self.compute(asked)
+    def owners(self, problem: Problem) -> Owners:
+        return self.compute(problem)
 
 
-def _sticky(asked: Problem) -> Owners:
-    return even(asked.has, len(asked.members)) if asked.wants is None else uneven(asked)
+def _sticky(problem: Problem) -> Owners:
+    if problem.subscriptions is None:
+        return assign_homogeneous(problem.current, len(problem.members))
+    return assign_heterogeneous(problem)
 
 
-def _balanced(asked: Problem) -> Owners:
-    if asked.wants is None and asked.weights is not None:
-        return by_weight(asked.has, asked.weights)
-    return _sticky(asked)
+def _balanced(problem: Problem) -> Owners:
+    if problem.subscriptions is None and problem.weights is not None:
+        return assign_proportionally(problem.current, problem.weights)
+    return _sticky(problem)
 
 
 BUILTIN: Mapping[str, Assignor] = MappingProxyType(

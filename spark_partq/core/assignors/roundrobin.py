@@ -1,4 +1,4 @@
-"""The `roundrobin` assignor (K1): all partitions are dealt out like cards."""
+"""The `roundrobin` assignor (K1): it deals out all partitions like cards."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import numpy as np
 from spark_partq.core.assignors.model import Owners, Problem
 
 
-def roundrobin(asked: Problem) -> Owners:
-    """Partition after partition to member after member; who does not subscribe to the queue is passed over.
+def roundrobin(problem: Problem) -> Owners:
+    """Give partition after partition to member after member, passing over those that do not subscribe to the queue.
 
-    >>> from spark_partq.core.assignors.model import Member, problem
-    >>> roundrobin(problem([Member("a", ["q"]), Member("b", ["q"])], {"q": 5})).tolist()
+    >>> from spark_partq.core.assignors.model import Member, make_problem
+    >>> roundrobin(make_problem([Member("a", ["q"]), Member("b", ["q"])], {"q": 5})).tolist()
     [0, 1, 0, 1, 0]
     """
-    members = len(asked.members)
-    if asked.wants is None:
-        return np.arange(asked.has.size, dtype=np.int32) % np.int32(members)
-    owners = np.empty(asked.has.size, dtype=np.int32)
+    members = len(problem.members)
+    if problem.subscriptions is None:
+        return np.arange(problem.current.size, dtype=np.int32) % np.int32(members)
+    owners = np.empty(problem.current.size, dtype=np.int32)
     turn = 0
-    for queue, (start, count) in enumerate(zip(asked.starts.tolist(), asked.counts.tolist(), strict=True)):
-        there = np.flatnonzero(asked.wants[:, queue])
-        first = int(np.searchsorted(there, turn))  # past the last one: from the beginning
-        owners[start : start + count] = there[(first + np.arange(count)) % there.size]
+    for queue, (start, count) in enumerate(zip(problem.starts.tolist(), problem.counts.tolist(), strict=True)):
+        subscribers = np.flatnonzero(problem.subscriptions[:, queue])
+        first = int(np.searchsorted(subscribers, turn))  # past the last one: from the beginning
+        owners[start : start + count] = subscribers[(first + np.arange(count)) % subscribers.size]
         turn = int(owners[start + count - 1] + 1) % members
     return owners

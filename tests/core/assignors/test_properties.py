@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from assignments import (
     WEIGHTS,
-    Partition,
     assert_valid,
     claiming,
     currents,
@@ -31,6 +30,7 @@ from assignments import (
 )
 from spark_partq.core.assignors import BUILTIN, Member, assign, target
 from spark_partq.core.assignors.weighted import MARGIN
+from spark_partq.core.ids import QueuePartition
 
 EVEN = ("balanced", "sticky", "cooperative-sticky")
 KEEPING = (*EVEN, "weighted")
@@ -91,7 +91,7 @@ def test_equal_subscriptions(data: st.DataObject, name: str, group: tuple[list[M
 
 
 @given(st.data(), groups(equal=True))
-def test_balanced_is_the_steps_of_the_seed(data: st.DataObject, group: tuple[list[Member], dict[str, int]]) -> None:
+def test_balanced_is_the_steps_of_r6(data: st.DataObject, group: tuple[list[Member], dict[str, int]]) -> None:
     """R6: the same as one partition after the other."""
     members, counts = group
     current = data.draw(currents(members, counts))
@@ -155,8 +155,8 @@ def test_large(equal: bool) -> None:
         full = after
 
 
-def test_many_chains_end() -> None:
-    """Each queue has two subscribers, so that loads can only be evened out along a long chain."""
+def test_long_paths_end() -> None:
+    """Each queue has two subscribers, so that loads can only be evened out along a long path."""
     count = 40
     members = [Member(f"m{i:02d}", [f"q{i:02d}", f"q{i + 1:02d}"]) for i in range(count)]
     queues = {f"q{i:02d}": 1 for i in range(1, count)} | {"q00": count, f"q{count:02d}": 1}
@@ -214,7 +214,9 @@ def test_weights_and_unequal_subscriptions(data: st.DataObject, group: tuple[lis
 
 
 # ---- loads
-def heights(full: dict[Partition, str], members: list[Member], weighs: dict[Partition, float]) -> dict[str, float]:
+def heights(
+    full: dict[QueuePartition, str], members: list[Member], weighs: dict[QueuePartition, float]
+) -> dict[str, float]:
     return {m.id: sum(weighs[p] for p, owner in full.items() if owner == m.id) / m.weight for m in members}
 
 
@@ -251,7 +253,7 @@ def test_weighted_joins_and_leaves() -> None:
     rng = random.Random(3)
     partitions = [("q", number) for number in range(1000)]
     members = [Member(f"m{i}", ["q"], weight=1 + i % 2) for i in range(10)]
-    begins: list[dict[Partition, str | None]] = [
+    begins: list[dict[QueuePartition, str | None]] = [
         dict.fromkeys(partitions),
         dict.fromkeys(partitions, "m0"),
         {p: f"m{rng.randrange(5)}" for p in partitions},

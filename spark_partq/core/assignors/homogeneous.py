@@ -1,4 +1,4 @@
-"""As many partitions for each member, plus or minus one, if all subscribe to the same queues."""
+"""Assign if all members subscribe to the same queues: the same number of partitions for each, plus or minus one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from spark_partq.core.assignors.model import NOBODY, Bools, Ints, Owners
 
 
-def even(has: Owners, members: int) -> Owners:
+def assign_homogeneous(current: Owners, members: int) -> Owners:
     """Steps 2 to 6 of the `balanced` assignor (R6), all moves of a kind at once.
 
     Parameters
     ----------
-    has : int32[partitions]
+    current : int32[partitions]
         Index of each one's member, or `NOBODY`.
     members : int
         How many there are, at least one. Ties are decided in their order.
@@ -24,24 +24,24 @@ def even(has: Owners, members: int) -> Owners:
 
     Examples
     --------
-    >>> even(np.array([0, 1, 2, 0, 1, 2, 0], dtype=np.int32), 4).tolist()
+    >>> assign_homogeneous(np.array([0, 1, 2, 0, 1, 2, 0], dtype=np.int32), 4).tolist()
     [0, 1, 2, 0, 1, 2, 3]
     """
-    owners = has.copy()
-    free = np.flatnonzero(has == NOBODY)
-    counts = np.bincount(has[has != NOBODY], minlength=members)
+    owners = current.copy()
+    free = np.flatnonzero(current == NOBODY)
+    counts = np.bincount(current[current != NOBODY], minlength=members)
     owners[free] = fewest_first(counts, free.size)  # step 2
     counts = np.bincount(owners, minlength=members)
     base = owners.size // members
     moves = int(max(np.maximum(counts - base - 1, 0).sum(), np.maximum(base - counts, 0).sum()))
     if moves:  # steps 4 to 6, each from the most loaded to the least loaded
         givers = fewest_first(-counts, moves)
-        owners[last_of(owners, givers, has == NOBODY)] = fewest_first(counts, moves)
+        owners[partitions_to_move(owners, givers, current == NOBODY)] = fewest_first(counts, moves)
     return owners
 
 
 def fewest_first(counts: Ints, how_many: int) -> Owners:
-    """Who gets each of so many things if every one goes to the member that then has the fewest, the first of these.
+    """Who gets each of `how_many` partitions if every one goes to the member that then has the fewest, the first of these.
 
     >>> fewest_first(np.array([2, 0, 1]), 4).tolist()
     [1, 1, 2, 0]
@@ -58,12 +58,12 @@ def fewest_first(counts: Ints, how_many: int) -> Owners:
     return np.concatenate(given).astype(np.int32) if given else np.empty(0, dtype=np.int32)
 
 
-def last_of(owners: Owners, givers: Owners, late: Bools) -> Ints:
-    """The partition that each giver gives: its last one, then the one before, … those that it was only now given first."""
+def partitions_to_move(owners: Owners, givers: Owners, new: Bools) -> Ints:
+    """The partition that each giver gives: its last one, then the one before, …; those that it has only just got (`new`) first."""
     giving = np.zeros(owners.max() + 1, dtype=np.bool_)
     giving[givers] = True
     mine = np.flatnonzero(giving[owners] & (owners != NOBODY))
-    mine = mine[np.lexsort((mine, late[mine], owners[mine]))]
+    mine = mine[np.lexsort((mine, new[mine], owners[mine]))]
     ends = np.cumsum(np.bincount(owners[mine], minlength=giving.size))
     given: Ints = mine[ends[givers] - 1 - occurrence(givers)]
     return given

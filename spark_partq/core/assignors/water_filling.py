@@ -1,4 +1,4 @@
-"""Pour partitions onto members like water: each goes to where load / weight is then the lowest."""
+"""Water filling: partitions are poured onto members, each to where load / weight is then the lowest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HALVINGS = 64
 
 
 def fill(loads: Ints, weights: Floats | None, how_many: int) -> Ints:
-    """How many of so many partitions each member gets, the first ones in doubt.
+    """How many of `how_many` partitions each member gets; of equal ones the first get more.
 
     Parameters
     ----------
@@ -28,16 +28,16 @@ def fill(loads: Ints, weights: Floats | None, how_many: int) -> Ints:
     [2, 1, 0]
     """
     if weights is None:
-        more = np.maximum(_level(loads, how_many) - loads, 0)
+        more = np.maximum(_water_level(loads, how_many) - loads, 0)
         height = (loads + more).astype(np.float64)
     else:
-        more = _weighted(loads, weights, how_many)
+        more = _fill_weighted(loads, weights, how_many)
         height = (loads + more + 0.5) / weights
     more[np.argsort(height, kind="stable")[: how_many - int(more.sum())]] += 1
     return more
 
 
-def _level(loads: Ints, how_many: int) -> int:
+def _water_level(loads: Ints, how_many: int) -> int:
     """The highest level to which everybody below can be raised."""
     ordered = np.sort(loads)
     sums = np.cumsum(ordered)
@@ -46,15 +46,16 @@ def _level(loads: Ints, how_many: int) -> int:
     return int(how_many + sums[raised - 1]) // raised
 
 
-def _weighted(loads: Ints, weights: Floats, how_many: int) -> Ints:
-    """The same with weights: a member's n-th partition is at the height (n - 1/2) / weight."""
+def _fill_weighted(loads: Ints, weights: Floats, how_many: int) -> Ints:
+    """As `fill` with weights, up to a rest of some partitions: a member's n-th partition is at the height (n - 1/2) / weight."""
     low, high = 0.0, float(((loads + how_many + 1) / weights).max())
     for _ in range(HALVINGS):
         level = (low + high) / 2
-        low, high = (level, high) if int(_below(level, loads, weights).sum()) <= how_many else (low, level)
-    return _below(low, loads, weights)
+        low, high = (level, high) if int(_capacity(level, loads, weights).sum()) <= how_many else (low, level)
+    return _capacity(low, loads, weights)
 
 
-def _below(level: float, loads: Ints, weights: Floats) -> Ints:
-    below: Ints = np.maximum(np.floor(level * weights + 0.5).astype(np.int64) - loads, 0)
-    return below
+def _capacity(level: float, loads: Ints, weights: Floats) -> Ints:
+    """How many partitions each member can take below `level`."""
+    capacity: Ints = np.maximum(np.floor(level * weights + 0.5).astype(np.int64) - loads, 0)
+    return capacity
