@@ -126,7 +126,7 @@ class Reader(Consumer):
             self.start_again()
         state, queue_id = self.queue.state, self.queue.state.queue_id
         group = self.group.state
-        barrier = Barrier(state.generations, lambda n: group.settled((queue_id, n)), state.gone)
+        barrier = Barrier(state.generations, lambda n: group.committed_floor((queue_id, n)), state.gone)
         acks = []
         count = len(self.seen)
         for (_, number), own in sorted(group.partitions.items()):

@@ -150,7 +150,7 @@ class AckLog:
             rows = [*rows, *rows]  # its writer tried again
         self.rows += rows
         self.version += 1
-        acks = Acks(dict(self.acks.beats), dict(self.acks.rows), dict(self.acks.handed))
+        acks = Acks(dict(self.acks.beats), dict(self.acks.rows), dict(self.acks.delivered_ends))
         for row in rows:
             acks.add(row)
         if self.version % self.compact_every == 0:

@@ -67,7 +67,7 @@ class Process:
         self.incarnation = world.uuid() if flows else ""
         self.control, self.acks = MemoryControl(world.control), MemoryAcks(world.acks)
         self.observer = Observer(self.incarnation)
-        self.handed = protocol.Handed()
+        self.handed = protocol.DeliveryTracker()
         self.beat = 0
         self.beaten_at = -HEARTBEAT_MS
         self.looked_at = 0  # step of the last look at the acknowledgements
@@ -160,11 +160,11 @@ class Process:
         """Register; a process that starts takes its instance over, one that was expelled does not."""
         while self.alive:
             yield from self.look()
-            standing = protocol.standing(self.control.state, self.instance, self.incarnation)
-            if standing.member:
+            status = protocol.membership_status(self.control.state, self.instance, self.incarnation)
+            if status.registered:
                 self.joined = True
                 return
-            if again and standing.fenced:
+            if again and status.fenced:
                 self.stop("is fenced")
                 return
             yield from self.commit([Join(self.as_member(), *self.found())])
@@ -187,14 +187,14 @@ class Process:
 
     def stand(self) -> Step:
         """After a look: stop if fenced; join again, as a new incarnation, if expelled."""
-        standing = protocol.standing(self.control.state, self.instance, self.incarnation)
-        if standing.fenced:
+        status = protocol.membership_status(self.control.state, self.instance, self.incarnation)
+        if status.fenced:
             self.stop("is fenced")
-        elif not standing.member:
+        elif not status.registered:
             self.incarnation = self.world.uuid()
             self.observer.incarnation = self.incarnation
             if self.manual:  # what the application has not acknowledged is delivered to it again
-                self.pending, self.handed = [], protocol.Handed()
+                self.pending, self.handed = [], protocol.DeliveryTracker()
             self.world.log(self, f"was expelled, joins again as {self.incarnation}")
             yield from self.join(again=True)
 
@@ -208,7 +208,7 @@ class Process:
             if not self.alive:
                 return
             ranges = self.replayed()
-            self.handed.plan(ranges)
+            self.handed.record(ranges)
             yield
             self.append([], ranges)
             ranges = {where: r for where, r in ranges.items() if r.end > r.start}
@@ -217,7 +217,7 @@ class Process:
             yield from self.run(ranges, {where: r.end for where, r in ranges.items()})
         else:
             if not self.manual:
-                self.handed.plan(self.checkpoint.ranges)
+                self.handed.record(self.checkpoint.ranges)
             self.lock = ""
         while self.alive:
             yield
@@ -250,7 +250,7 @@ class Process:
         planned.update({where: r for where, r in every.items() if r.end > r.start})
         self.world.recorder.plan(self, planned)
         if planned or finished:
-            self.handed.plan(every if planned else {})
+            self.handed.record(every if planned else {})
             marks.update(self.marks(planned))
             yield
             self.append(finished, planned)
@@ -290,7 +290,7 @@ class Process:
 
     def done(self, where: PartitionId) -> Range | None:
         """What this query has handed out last; with manual acknowledgement only what this process has."""
-        return self.handed.last(where) if self.manual else self.checkpoint.ranges.get(where)
+        return self.handed.last_planned(where) if self.manual else self.checkpoint.ranges.get(where)
 
     def marks(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, int]:
         """Below what each partition's messages are marked redelivered."""
@@ -341,7 +341,7 @@ class Process:
         yield from self.locked("main")
         while self.alive:
             yield from self.look()
-            if not protocol.standing(self.control.state, self.instance, self.incarnation).member:
+            if not protocol.membership_status(self.control.state, self.instance, self.incarnation).registered:
                 self.stop("has left")
                 return
             yield from self.commit([Leave(self.instance, self.incarnation)])

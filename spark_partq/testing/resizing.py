@@ -64,7 +64,7 @@ class Reader(Process):
             yield
 
     def settled(self, number: int) -> int:
-        return self.control.state.settled((QUEUE, number))
+        return self.control.state.committed_floor((QUEUE, number))
 
     def limit(self, where: PartitionId, first: int) -> int:
         if where[1] not in self.queue.numbers:
@@ -218,7 +218,7 @@ class Group(World):
 
     # ---- asking
     def settled(self, number: int) -> int:
-        return self.control.state.settled((QUEUE, number))
+        return self.control.state.committed_floor((QUEUE, number))
 
     def position(self, number: int) -> int:
         state = self.control.state
@@ -229,7 +229,7 @@ class Group(World):
     def finished(self, number: int, offset: int) -> bool:
         """Whether the group has settled a message, or its partition was removed before the group began."""
         where, state, town = (QUEUE, number), self.control.state, self.town
-        done = state.settled(where) if where in state.partitions else state.removed.get(where, (0, 0))[1]
+        done = state.committed_floor(where) if where in state.partitions else state.removed.get(where, (0, 0))[1]
         if self.began_after_removal(number):
             done = max(done, town.queue.state.gone[number])
         return offset < max(done, town.lost.get(number, 0), self.excused.get(number, 0))

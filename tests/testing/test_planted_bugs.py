@@ -12,7 +12,7 @@ import pytest
 
 from spark_partq.core import assignors
 from spark_partq.core.delivery import member
-from spark_partq.core.delivery.member import Handed, Standing
+from spark_partq.core.delivery.member import DeliveryTracker, MembershipStatus
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import acks as acks_module
@@ -67,7 +67,11 @@ def an_owner_too_many(patch: Patch) -> None:
 
 @bug()
 def a_zombie_is_not_fenced(patch: Patch) -> None:
-    patch.setattr(member, "standing", lambda state, instance, incarnation: Standing(instance in state.members, False))
+    patch.setattr(
+        member,
+        "membership_status",
+        lambda state, instance, incarnation: MembershipStatus(instance in state.members, False),
+    )
 
 
 @bug(scenarios.test_a_standby_takes_over)
@@ -194,9 +198,9 @@ def a_new_receiver_gets_new_time(patch: Patch) -> None:
 
 @bug()
 def a_release_carries_the_querys_position(patch: Patch) -> None:
-    def drained(self: Handed, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
+    def drained(self: DeliveryTracker, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         return [
-            Drained(where, incarnation, own.epoch, self.ends.get(where, (0, state.position(where, acks)))[1])
+            Drained(where, incarnation, own.epoch, self.planned_ends.get(where, (0, state.position(where, acks)))[1])
             for where, own in member.owned(state, incarnation).items()
             if own.state is PartitionState.DRAINING
         ]
@@ -214,7 +218,7 @@ def a_release_carries_the_querys_position(patch: Patch) -> None:
             GroupState.position = position  # type: ignore[method-assign]
         decision.handoffs_ended = True
 
-    patch.setattr(Handed, "drained", drained)
+    patch.setattr(DeliveryTracker, "drained", drained)
     patch.setattr(handoff, "drained", release)
 
 
@@ -249,14 +253,14 @@ def a_release_on_another_look_than_the_plan(patch: Patch) -> None:
 
 @bug()
 def a_release_before_all_is_acknowledged(patch: Patch) -> None:
-    def drained(self: Handed, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
+    def drained(self: DeliveryTracker, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         return [
             Drained(where, incarnation, own.epoch, state.position(where, acks) or 0)
             for where, own in member.owned(state, incarnation).items()
             if own.state is PartitionState.DRAINING
         ]
 
-    patch.setattr(Handed, "drained", drained)
+    patch.setattr(DeliveryTracker, "drained", drained)
 
 
 @bug()
@@ -271,7 +275,7 @@ class Forgetful(Process):
         before = self.incarnation
         yield from super().stand()
         if self.incarnation != before:
-            self.handed = Handed()
+            self.handed = DeliveryTracker()
 
 
 @bug(lambda: scenarios.rejoin_while_a_batch_runs(Forgetful))
@@ -411,7 +415,7 @@ class Confident(Process):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.handed.plan(self.checkpoint.ranges)
+        self.handed.record(self.checkpoint.ranges)
 
 
 @bug(lambda: scenarios.restart_with_manual_acknowledgement(Confident))
@@ -448,7 +452,7 @@ class Unmindful(Process):
     """With manual acknowledgement: knows only the offsets of its last batch."""
 
     def done(self, where: PartitionId) -> Range | None:
-        return self.checkpoint.ranges.get(where) if self.handed.last(where) else None
+        return self.checkpoint.ranges.get(where) if self.handed.last_planned(where) else None
 
 
 @bug(lambda: scenarios.cancelled_handoff(Unmindful))

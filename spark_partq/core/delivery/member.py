@@ -1,14 +1,16 @@
-"""What one process may plan, acknowledge, replay and release: a member's side of the protocol.
+"""A member's side of the protocol: what one process may plan, acknowledge, replay and release.
 
-Pure: each function looks at one state of the group and says what follows for this incarnation. They are the rules without
-which messages are lost or a handoff hangs; the simulator in `spark_partq.testing` runs exactly these.
+Pure: each function takes one state of the group and returns what follows for this incarnation. Without these rules messages are lost or
+a handoff never ends; the simulator in `spark_partq.testing` runs exactly these.
 
-Whoever calls them keeps to this, or messages are lost or delivered twice:
+The caller must do four things; otherwise messages are lost or delivered twice:
 
-- What was planned is delivered as a whole, even if the partition is lost meanwhile: back in its lineage later, it is acknowledged.
-- After a restart: join, look, `replayed`, `Handed.plan` of all that it returns, and only then anything else.
-- What a batch has finished is acknowledged before anything is released on the same look.
-- A process that joins again while a batch runs keeps its `Handed`.
+- It delivers what was planned as a whole, even if the partition is lost meanwhile: if the partition returns in the same lineage, the
+  range is acknowledged.
+- After a restart it joins, refreshes the group, calls `replayed`, gives the result to `DeliveryTracker.record`, and only then does
+  anything else.
+- It acknowledges what a batch has finished before it releases anything on the same state.
+- If the process joins again while a batch runs, it keeps its `DeliveryTracker`.
 """
 
 from __future__ import annotations
@@ -28,21 +30,29 @@ Ranges = Mapping[PartitionId, Range]
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a process is to its group, as of one look."""
+class MembershipStatus:
+    """A process's status in its group.
 
-    member: bool  # it is registered
-    fenced: bool  # a newer process is registered under its instance id
+    Attributes
+    ----------
+    registered : bool
+        This process is the member of its instance id.
+    fenced : bool
+        A newer process is.
+    """
+
+    registered: bool
+    fenced: bool
 
 
-def standing(state: GroupState, instance: str, incarnation: str) -> Standing:
+def membership_status(state: GroupState, instance: str, incarnation: str) -> MembershipStatus:
     member = state.members.get(instance)
-    mine = member is not None and member.incarnation == incarnation
-    return Standing(mine, member is not None and not mine)
+    registered = member is not None and member.incarnation == incarnation
+    return MembershipStatus(registered, member is not None and not registered)
 
 
 def owned(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
-    """What this process holds, draining or not."""
+    """The partitions that this process owns, draining or not."""
     return {
         partition_id: own
         for partition_id, own in state.partitions.items()
@@ -51,7 +61,7 @@ def owned(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
 
 
 def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownership]:
-    """What it may plan more of: what it holds, less what is draining (H1)."""
+    """The partitions of which it may plan more: those that it owns and that do not drain (H1)."""
     return {
         partition_id: own
         for partition_id, own in owned(state, incarnation).items()
@@ -62,7 +72,7 @@ def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownershi
 def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
     """Whether a range that was planned under `epoch` lies in this process's unbroken ownership.
 
-    By epoch, never by the owner's name, and also while it is draining.
+    The epoch decides, never the owner's name. A draining partition counts, too.
     """
     return own is not None and own.incarnation == incarnation and own.lineage_epoch <= epoch <= own.epoch
 
@@ -70,8 +80,8 @@ def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
 def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[PartitionId, int, int]]:
     """What to acknowledge of a batch that has finished: (partition, epoch, offset).
 
-    Only ranges in its lineage, which now belong to the current epoch. What was left out of a replay is not in it. An empty range
-    counts too: all below it is finished, and an acknowledgement that was sent before may have come under a past epoch.
+    Only ranges in this process's lineage count; they now belong to the current epoch. What a replay left out is not among them. An empty
+    range counts, too: all below it is finished, and an earlier acknowledgement may have come under a past epoch.
     """
     return [
         (partition_id, state.partitions[partition_id].epoch, r.end)
@@ -83,8 +93,8 @@ def finished(state: GroupState, incarnation: str, done: Ranges) -> list[tuple[Pa
 def start(state: GroupState, acks: Acks, incarnation: str, partition_id: PartitionId, done: Range | None) -> int:
     """Where the next batch of a partition starts: its position, or the end of this process's own last batch in its lineage.
 
-    With manual acknowledgement `done` is None until this process has delivered something: what the application has not
-    acknowledged is then delivered again.
+    With manual acknowledgement `done` is None until this process has delivered something, so that it delivers again what the
+    application has not acknowledged.
     """
     position = state.position(partition_id, acks) or 0
     if done is not None and same_lineage(state.partitions.get(partition_id), incarnation, done.epoch):
@@ -97,14 +107,15 @@ def replayed(
 ) -> dict[PartitionId, Range]:
     """What to deliver of a batch that was planned before a restart; the other partitions are left out for good.
 
-    Nothing below the position: it is acknowledged and may be removed already (by another process of this instance, or the
-    checkpoint is an old copy). With manual acknowledgement it begins there, which may be before the batch. An empty range
-    stays, for a release has to wait until all below it is acknowledged; not so if that is for the application to do.
+    It delivers nothing below the position: those messages are acknowledged and may be removed already (by another process of this
+    instance, or the checkpoint is an old copy). With manual acknowledgement it begins at the position, which may lie before the batch.
+    An empty range is kept, as a release has to wait until all below it is acknowledged; not so with manual acknowledgement, where the
+    application does that.
 
     Raises
     ------
     FencedError
-        If this process is not registered as of this look. What it left out now, its successor would take for delivered.
+        If this process is not registered in this state: its successor would take what it left out for delivered.
     """
     if incarnation not in {member.incarnation for member in state.members.values()}:
         raise FencedError(
@@ -124,39 +135,46 @@ def replayed(
 
 
 @dataclass
-class Handed:
-    """What this process has handed out of each partition, and under which epoch: the end it planned last."""
+class DeliveryTracker:
+    """Keeps how far this process has planned each partition.
 
-    ends: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
+    Attributes
+    ----------
+    planned_ends : dict
+        Partition to the epoch and the end of the range that was planned last.
+    """
 
-    def plan(self, ranges: Ranges) -> None:
+    planned_ends: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
+
+    def record(self, ranges: Ranges) -> None:
+        """Take note of ranges that are about to be delivered."""
         for partition_id, r in ranges.items():
-            self.ends[partition_id] = (r.epoch, r.end)
+            self.planned_ends[partition_id] = (r.epoch, r.end)
 
-    def last(self, partition_id: PartitionId) -> Range | None:
-        """The end of what was handed out, as an empty range; None if this process has handed out nothing of it.
+    def last_planned(self, partition_id: PartitionId) -> Range | None:
+        """The end of the last planned range, as an empty range; None if this process has planned nothing of the partition.
 
-        With manual acknowledgement this is what `start` needs: a partition that drained for a while, and whose handoff was
-        cancelled, is no longer in the offsets of the last batch, but what was delivered of it is still the application's.
+        With manual acknowledgement `start` needs it: if a partition drained for a while and its handoff was cancelled, the offsets of
+        the last batch do not contain it, but the application still has to acknowledge what was delivered of it.
         """
-        if partition_id not in self.ends:
+        if partition_id not in self.planned_ends:
             return None
-        epoch, end = self.ends[partition_id]
+        epoch, end = self.planned_ends[partition_id]
         return Range(epoch, end, end)
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
-        """The draining partitions of which everything that was handed out is acknowledged.
+        """The draining partitions of which everything that was planned is acknowledged.
 
-        The caller must not plan on a look that is older than the commit of what follows from this.
+        The caller must not plan on a state that is older than the commit of these events.
         """
         events = []
         for partition_id, own in owned(state, incarnation).items():
             if own.state is not PartitionState.DRAINING:
                 continue
             position = state.position(partition_id, acks) or 0
-            epoch, end = self.ends.get(partition_id, (own.epoch, position))
+            epoch, end = self.planned_ends.get(partition_id, (own.epoch, position))
             if not same_lineage(own, incarnation, epoch):
-                end = position  # planned in an ownership that has ended; it does not count
+                end = position  # it was planned in an ownership that has ended; it does not count
             if position >= end:
                 events.append(Drained(partition_id, incarnation, own.epoch, position))
         return events
@@ -165,7 +183,7 @@ class Handed:
 def ack_rows(
     incarnation: str, beat: int, finished: Iterable[tuple[PartitionId, int, int]], planned: Ranges
 ) -> list[AckRow]:
-    """One commit's rows: what is finished, what is about to be handed out, and the heartbeat."""
+    """One commit's rows: what is finished, what is about to be delivered, and the heartbeat."""
     rows: dict[PartitionId, AckRow] = {}
     for partition_id, epoch, offset in finished:
         rows[partition_id] = AckRow(incarnation, beat, *partition_id, epoch, offset, offset)
@@ -177,7 +195,7 @@ def ack_rows(
 
 
 def by_flow(state: GroupState, incarnation: str) -> dict[Flow, list[PartitionId]]:
-    """What each flow of this process holds."""
+    """The partitions that each flow of this process owns."""
     flows: dict[Flow, list[PartitionId]] = {}
     for partition_id, own in sorted(owned(state, incarnation).items()):
         flows.setdefault(own.flow or "", []).append(partition_id)

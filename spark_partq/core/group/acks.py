@@ -43,13 +43,13 @@ class Acks:
         The last heartbeat of each incarnation.
     rows : dict
         What each incarnation acknowledged under each epoch.
-    handed : dict
+    delivered_ends : dict
         Up to where anybody ever handed out each partition, under whatever epoch.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
     rows: dict[Claim, int] = field(default_factory=dict)
-    handed: dict[PartitionId, int] = field(default_factory=dict)
+    delivered_ends: dict[PartitionId, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -63,13 +63,13 @@ class Acks:
         if row.partition_id is not None:
             claim = (row.partition_id, row.epoch, row.incarnation)
             self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
-            self.handed[row.partition_id] = max(row.delivered, self.handed.get(row.partition_id, 0))
+            self.delivered_ends[row.partition_id] = max(row.delivered, self.delivered_ends.get(row.partition_id, 0))
 
     def offset(self, partition_id: PartitionId, epoch: int, incarnation: str) -> int:
         return self.rows.get((partition_id, epoch, incarnation), 0)
 
     def delivered(self, partition_id: PartitionId) -> int:
-        return self.handed.get(partition_id, 0)
+        return self.delivered_ends.get(partition_id, 0)
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
@@ -84,7 +84,7 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     for partition_id, epoch, _ in acks.rows:
         newest[partition_id] = max(epoch, newest.get(partition_id, 0))
     kept = [
-        AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, acks.handed[partition_id])
+        AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, acks.delivered_ends[partition_id])
         for (partition_id, epoch, incarnation), offset in acks.rows.items()
         if epoch == newest[partition_id]
     ]

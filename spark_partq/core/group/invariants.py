@@ -152,7 +152,7 @@ def _check_fact(
     if own is None:
         return
     position = _position(state, fact.partition_id, acks)
-    delivered = max(position, own.delivered, acks.handed.get(fact.partition_id, 0))
+    delivered = max(position, own.delivered, acks.delivered_ends.get(fact.partition_id, 0))
     if fact.kind == Kind.GRANTED:
         _check_grant(state, fact, own, released, flows_before)
         _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")

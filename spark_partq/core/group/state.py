@@ -167,10 +167,10 @@ class GroupState:
         if own is None:
             return None
         if own.flow is None:
-            return self.settled(partition_id)
-        return max(self.settled(partition_id), acks.offset(partition_id, own.epoch, own.incarnation))
+            return self.committed_floor(partition_id)
+        return max(self.committed_floor(partition_id), acks.offset(partition_id, own.epoch, own.incarnation))
 
-    def settled(self, partition_id: PartitionId) -> int:
+    def committed_floor(self, partition_id: PartitionId) -> int:
         """Below this offset the group will never again want anything; its control table says so (0 if it never had the partition).
 
         Acknowledgements do not count: a decision on a look without the last of them takes it back.
@@ -178,9 +178,9 @@ class GroupState:
         own = self.partitions.get(partition_id)
         return 0 if own is None else max(own.start, self.floors.get(partition_id, 0))
 
-    def settled_in(self, queue_id: str) -> Callable[[int], int]:
+    def committed_floors(self, queue_id: str) -> Callable[[int], int]:
         """`settled` of a queue's partitions, by their numbers."""
-        return lambda number: self.settled((queue_id, number))
+        return lambda number: self.committed_floor((queue_id, number))
 
     def delivered(self, partition_id: PartitionId, acks: Acks) -> int:
         """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""

@@ -67,7 +67,7 @@ class Group:
         reached = tuple(
             number
             for number, offset in offsets.items()
-            if self.state.settled(partition_id[number])
+            if self.state.committed_floor(partition_id[number])
             < offset
             <= (self.state.position(partition_id[number], self.acks) or 0)
         )

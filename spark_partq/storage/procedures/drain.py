@@ -62,7 +62,7 @@ def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
         }
         for group in readers:
             group.commit_floors(queue_id, ends)
-        if drained(ends, [group.state.settled_in(queue_id) for group in readers]):
+        if drained(ends, [group.state.committed_floors(queue_id) for group in readers]):
             return None
     behind = [
         group

@@ -195,8 +195,8 @@ class Oracle:
             return
         for (place, group), known in self.groups.items():
             partition_id = state.queue_id, number
-            if place == uri and partition_id in known.partitions and known.settled(partition_id) < high:
-                settled = known.settled(partition_id)
+            if place == uri and partition_id in known.partitions and known.committed_floor(partition_id) < high:
+                settled = known.committed_floor(partition_id)
                 self._fail(
                     f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
                 )

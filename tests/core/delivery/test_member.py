@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from spark_partq.core.delivery.member import (
-    Handed,
-    Standing,
+    DeliveryTracker,
+    MembershipStatus,
     ack_rows,
     by_flow,
     finished,
+    membership_status,
     owned,
     plannable,
     replayed,
-    standing,
     start,
 )
 from spark_partq.core.delivery.offsets import Range
@@ -31,12 +31,12 @@ def drains() -> tuple[Decided, str]:
     return group, group.state.members["a"].incarnation
 
 
-def test_standing() -> None:
+def test_membership_status() -> None:
     """W2: registered, replaced by a newer process, or unknown."""
     group, a = drains()
-    assert standing(group.state, "a", a) == Standing(member=True, fenced=False)
-    assert standing(group.state, "a", "older") == Standing(member=False, fenced=True)
-    assert standing(group.state, "c", "any") == Standing(member=False, fenced=False)
+    assert membership_status(group.state, "a", a) == MembershipStatus(registered=True, fenced=False)
+    assert membership_status(group.state, "a", "older") == MembershipStatus(registered=False, fenced=True)
+    assert membership_status(group.state, "c", "any") == MembershipStatus(registered=False, fenced=False)
 
 
 def test_what_drains_is_not_planned() -> None:
@@ -103,26 +103,26 @@ def test_no_replay_without_a_place_in_the_group() -> None:
         replayed(group.state, group.acks, a, {at(0): Range(1, 0, 5)}, manual=False)
 
 
-def test_a_release_waits_for_what_was_handed_out() -> None:
+def test_a_release_waits_for_what_was_planned() -> None:
     """H1: of this ownership; what was planned in one that has ended does not count."""
     group, a = drains()
-    handed = Handed()
-    assert handed.last(at(0)) is None
-    handed.plan({at(0): Range(1, 0, 9), at(1): Range(1, 0, 4)})
-    assert handed.last(at(0)) == Range(1, 9, 9)
-    assert handed.drained(group.state, group.acks, a) == []
+    tracker = DeliveryTracker()
+    assert tracker.last_planned(at(0)) is None
+    tracker.record({at(0): Range(1, 0, 9), at(1): Range(1, 0, 4)})
+    assert tracker.last_planned(at(0)) == Range(1, 9, 9)
+    assert tracker.drained(group.state, group.acks, a) == []
     group.ack(1, 3)
-    assert handed.drained(group.state, group.acks, a) == []
+    assert tracker.drained(group.state, group.acks, a) == []
     group.ack(1, 4)
-    assert handed.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
-    handed.plan({at(1): Range(0, 0, 99)})
-    assert handed.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
-    assert Handed().drained(group.state, Acks(), a) == [Drained(at(1), a, 1, 0)]
-    assert handed.drained(group.state, group.acks, "older") == []
+    assert tracker.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
+    tracker.record({at(1): Range(0, 0, 99)})
+    assert tracker.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
+    assert DeliveryTracker().drained(group.state, Acks(), a) == [Drained(at(1), a, 1, 0)]
+    assert tracker.drained(group.state, group.acks, "older") == []
 
 
 def test_one_commit_of_acknowledgements() -> None:
-    """What is finished, what is about to be handed out, and the heartbeat."""
+    """What is finished, what is about to be delivered, and the heartbeat."""
     rows = ack_rows(
         "x", 7, [(at(0), 2, 4), (at(1), 3, 5)], {at(0): Range(2, 4, 9), at(2): Range(1, 0, 3), at(3): Range(1, 2, 2)}
     )

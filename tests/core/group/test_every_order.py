@@ -85,7 +85,7 @@ class Explorer:
                 yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, position + 1, position + 1))
 
     def told(self, acks: Acks, row: AckRow) -> Acks:
-        after = Acks(dict(acks.beats), dict(acks.rows), dict(acks.handed))
+        after = Acks(dict(acks.beats), dict(acks.rows), dict(acks.delivered_ends))
         after.add(row)
         return after
 

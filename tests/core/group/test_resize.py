@@ -242,10 +242,10 @@ def test_floors_and_settled() -> None:
     """S5: only what the control table says is settled; an acknowledgement alone is not."""
     group = resized("a")
     group.ack(1, 4)
-    assert (group.position(1), group.state.settled(at(1))) == (4, 0)
+    assert (group.position(1), group.state.committed_floor(at(1))) == (4, 0)
     group.floors()
-    assert group.state.settled(at(1)) == 4
+    assert group.state.committed_floor(at(1)) == 4
     group.resize(0, 1)
-    assert group.state.settled(at(1)) == 0
+    assert group.state.committed_floor(at(1)) == 0
     group.resize(0, 2)
-    assert group.state.settled(at(1)) == 4
+    assert group.state.committed_floor(at(1)) == 4

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_partq.core.delivery.member import Handed, ack_rows, by_flow, finished, owned, standing
+from spark_partq.core.delivery.member import DeliveryTracker, ack_rows, by_flow, finished, membership_status, owned
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.events import Event, Join, Leave
@@ -76,7 +76,7 @@ class Membership:
         self.group = Group(self.store, group)
         self.lock = self.runtime.lock()
         self.incarnation = ""
-        self._planned = Handed()
+        self._tracker = DeliveryTracker()
         self._beats = itertools.count(1)
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
@@ -129,13 +129,13 @@ class Membership:
         """One commit before a micro-batch: what is finished, and what is about to be delivered."""
         if acks or any(r.end > r.start for r in ranges.values()):
             self._acknowledge(acks, ranges)
-        self._planned.plan(ranges)
+        self._tracker.record(ranges)
         if ranges:
             self._report_batch()
 
     def last_planned(self, partition_id: PartitionId) -> Range | None:
         """The end of what this process has planned of a partition; None if it has not yet."""
-        return self._planned.last(partition_id)
+        return self._tracker.last_planned(partition_id)
 
     def refresh(self) -> None:
         """Look at the group, and tell the application what is new; join again if the session has expired.
@@ -155,8 +155,8 @@ class Membership:
         self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
         if not set(self._subscription.queue_ids.values()) <= self.group.state.queues.keys():
             self._subscription.check()
-        found = standing(self.group.state, self.me.instance, self.incarnation)
-        if found.fenced:
+        status = membership_status(self.group.state, self.me.instance, self.incarnation)
+        if status.fenced:
             newer = self.group.state.members[self.me.instance]
             with contextlib.suppress(ListenerError):
                 self._report({"lost": self._named(list(self._reported))})
@@ -167,7 +167,9 @@ class Membership:
                 group=self.name,
                 instance=self.me.instance,
             )
-        if not found.member:  # the session expired though this process lives, or all were unbound: an ordinary event
+        if (
+            not status.registered
+        ):  # the session expired though this process lives, or all were unbound: an ordinary event
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
             self._subscription.renew()
             self._join()
@@ -188,7 +190,7 @@ class Membership:
         me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
         read = self._subscription
         self.decide(lambda: [Join(me, read.in_group, read.first_starts(self.group.state))])
-        self.incarnation, self._planned = incarnation, Handed()
+        self.incarnation, self._tracker = incarnation, DeliveryTracker()
         self.group.refresh()
 
     def _unacknowledged(self, done: Ranges) -> list[Ack]:
@@ -208,14 +210,14 @@ class Membership:
 
     def _release(self) -> None:
         """Give up what has drained, in one commit that also grants it to its new owner."""
-        ready = self._planned.drained(self.group.state, self.group.acks, self.incarnation)
+        ready = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
         self._report({"revoked": self._named([event.partition_id for event in ready])})
         for event in ready:
             self._reported.pop(event.partition_id, None)
-        self.decide(lambda: self._planned.drained(self.group.state, self.group.acks, self.incarnation))
+        self.decide(lambda: self._tracker.drained(self.group.state, self.group.acks, self.incarnation))
 
     # ---- telling the application, under `lock`
     def _report_lost(self) -> None:
@@ -231,7 +233,7 @@ class Membership:
 
     def _is_finished(self, partition_id: PartitionId) -> bool:
         """Whether the queue has the partition no longer, and all that was planned of it is acknowledged (S2)."""
-        removed, last = self.group.state.removed.get(partition_id), self._planned.last(partition_id)
+        removed, last = self.group.state.removed.get(partition_id), self._tracker.last_planned(partition_id)
         return removed is not None and (last is None or removed[1] >= last.end)
 
     def _report_owned(self) -> None:
@@ -276,7 +278,7 @@ class Membership:
     # ---- between planner calls, in other threads
     def beat(self, view: Group) -> None:
         """Commit a heartbeat, if this process is a member as of the look of `view`."""
-        if standing(view.state, self.me.instance, self.incarnation).member:
+        if membership_status(view.state, self.me.instance, self.incarnation).registered:
             self.beaten_s = self.runtime.monotonic_s()
             view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
 

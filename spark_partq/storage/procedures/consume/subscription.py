@@ -146,7 +146,7 @@ class Subscription:
             first = self._settled_generations.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            settled = state.settled_in(queue_id)
+            settled = state.committed_floors(queue_id)
             barriers[queue_id] = Barrier(queue.state.generations, settled, queue.state.gone, first)
             self._settled_generations[queue_id] = barriers[queue_id].first_open
         return barriers
@@ -156,7 +156,7 @@ class Subscription:
         found = []
         for queue in self._queues.values():
             ends = {number: queue.table(number).next_offset for number in queue.state.going}
-            if ends and drained(ends, [state.settled_in(queue.state.queue_id)]):
+            if ends and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found
 
