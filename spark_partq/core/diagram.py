@@ -12,7 +12,7 @@ def status_diagram() -> str:
 
 
 def partition_diagram() -> str:
-    """How a partition is held; each arrow bears the facts that lead along it."""
+    """The states of a partition; each arrow has the facts that lead along it."""
     facts: dict[tuple[PartitionState, PartitionState], list[str]] = {}
     for kind, pairs in TRANSITIONS.items():
         for pair in pairs:
@@ -23,6 +23,6 @@ def partition_diagram() -> str:
 def _diagram(arrows: list[tuple[str, str, str]]) -> str:
     lines = ["stateDiagram-v2"]
     for before, after, label in arrows:
-        start, end = ("[*]" if held == PartitionState.UNKNOWN else held for held in (before, after))
+        start, end = ("[*]" if state == PartitionState.UNKNOWN else state for state in (before, after))
         lines.append(f"  {start} --> {end}" + (f": {label}" if label else ""))
     return "\n".join(lines) + "\n"

@@ -95,21 +95,21 @@ def balanced_off_by_one(patch: Patch) -> None:
 
 @bug()
 def a_target_that_is_gone_is_kept(patch: Patch) -> None:
-    strip = leaving.strip
+    revoke_flow = leaving.revoke_flow
 
     def careless(decision: Decision, flow: str, cause: str) -> Any:
         emit = decision.emit_partition
         decision.emit_partition = lambda kind, *a, **k: None if kind is Kind.HANDOFF_CANCELLED else emit(kind, *a, **k)  # type: ignore[method-assign]
-        left = strip(decision, flow, cause)
+        left = revoke_flow(decision, flow, cause)
         decision.emit_partition = emit  # type: ignore[method-assign]
         return left
 
-    patch.setattr(leaving, "strip", careless)
+    patch.setattr(leaving, "revoke_flow", careless)
 
 
 @bug()
 def a_rejoin_grants_nothing_anew(patch: Patch) -> None:
-    patch.setattr(joining, "take_up", lambda decision, flow, cause: None)
+    patch.setattr(joining, "resume", lambda decision, flow, cause: None)
 
 
 @bug()
@@ -621,7 +621,7 @@ def a_restart_keeps_what_it_no_longer_reads(patch: Patch) -> None:
             own = decision.state.partitions[where]
             ownership.grant(decision, where, own.target or flow, cause, forced=own.target not in (flow, None))
 
-    patch.setattr(joining, "take_up", faithful)
+    patch.setattr(joining, "resume", faithful)
 
 
 @bug(stories.test_a_failing_assignor_holds_up_nobody)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
+from spark_partq.core.ids import QueuePartition
 
 EARLIEST = -2
 LATEST = -1
@@ -69,40 +70,40 @@ def parse_offsets(option: str, text: str, partitions: Mapping[str, range]) -> in
 
 
 def resolve(
-    option: str, wanted: int, first: int, end: int, queue: str, partition: int, *, fail_on_data_loss: bool = True
+    option: str, requested: int, first: int, end: int, queue: str, partition: int, *, fail_on_data_loss: bool = True
 ) -> int:
-    """The offset that `wanted` (an offset, EARLIEST or LATEST) means in a partition that holds ``[first, end)``.
+    """The offset that `requested` (an offset, EARLIEST or LATEST) means in a partition that holds ``[first, end)``.
 
     Raises
     ------
     OffsetOutOfRangeError
         If it lies beyond the end, or before the first message still there while data loss is to fail.
     """
-    if wanted == EARLIEST:
+    if requested == EARLIEST:
         return first
-    if wanted == LATEST:
+    if requested == LATEST:
         return end
-    if wanted > end:
+    if requested > end:
         raise OffsetOutOfRangeError(
-            f"{option}: partition {partition} of queue {queue!r} ends at offset {end}, {wanted} lies beyond it; "
+            f"{option}: partition {partition} of queue {queue!r} ends at offset {end}, {requested} lies beyond it; "
             "use an offset up to the end, or -1 for latest",
             queue=queue,
             partition=partition,
-            offset=wanted,
+            offset=requested,
             end=end,
         )
-    if wanted < first:
+    if requested < first:
         if fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"{option}: messages {wanted} to {first - 1} of partition {partition} of queue {queue!r} have been removed; "
+                f"{option}: messages {requested} to {first - 1} of partition {partition} of queue {queue!r} have been removed; "
                 f"start at {first} or set failOnDataLoss=false",
                 queue=queue,
                 partition=partition,
-                offset=wanted,
+                offset=requested,
                 first=first,
             )
         return first
-    return wanted
+    return requested
 
 
 def _integer(value: Any) -> int:
@@ -127,9 +128,9 @@ class StreamOffset:
     Attributes
     ----------
     group, instance : str
-        Who planned it. Both are made up at the first start of a query that names none, and live on in its checkpoint.
+        Of the planner. A query that names none makes up both at its first start; its checkpoint keeps them.
     queue_ids : dict
-        Queue name to the queue's UUID, so that a checkpoint of a queue that was deleted and made anew is noticed.
+        Queue name to the queue's UUID: it tells a checkpoint of a queue that was deleted and made anew.
     ranges : dict
         (queue name, partition) to the last planned range.
     """
@@ -137,7 +138,7 @@ class StreamOffset:
     group: str
     instance: str
     queue_ids: dict[str, str]
-    ranges: dict[tuple[str, int], Range]
+    ranges: dict[QueuePartition, Range]
 
     def to_json(self) -> dict[str, Any]:
         """The dictionary that Spark turns into text; equal offsets give equal text.

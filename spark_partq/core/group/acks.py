@@ -1,8 +1,8 @@
 """Acknowledgements and heartbeats: what the ack table says.
 
 Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
-and everything below `delivered` was handed out under `epoch`; and each row carries the incarnation's heartbeat, a counter.
-Whether a row counts is decided by the control table alone (`core.group`).
+and everything below `delivered` was delivered under `epoch`; and each row carries the incarnation's heartbeat, a counter.
+The control table alone decides whether a row counts (`core.group`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_partq.core.ids import PartitionId
 
 @dataclass(frozen=True)
 class AckRow:
-    """One row; `queue_id` and `partition` are None in a mere heartbeat."""
+    """One row; `queue_id` and `partition` are None in a row that is only a heartbeat."""
 
     incarnation: str
     beat: int
@@ -35,7 +35,7 @@ Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
 
 @dataclass
 class Acks:
-    """All rows, as far as they can matter. Rows may come in any order, and more than once.
+    """What all rows say together. Rows may be added in any order, and more than once.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Acks:
     rows : dict
         What each incarnation acknowledged under each epoch.
     delivered_ends : dict
-        Up to where anybody ever handed out each partition, under whatever epoch.
+        The end of what any process ever delivered of each partition, under whatever epoch.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
@@ -73,11 +73,11 @@ class Acks:
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
-    """The rows that can still matter: of each partition those of the highest epoch, one per incarnation; of each
+    """The rows that can still count: of each partition those of the highest epoch, one per incarnation; of each
     incarnation in `live` the last heartbeat.
 
-    An older epoch never counts again, except for what was handed out under it. The highest epoch is that of all rows, so the
-    order of commits does not matter.
+    An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
+    rows, so the order of commits does not matter.
     """
     acks = Acks.of(rows)
     newest: dict[PartitionId, int] = {}
@@ -88,6 +88,6 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
         for (partition_id, epoch, incarnation), offset in acks.rows.items()
         if epoch == newest[partition_id]
     ]
-    told = {row.incarnation for row in kept}
-    kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in told]
+    written = {row.incarnation for row in kept}
+    kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in written]
     return kept

@@ -1,8 +1,8 @@
 """Which assignor and protocol a group uses (K7).
 
-An upgrade of a running group from an eager assignor to a cooperative one takes two rolling restarts, as in Kafka: in the first
+As in Kafka, an upgrade of a running group from an eager assignor to a cooperative one takes two rolling restarts: in the first
 each member lists the new assignor before the old one, in the second the new one alone. The group stays eager as long as any
-member lists an assignor that is made for nothing else, so no two members ever follow different protocols.
+member lists an assignor that supports only the eager protocol, so no two members ever follow different protocols.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def choose(members: Collection[Member]) -> tuple[str, Protocol]:
 
 
 def count_decides(state: GroupState) -> bool:
-    """Whether the number of flows alone tells if anything has to move: `balanced`, among flows that are all alike (R2, R3)."""
+    """Whether the number of flows alone decides if partitions have to move: with `balanced` and flows that are all alike (R2, R3)."""
     members = state.members.values()
     return not members or (choose(members)[0] == "balanced" and alike(state.view()))
 

@@ -1,14 +1,14 @@
 """The rebalancer's decisions: events in, facts out.
 
-``decide`` is pure and any driver may run it: it reads the control table up to some version, computes the facts, and commits
-them as the next version or not at all, in which case it looks and decides again. Every event may come late or more than
-once: one that no longer applies gives no facts. `core.group.steps` says what each event leads to.
+``decide`` is pure and any driver may run it: the caller reads the control table up to some version and commits the facts as the next
+version; if somebody else was first, it reads the table and decides again. Every event may come late or more than once: one that no
+longer applies gives no facts. `core.group.steps` says what each event leads to.
 
 A membership change triggers a *holddown* (R5), a change of the queues does not. Then the group's assignor computes who shall
-own what. With the cooperative protocol (K5) what nobody owns is granted at once and what moves is handed off: its owner stops
-planning it, acknowledges what it was given, and releases it to its new owner in one commit. All handoffs run at the same time.
-With the eager protocol (K4) everything is handed off to nobody first; the commit that sees the last partition released computes
-the assignment, of the members that are there by then, and grants it.
+own what. With the cooperative protocol (K5) partitions without an owner are granted at once, and those that move are handed off: the
+owner plans no more of them, acknowledges what it was given, and releases them to their new owners in one commit. All handoffs run at
+the same time. With the eager protocol (K4) all owners first give up everything, with no receiver named; the commit that releases the
+last partition computes the assignment for the members of that moment, and grants it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def decide(
     Parameters
     ----------
     state, acks
-        As of one look: a newer control table voids the decision, newer acknowledgements do not.
+        Read together: a newer control table voids the decision, newer acknowledgements do not.
     by : str
         Who decides, for the history.
     assignor : function
         Finds an assignor by its name.
     loads : dict
-        How much each partition weighs, for assignors that heed it.
+        The load of each partition, for assignors that use it.
 
     Raises
     ------
@@ -68,31 +68,31 @@ def decide(
         If the group's assignor fails, or is not installed here, and nothing else was to be decided.
     """
     decision = Decision(state.copy(), acks, by, assignor, loads)
-    joins = any(isinstance(event, Join) for event in events)
+    has_join = any(isinstance(event, Join) for event in events)
     failed: AssignorError | UnknownAssignorError | None = None
     for event, following in zip(events, [*events[1:], None], strict=False):
         try:
-            _happen(decision, event)
+            _apply(decision, event)
             if isinstance(event, _ENDS_A_HANDOFF) and not isinstance(following, _ENDS_A_HANDOFF):
                 handoff.advance_after(decision)
         except (AssignorError, UnknownAssignorError) as error:
-            # Whoever leaves or releases must be able to. The assignment stays due, and whoever takes it up next hears why not.
+            # Members must be able to leave and to release. The assignment stays due; whoever tries it next gets the error.
             failed = error
-            if joins:
+            if has_join:
                 raise
     if failed is not None and not decision.facts:
         raise failed
     return decision.facts
 
 
-def _happen(decision: Decision, event: Event) -> None:
+def _apply(decision: Decision, event: Event) -> None:
     match event:
         case Join():
             joining.join(decision, event)
         case Leave():
             leaving.leave(decision, event)
         case HolddownOver():
-            holddown.over(decision, event)
+            holddown.end(decision, event)
         case Drained():
             handoff.drained(decision, event)
         case DeadlinePassed():

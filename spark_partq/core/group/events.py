@@ -1,6 +1,6 @@
 """What may happen to a consumer group: the events on which `core.group.decide` decides.
 
-Each may come late or more than once, from whoever saw it first.
+Each may come late or more than once, from any process that notices it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Join:
     Attributes
     ----------
     queues : dict
-        Queue id to what the group shall know of it.
+        The queues to add to the group, by id.
     starts : dict
-        Where each partition starts that the group never had.
+        The first offset of each partition that the group never had.
     """
 
     member: Member
@@ -30,7 +30,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Leave:
-    """A process unbinds its flows (`expired`: it was not heard of for its session timeout). To the group it is the same (R4)."""
+    """A process unbinds its flows, or its session `expired`; the group treats both alike (R4)."""
 
     instance: str
     incarnation: str
@@ -69,7 +69,7 @@ class QueuesChanged:
     Attributes
     ----------
     queues, starts : dict
-        As of ``Join``, of what is there now and not as the group knows it.
+        As in ``Join``: the queues and partitions that exist now and differ from what the group knows.
     gone : tuple of str
         Ids of queues that were deleted.
     """
@@ -81,17 +81,17 @@ class QueuesChanged:
 
 @dataclass(frozen=True)
 class AssignmentDue:
-    """An assignment is still to be computed: whoever should have could not."""
+    """An assignment is due, and the process that should have computed it could not."""
 
 
 @dataclass(frozen=True)
 class LoadsMeasured:
-    """The load of each partition was measured anew: an assignor that heeds it may find that a move pays."""
+    """The loads of the partitions were measured again: an assignor that uses them may find that a move pays."""
 
 
 @dataclass(frozen=True)
 class RaiseFloors:
-    """What the group has acknowledged of a queue is to count for good: maintenance is about to remove it (Q8), or others wait (S5).
+    """The group's positions in a queue become floors: maintenance is about to remove messages (Q8), or other partitions wait (S5).
 
     Attributes
     ----------

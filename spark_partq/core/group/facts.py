@@ -1,4 +1,4 @@
-"""What the control table of a consumer group says: the kinds of facts, and what they speak of."""
+"""The facts in the control table of a consumer group, and the types that they are about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_partq.core.ids import Flow, PartitionId
 
 
 class Status(StrEnum):
-    """Of a group (R7)."""
+    """Status of a group (R7)."""
 
     READY = "Ready"
     HOLDDOWN = "Holddown"
@@ -27,7 +27,7 @@ class Protocol(StrEnum):
 
 
 class PartitionState(StrEnum):
-    """How a partition is held."""
+    """State of a partition in its group."""
 
     UNKNOWN = "Unknown"
     UNASSIGNED = "Unassigned"
@@ -54,30 +54,30 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class GroupFact:
-    """One row of a group's control table. Columns that a kind does not speak of are None.
+    """One row of a group's control table. Columns that a kind does not use are None.
 
     Attributes
     ----------
     offset : int
         ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
-        ``Floor``: the group will never again want anything below.
+        ``Floor``: the group never reads anything below again.
     delivered : int
         Messages from `offset` up to here may have been delivered before (exclusive end).
     epoch_before, epoch, lineage_epoch : int
         Of the ownership, before and after.
     flow : str
-        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: who gives.
+        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: the giver.
     to_flow : str
-        ``HandoffStarted``: who takes; None if that is to be computed when everything is revoked.
+        ``HandoffStarted``: the receiver; None if it is computed when everything is revoked.
     forced : bool
-        ``Granted``, ``Unassigned``: the former owner had not acknowledged in time all it had been given.
+        ``Granted``, ``Unassigned``: the former owner did not acknowledge in time all that it was given.
     status : str
         ``StatusChanged``: the new one.
     flows : int
         ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
     body : str
         JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
-        and, if the assignor heeds it, the load of each partition.
+        and, if the assignor uses it, the load of each partition.
     cause : str
         The event that led to it, for people.
     by : str
@@ -124,16 +124,16 @@ class Member:
     assignors : tuple of str
         Those that it can take part in, best first.
     cooperative : bool
-        Whether all of these are made for the cooperative protocol.
+        Whether all of these use the cooperative protocol.
     static : bool
         Its name is the user's and survives restarts (K6).
     weight : float
-        Share of each of its flows relative to others, for assignors that heed it.
+        Share of each of its flows relative to others, for assignors that use it.
     application, executors : str, tuple of str
-        The Spark application and the executors that it had when it joined (``id@host``), for people: where a flow's tasks run
-        is Spark's to choose anew in each micro-batch.
+        The Spark application and the executors that it had when it joined (``id@host``), for people: in each
+        micro-batch Spark chooses anew where a flow's tasks run.
     order : int
-        When it joined, as the number of a fact: standbys become active in this order.
+        The number of the fact by which it joined: standbys become active in this order.
     """
 
     instance: str
@@ -159,11 +159,11 @@ class Member:
         return queue in self.queues or (self.pattern is not None and _matches(self.pattern, queue))
 
     def body(self) -> dict[str, Any]:
-        """What ``MemberJoined`` says beyond its columns."""
+        """The fields of ``MemberJoined`` that have no columns."""
         return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
 
 
-# What a ``MemberJoined`` has columns for, or what follows from where it stands.
+# Fields for which ``MemberJoined`` has columns, or that follow from its number.
 _MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
 
 
@@ -179,9 +179,9 @@ class QueueInGroup:
     Attributes
     ----------
     first, partitions : int
-        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: its parent alone.
+        Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: only its parent.
     revision : int
-        Grows with the queue; what is known of a later one is not replaced by an older look.
+        Grows with each change of the queue: an older revision never replaces a newer one.
     """
 
     name: str
@@ -202,18 +202,18 @@ class QueueInGroup:
 
 @dataclass(frozen=True)
 class Ownership:
-    """How a partition is held.
+    """A partition's owner, and how it came to it.
 
     Attributes
     ----------
     flow : str or None
         The owner; None while it is unassigned.
     last_flow : str or None
-        The owner, or the last one: who comes back in time takes exactly this.
+        The owner, or the last one: if it comes back in time, it takes exactly this.
     start, delivered : int
-        Where the ownership began; messages in between may have been delivered before.
+        The offset at which the ownership began; messages between the two may have been delivered before.
     to_flow, handoff : str, int
-        While it drains: who takes it, None if that is not yet known, and the number of the fact that began it.
+        While it drains: the receiver, None if that is not yet known, and the number of the fact that began the handoff.
     """
 
     flow: Flow | None
@@ -234,5 +234,5 @@ class Ownership:
 
     @property
     def target(self) -> Flow | None:
-        """Where it belongs once its handoff has ended; None if that is not yet known."""
+        """The owner once its handoff has ended; None if that is not yet known."""
         return self.flow if self.handoff < 0 else self.to_flow

@@ -1,6 +1,6 @@
 """What must hold of a consumer group, whatever happens to it: checked on every commit of its control table.
 
-The rules are written down once more here, in other words than in the code that keeps them.
+The rules are written a second time here, in other words than in the code that keeps them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
     Parameters
     ----------
     acks
-        As the decider saw them.
+        Those on which the decision was made.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def check_balance(state: GroupState) -> None:
 
 
 def alike(state: GroupState) -> bool:
-    """Whether all members read the same with the same weight, and cannot but use `balanced`."""
+    """Whether all members read the same queues with the same weight, and `balanced` is the only assignor that they list."""
     members = list(state.members.values())
     seen = {(tuple(q.name for q in state.queues.values() if m.subscribes(q.name)), m.weight) for m in members}
     return len(seen) == 1 and all(m.assignors == ("balanced",) for m in members)
@@ -133,8 +133,8 @@ def _check_status(state: GroupState) -> None:
         _must(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
         flows = {flow: m for m in state.members.values() for flow in m.flow_names}
         for partition_id, own in state.partitions.items():
-            wanted = any(_reads(state, member, partition_id) for member in flows.values())
-            known = own.target in flows or state.assignment_due or not wanted
+            subscribed = any(_reads(state, member, partition_id) for member in flows.values())
+            known = own.target in flows or state.assignment_due or not subscribed
             _must(known, f"R8: {_name(partition_id)} has no live target while Rebalancing")
 
 
@@ -243,8 +243,8 @@ def _position(state: GroupState, partition_id: PartitionId, acks: Acks) -> int:
     own = state.partitions[partition_id]
     counted = [
         offset
-        for (place, epoch, incarnation), offset in acks.rows.items()
-        if own.flow is not None and (place, epoch, incarnation) == (partition_id, own.epoch, own.incarnation)
+        for claim, offset in acks.rows.items()
+        if own.flow is not None and claim == (partition_id, own.epoch, own.incarnation)
     ]
     return max([own.start, state.floors.get(partition_id, 0), *counted])
 

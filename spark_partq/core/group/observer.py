@@ -1,8 +1,8 @@
-"""One process's clock on what it sees of a group.
+"""One process's timers for a group.
 
-Nothing that somebody else wrote down as a time is believed. A member's session is over when its heartbeat, a counter, has
-not moved for its session timeout while this observer was watching; a holddown and a handoff are timed from the moment at
-which the observer first saw them. The first observer to see one pass proposes the step, and a compare-and-set decides.
+An observer trusts no time that another process wrote. A member's session is over when its heartbeat, a counter, has
+not moved for its session timeout while this observer was watching; an observer times a holddown and a handoff from the moment at
+which it first saw them. The first observer whose timer runs out proposes the step, and a compare-and-set decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from spark_partq.core.group.facts import PartitionState, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 
-# Between two looks at most so much counts as watched, so that neither a clock that jumps nor an observer that was
-# stopped makes a session seem silent.
+# Between two calls of `due` at most so much time counts as watched, so that neither a clock that jumps nor an observer
+# that was stopped makes a session expire.
 MAX_STEP_MS = 2_000
 
 
@@ -38,7 +38,7 @@ class Observer:
     _handoffs: dict[tuple[PartitionId, int], int] = field(default_factory=dict)
 
     def due(self, state: GroupState, acks: Acks, now_ms: int) -> list[Event]:
-        """What has run out by now, having looked at the group.
+        """The events of timers that have run out, for a group that was refreshed just now.
 
         Parameters
         ----------

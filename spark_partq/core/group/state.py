@@ -1,15 +1,15 @@
-"""State of a consumer group: what its control table says, fact by fact.
+"""State of a consumer group: what follows from the facts of its control table, one after the other.
 
 A **flow** consumes; ``<instance>/0`` to ``<instance>/k-1`` are the flows of one query. An *instance* is a name that survives
-restarts, an *incarnation* is one process. An **offset** is always the next message wanted.
+restarts, an *incarnation* is one process. An **offset** is always that of the next message.
 
 An ownership belongs to a flow in one incarnation, under an **epoch** that only grows. When the partition comes back to the
-instance that had it last, the epoch grows but the *lineage* that began in its *lineage epoch* goes on: what the instance planned
-since then is still its own to deliver and to acknowledge. Any other owner breaks that lineage, and so does a return of the
-instance without the partition, for then it has left out of its replay what it had planned.
+instance that had it last, the epoch grows but the *lineage* that began in its *lineage epoch* goes on: the instance still delivers and
+acknowledges what it planned since then. Any other owner ends that lineage, and so does a restart of the instance that does not get the
+partition back: its replay leaves out what it had planned.
 
 The **position** of a partition is where its next owner starts: the highest of the ownership's start, the floor, and what was
-acknowledged under its epoch by its incarnation. So what an older process still sends changes nothing (H4, W2).
+acknowledged under its epoch by its incarnation. So acknowledgements of an older process change nothing (H4, W2).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from spark_partq.core.group.facts import (
 )
 from spark_partq.core.ids import Flow, PartitionId, instance_of
 
-View = dict[Flow, list[Any]]  # of each flow the names of the queues that it reads, its weight, whether it is static
+View = dict[Flow, list[Any]]  # flow to the names of the queues that it reads, its weight, whether it is static
 
 _UNKNOWN, _UNASSIGNED, _OWNED, _DRAINING = PartitionState
 
-# How each fact about a partition changes how it is held. Whatever is not here is refused on replay.
+# How each fact about a partition changes its state. Replay refuses whatever is not here.
 TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
     Kind.PARTITION_ADDED: ((_UNKNOWN, _UNASSIGNED),),
     Kind.PARTITION_REMOVED: ((_UNASSIGNED, _UNKNOWN),),
@@ -75,21 +75,21 @@ class GroupState:
     Attributes
     ----------
     seq : int
-        Number of facts replayed: the number of the next.
+        Number of facts replayed, which is the number of the next fact.
     status_seq : int
-        Number of the fact that made the status what it is.
+        Number of the fact that set the status.
     baseline : int
         Flows that the group had before the holddown (R5).
     trigger : str
-        What led to the holddown or rebalance, for people.
+        Cause of the holddown or rebalance, for people.
     assignor, protocol : str, Protocol
         Those of the last assignment that was computed.
     assigned_seq : int
-        Number of the fact that says so.
+        Number of the fact that records it.
     basis : dict
-        What each flow was to the assignor then, as `view` says it.
+        The `view` that the assignor was given then.
     removed : dict
-        The last epoch and position of each partition that its queue has no longer. Should it come back, both go on.
+        The last epoch and position of each partition that its queue has no longer. If it comes back, both go on from there.
     """
 
     seq: int = 0
@@ -107,7 +107,7 @@ class GroupState:
     floors: dict[PartitionId, int] = field(default_factory=dict)
     removed: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
 
-    # ---- asking
+    # ---- queries
     @property
     def flows(self) -> list[Flow]:
         """All live flows, in the order in which they joined."""
@@ -122,7 +122,7 @@ class GroupState:
 
     @property
     def revoking(self) -> bool:
-        """Whether something drains of which it is not known yet who takes it."""
+        """Whether a partition drains whose receiver is not known yet."""
         return any(own.state is PartitionState.DRAINING and own.to_flow is None for own in self.partitions.values())
 
     @property
@@ -142,10 +142,10 @@ class GroupState:
             for queue_id, queue in self.queues.items()
             if any(member.subscribes(queue.name) for member in self.members.values())
         }
-        return sorted((w for w in self.partitions if w[0] in read), key=lambda w: (read[w[0]], w[1]))
+        return sorted((id_ for id_ in self.partitions if id_[0] in read), key=lambda id_: (read[id_[0]], id_[1]))
 
     def view(self) -> View:
-        """What each flow is to an assignor, by the order of joining."""
+        """What an assignor is told of each flow, in the order of joining."""
         names = sorted(queue.name for queue in self.queues.values())
         read: dict[tuple[tuple[str, ...], str | None], list[str]] = {}
         view: View = {}
@@ -162,7 +162,7 @@ class GroupState:
         return PartitionState.UNKNOWN if own is None else own.state
 
     def position(self, partition_id: PartitionId, acks: Acks) -> int | None:
-        """Offset of the next message the group wants, or None if it never had the partition."""
+        """Offset of the next message that the group reads, or None if it never had the partition."""
         own = self.partitions.get(partition_id)
         if own is None:
             return None
@@ -171,19 +171,19 @@ class GroupState:
         return max(self.committed_floor(partition_id), acks.offset(partition_id, own.epoch, own.incarnation))
 
     def committed_floor(self, partition_id: PartitionId) -> int:
-        """Below this offset the group will never again want anything; its control table says so (0 if it never had the partition).
+        """The position as the control table alone has it: the group never reads a message below again (0 if it never had the partition).
 
-        Acknowledgements do not count: a decision on a look without the last of them takes it back.
+        Acknowledgements do not count: a decision that has not read the last of them sets the position back.
         """
         own = self.partitions.get(partition_id)
         return 0 if own is None else max(own.start, self.floors.get(partition_id, 0))
 
     def committed_floors(self, queue_id: str) -> Callable[[int], int]:
-        """`settled` of a queue's partitions, by their numbers."""
+        """`committed_floor` of a queue's partitions, by their numbers."""
         return lambda number: self.committed_floor((queue_id, number))
 
     def delivered(self, partition_id: PartitionId, acks: Acks) -> int:
-        """Up to where messages may have been delivered to somebody (exclusive end); at least the position."""
+        """Exclusive end of the messages that may have been delivered to anybody; at least the position."""
         return max(
             self.position(partition_id, acks) or 0,
             self.partitions[partition_id].delivered,
@@ -195,7 +195,7 @@ class GroupState:
 
     @property
     def idle_flows(self) -> list[Flow]:
-        """Flows that own nothing and to which nothing is handed off: standbys, in the order in which they joined."""
+        """Standbys: flows that own nothing and will receive nothing, in the order in which they joined."""
         busy = {flow for own in self.partitions.values() for flow in (own.flow, own.to_flow)}
         return [flow for flow in self.flows if flow not in busy]
 
@@ -214,14 +214,14 @@ class GroupState:
             removed=dict(self.removed),
         )
 
-    # ---- changing
+    # ---- facts
     def replay(self, fact: GroupFact) -> None:
-        """Let one fact happen.
+        """Apply one fact.
 
         Raises
         ------
         CorruptTableError
-            If it cannot follow what went before: the table was edited, or written by something else.
+            If it cannot follow those before it: the table was edited, or written by another program.
         """
         try:
             self._replay(Kind(fact.kind), fact)
@@ -267,7 +267,7 @@ class GroupState:
             self.queues[fact.queue_id] = QueueInGroup(fact.queue, **json.loads(fact.body or ""))
         else:
             del self.queues[fact.queue_id or ""]
-            for partition_id in [w for w in self.partitions if w[0] == fact.queue_id]:
+            for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
                 del self.partitions[partition_id]
                 self.floors.pop(partition_id, None)
             self.removed = {

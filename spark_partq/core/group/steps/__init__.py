@@ -5,9 +5,9 @@ Each function takes the `Decision` that is being made and adds facts to it. Each
 decision       the facts so far, and the state after them
 ownership      who owns a partition, from which offset on
 rebalancing    who shall own what; how a rebalance goes on
-holddown       what waits when flows come and go, and when that ends
-leaving        members and flows that go
-queue_changes  queues and partitions that come and go
-joining        members that come, or come back
+holddown       the wait after flows have joined or left, and its end
+leaving        members and flows that leave
+queue_changes  queues and partitions that are added or removed
+joining        members that join, or start again
 handoff        partitions that were released, or not in time
 """

@@ -20,18 +20,18 @@ class Decision:
     Attributes
     ----------
     state : GroupState
-        As it is after the facts so far.
+        After the facts so far.
     acks : Acks
-        As of the look on which all this is decided.
+        Those on which the decision is made.
     by : str
         Who decides, for the history.
     assignor : function
         Finds an assignor by its name.
     loads : dict or None
-        How much each partition weighs, for assignors that heed it.
+        The load of each partition, for assignors that use it.
     facts : list of GroupFact
     handoffs_ended : bool
-        Handoffs have ended, and what follows from that is not decided yet.
+        Handoffs have ended, and the rebalance has not been advanced since.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class Decision:
         self.handoffs_ended = False
 
     def emit(self, fact: GroupFact) -> None:
-        """Let a fact follow the others."""
+        """Add a fact, and apply it to the state."""
         self.state.replay(fact)
         self.facts.append(fact)
 
     def emit_partition(self, kind: Kind, partition_id: PartitionId, cause: str, **columns: object) -> None:
-        """A fact about a partition; what `columns` does not say of its epochs stays as it is."""
+        """Add a fact about a partition; epochs that are not in `columns` stay as they are."""
         own = self.state.partitions.get(partition_id) or Ownership(None, None, "", 0, 0, 0, 0)
         known = {"epoch_before": own.epoch, "epoch": own.epoch, "lineage_epoch": own.lineage_epoch, "cause": cause}
         queue = self.state.queues[partition_id[0]].name
         self.emit(GroupFact(kind, queue, *partition_id, **{**known, "by": self.by, **columns}))  # type: ignore[arg-type]
 
     def change_status(self, status: Status, cause: str, flows: int | None = None) -> None:
-        """The group has another status from now on, or begins a rebalance anew."""
+        """Change the group's status, or begin its rebalance anew."""
         if self.state.status is not status or (status is Status.REBALANCING and not self.state.assignment_due):
             self.emit(GroupFact(Kind.STATUS_CHANGED, status=status, flows=flows, cause=cause, by=self.by))
 

@@ -1,4 +1,4 @@
-"""Handoffs that end: a partition was released, or was not in time."""
+"""The end of handoffs: a partition was released, or its deadline passed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_partq.core.group.steps.decision import Decision
 
 
 def drained(decision: Decision, event: Drained) -> None:
-    """An owner has acknowledged all it was given: release the partition to who takes it."""
+    """An owner has acknowledged all it was given: release the partition to its receiver."""
     state, partition_id = decision.state, event.partition_id
     own = state.partitions.get(partition_id)
     if own is None or own.state is not PartitionState.DRAINING:
@@ -17,7 +17,7 @@ def drained(decision: Decision, event: Drained) -> None:
     if (own.incarnation, own.epoch) != (event.incarnation, event.epoch):
         return
     if (state.position(partition_id, decision.acks) or 0) < event.end:
-        return  # it says more than it acknowledged
+        return  # its acknowledgement did not count
     receiver, giver = own.to_flow, own.flow
     ownership.end(decision, Kind.RELEASED, partition_id, f"{giver} has acknowledged all it was given")
     if receiver is not None:
@@ -36,7 +36,7 @@ def deadline_passed(decision: Decision, event: DeadlinePassed) -> None:
 
 
 def advance_after(decision: Decision) -> None:
-    """Go on with the rebalance, once for all handoffs that end in one decision: there may be thousands."""
+    """Advance the rebalance, once for all handoffs that end in one decision: there may be thousands."""
     if decision.handoffs_ended:
         decision.handoffs_ended = False
         rebalancing.advance(decision)

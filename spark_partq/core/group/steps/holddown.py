@@ -1,4 +1,4 @@
-"""The holddown: when flows come or go, the group waits whether it is soon what it was (R5)."""
+"""The holddown: when flows join or leave, the group waits before it rebalances, as they may soon be back (R5)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from spark_partq.core.ids import Flow, PartitionId
 
 
 def trigger(decision: Decision, count: int, cause: str) -> None:
-    """A consumer came or went; there were `count` flows before."""
+    """Begin a holddown, as a consumer joined or left; there were `count` flows before."""
     state = decision.state
     if state.status is Status.HOLDDOWN or state.assignment_due:
-        return  # the delay runs from the first change; what is still to be computed will be of those who are there then
+        return  # the delay runs from the first change; an assignment that is due will be that of the members of then
     if not state.rebalance_delay_ms:
         rebalancing.begin(decision, cause)
     else:
         decision.change_status(Status.HOLDDOWN, cause, flows=count)
 
 
-def over(decision: Decision, event: HolddownOver) -> None:
-    """The group has waited long enough."""
+def end(decision: Decision, event: HolddownOver) -> None:
+    """Rebalance, as the delay is over."""
     state = decision.state
     if state.status is Status.HOLDDOWN and state.status_seq == event.status_seq:
         rebalancing.begin(decision, f"the rebalance delay is over: {state.trigger}")
 
 
 def end_if_restored(decision: Decision) -> None:
-    """End the holddown without any handoff if the group is again what it was before it."""
+    """End the holddown without a handoff if the group has the same flows as before it."""
     state = decision.state
-    if state.status is not Status.HOLDDOWN or not state.members or not _as_before(state):
+    if state.status is not Status.HOLDDOWN or not state.members or not _is_restored(state):
         return
     cause = f"there are {in_words(len(state.flows))} again"
     _fill_vacancies(decision, cause)
@@ -45,7 +45,7 @@ def end_if_restored(decision: Decision) -> None:
 
 
 def _fill_vacancies(decision: Decision, cause: str) -> None:
-    """Who is back takes what it had; each other idle flow takes all that one of those had who did not come back."""
+    """Grant each returned flow what it had, and each other idle flow all that one of the missing flows had."""
     state = decision.state
     vacant: dict[Flow, list[PartitionId]] = {}
     for partition_id in sorted(state.subscribed_partitions):
@@ -62,8 +62,8 @@ def _fill_vacancies(decision: Decision, cause: str) -> None:
             ownership.grant(decision, partition_id, flow, cause)
 
 
-def _as_before(state: GroupState) -> bool:
-    """Whether what an assignor sees of the group is what it was when it last computed."""
+def _is_restored(state: GroupState) -> bool:
+    """Whether an assignor would be given the same flows as for the last assignment."""
     view = state.view()
     if choice.count_decides(state) and choice.alike(state.basis, view):
         flows, most = len(state.flows), len(state.subscribed_partitions)

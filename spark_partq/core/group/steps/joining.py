@@ -1,4 +1,4 @@
-"""Members that come, and members that come back as a new process."""
+"""Members that join, and members that start again as a new process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def join(decision: Decision, event: Join) -> None:
     if old is not None and old.incarnation == member.incarnation:
         return
     _check_agreement(member, [m for m in state.members.values() if m.instance != member.instance])
-    before, (chosen, view), count_decided = state.flows, _shape(state), choice.count_decides(state)
+    before, (chosen, view), count_decided = state.flows, _assignment_input(state), choice.count_decides(state)
     changed = queue_changes.add_queues(decision, event.queues, event.starts, f"{member.instance} reads it")
     old = state.members.get(member.instance)  # a queue that became exclusive has unbound it
     cause = f"{member.instance} joined with {in_words(member.flows)}"
@@ -41,28 +41,28 @@ def join(decision: Decision, event: Join) -> None:
     )  # fmt: skip
     dropped = old.flow_names[member.flows :] if old is not None else []
     why = [f"{flow} did not come back when {member.instance} started again" for flow in dropped]
-    left = [leaving.strip(decision, flow, reason) for flow, reason in zip(dropped, why, strict=True)]
+    left = [leaving.revoke_flow(decision, flow, reason) for flow, reason in zip(dropped, why, strict=True)]
     if old is not None:
         for flow in member.flow_names:
-            take_up(decision, flow, cause)
+            resume(decision, flow, cause)
     if changed or (not before and state.status is Status.READY):
-        # New partitions wait for nobody; nor does the first member: nothing can be spared by waiting.
+        # New partitions need no delay, nor does the first member: waiting would save no move.
         rebalancing.begin(decision, cause)
     elif count_decided and choice.count_decides(state) and _unchanged(state, chosen, view):
         for flow, partitions, reason in zip(dropped, left, why, strict=True):
-            leaving.replace(decision, partitions, len(before), reason)
+            leaving.replace_flow(decision, partitions, len(before), reason)
             before.remove(flow)
         if len(before) < min(len(state.flows), len(state.subscribed_partitions)):
             holddown.trigger(decision, len(before), cause)
-    elif (chosen, view) != _shape(state):
+    elif (chosen, view) != _assignment_input(state):
         holddown.trigger(decision, len(before), cause)
     holddown.end_if_restored(decision)
     rebalancing.advance(decision)
     end_lineages(decision, member)
 
 
-def take_up(decision: Decision, flow: Flow, cause: str) -> None:
-    """A flow is back as a new process while its session was alive: what it had goes on, or where it was going."""
+def resume(decision: Decision, flow: Flow, cause: str) -> None:
+    """A flow started again while its session was alive: grant it what it owned, or to the receiver what it was handing off."""
     state = decision.state
     for partition_id, own in sorted(state.partitions.items()):
         if own.to_flow == flow and not state.subscribed(flow, partition_id):
@@ -75,7 +75,7 @@ def take_up(decision: Decision, flow: Flow, cause: str) -> None:
 
 
 def end_lineages(decision: Decision, member: Member) -> None:
-    """What the instance had and does not get back now is left out of its replay, so its lineage must never go on."""
+    """End the lineages of partitions that the instance had and does not get back now: its replay leaves them out."""
     state = decision.state
     for partition_id, own in sorted(state.partitions.items()):
         goes_on = own.flow is None and own.lineage_epoch < own.epoch
@@ -87,15 +87,15 @@ def end_lineages(decision: Decision, member: Member) -> None:
             )  # fmt: skip
 
 
-def _shape(state: GroupState) -> tuple[tuple[str, Protocol] | None, View]:
-    """What decides how the group is assigned, but for the partitions."""
+def _assignment_input(state: GroupState) -> tuple[tuple[str, Protocol] | None, View]:
+    """What decides the assignment, apart from the partitions: assignor, protocol and flows."""
     members = state.members.values()
     return choice.choose(members) if members else None, state.view()
 
 
 def _unchanged(state: GroupState, chosen: tuple[str, Protocol] | None, view: View) -> bool:
-    """Whether the flows that were there are what they were, and the group is assigned as it was."""
-    now_chosen, now = _shape(state)
+    """Whether assignor and protocol are the same, and so are the flows that were there before."""
+    now_chosen, now = _assignment_input(state)
     return chosen in (None, now_chosen) and all(now.get(flow, seen) == seen for flow, seen in view.items())
 
 

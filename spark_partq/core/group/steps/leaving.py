@@ -1,4 +1,4 @@
-"""Members and flows that go, and who takes what they leave."""
+"""Members and flows that leave, and who takes over their partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_partq.core.ids import Flow, PartitionId
 
 
 def leave(decision: Decision, event: Leave) -> None:
-    """A process left, or its session expired."""
+    """Remove a member: its process left, or its session expired."""
     state = decision.state
     member = state.members.get(event.instance)
     if member is None or member.incarnation != event.incarnation:
@@ -25,7 +25,7 @@ def leave(decision: Decision, event: Leave) -> None:
     rest = state.members.values()
     if count_decides and (not rest or choice.choose(rest)[0] == assignor):
         for i, partitions in enumerate(left):
-            replace(decision, partitions, before - i, cause)
+            replace_flow(decision, partitions, before - i, cause)
     else:
         holddown.trigger(decision, before, cause)
     holddown.end_if_restored(decision)
@@ -33,18 +33,18 @@ def leave(decision: Decision, event: Leave) -> None:
 
 
 def unbind(decision: Decision, member: Member, cause: str) -> list[list[PartitionId]]:
-    """A process is a member no longer; what each of its flows leaves."""
+    """Remove a member; returns the partitions that each of its flows owned."""
     decision.emit(
         GroupFact(
             Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
             flows=member.flows, cause=cause, by=decision.by,
         )
     )  # fmt: skip
-    return [strip(decision, flow, cause) for flow in member.flow_names]
+    return [revoke_flow(decision, flow, cause) for flow in member.flow_names]
 
 
-def strip(decision: Decision, flow: Flow, cause: str) -> list[PartitionId]:
-    """Take everything from a flow that is gone, and nothing goes to it any more."""
+def revoke_flow(decision: Decision, flow: Flow, cause: str) -> list[PartitionId]:
+    """Take all partitions from a flow that left, and cancel the handoffs to it; returns what it owned."""
     partitions = decision.state.partitions
     for partition_id in [id_ for id_, own in partitions.items() if own.to_flow == flow]:
         decision.emit_partition(Kind.HANDOFF_CANCELLED, partition_id, cause, flow=partitions[partition_id].flow)
@@ -54,8 +54,8 @@ def strip(decision: Decision, flow: Flow, cause: str) -> list[PartitionId]:
     return left
 
 
-def replace(decision: Decision, left: Sequence[PartitionId], count: int, cause: str) -> None:
-    """A flow is gone, of `count` that the group had with it, and has left these partitions: a standby takes them, or the group waits."""
+def replace_flow(decision: Decision, left: Sequence[PartitionId], count: int, cause: str) -> None:
+    """A standby takes over the partitions of a flow that left, or the group waits; it had `count` flows with that one."""
     state = decision.state
     if state.assignment_due:
         return

@@ -9,7 +9,7 @@ from spark_partq.core.ids import Flow, PartitionId, instance_of
 
 
 def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str, forced: bool = False) -> None:
-    """`flow` owns the partition from its position on; the same instance as before continues its lineage."""
+    """Make `flow` the owner of the partition from its position on; if the instance is the same as before, the lineage goes on."""
     state, own = decision.state, decision.state.partitions[partition_id]
     member = state.members[instance_of(flow)]
     epoch = own.epoch + 1
@@ -24,7 +24,7 @@ def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str,
 
 
 def end(decision: Decision, kind: Kind, partition_id: PartitionId, cause: str, forced: bool | None = None) -> None:
-    """Nobody owns the partition from now on (`kind` is ``Released`` or ``Unassigned``)."""
+    """End the ownership (`kind` is ``Released`` or ``Unassigned``)."""
     state, own = decision.state, decision.state.partitions[partition_id]
     decision.emit_partition(
         kind, partition_id, cause, offset=state.position(partition_id, decision.acks),
@@ -38,14 +38,14 @@ def force(decision: Decision, partition_id: PartitionId, cause: str) -> None:
     """Take a partition from its owner without waiting."""
     receiver = decision.state.partitions[partition_id].to_flow
     if receiver is None:
-        # The lineage ends, also for who gets it back: what the application acknowledges at this moment may come too late.
+        # The lineage ends, even if the same instance gets the partition back: an acknowledgement of this moment may come too late.
         end(decision, Kind.UNASSIGNED, partition_id, cause, forced=True)
     else:
         grant(decision, partition_id, receiver, cause, forced=True)
 
 
 def raise_floors(decision: Decision, event: RaiseFloors) -> None:
-    """What is acknowledged of the named partitions counts for good."""
+    """Make the positions of the named partitions their floors."""
     state = decision.state
     for partition_id in sorted(state.partitions):
         queue_id, number = partition_id

@@ -1,4 +1,4 @@
-"""Queues and partitions that come and go, and what the group knows of them."""
+"""Queues and partitions that are added or removed, and what the group knows of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_partq.core.ids import PartitionId
 
 
 def queues_changed(decision: Decision, event: QueuesChanged) -> None:
-    """The group reads other queues than before, or other partitions of them: rebalance at once."""
+    """Add and remove queues and partitions; if that changed what the group reads, rebalance at once."""
     state = decision.state
     names_before = {queue_id: queue.name for queue_id, queue in state.queues.items()}
     before = set(state.subscribed_partitions)
@@ -30,7 +30,7 @@ def queues_changed(decision: Decision, event: QueuesChanged) -> None:
 def add_queues(
     decision: Decision, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str
 ) -> bool:
-    """Make known what is new of the queues; True if there are other partitions than before."""
+    """Add what the group does not know of the queues; True if its partitions have changed."""
     state = decision.state
     before = set(state.partitions)
     for queue_id, queue in sorted(queues.items()):
@@ -39,7 +39,7 @@ def add_queues(
                 remove_queue(decision, old_id, "the queue was deleted and made anew")
         known = state.queues.get(queue_id)
         if known is None or (known.revision <= queue.revision and known != queue):
-            # Also if nothing but its revision is new, lest a look from in between counts later.
+            # Also if only the revision is new: a revision between the two must not count later.
             if known is not None and known.exclusive != queue.exclusive:
                 unbind_all(decision, queue, "became exclusive" if queue.exclusive else "became partitioned")
             body = as_json(**{name: value for name, value in asdict(queue).items() if name != "name"})
@@ -57,14 +57,14 @@ def add_queues(
 
 
 def unbind_all(decision: Decision, queue: QueueInGroup, what: str) -> None:
-    """All who read it bind again, so that nobody goes on by the rules that held before (S6)."""
+    """Remove all members that read the queue; they bind again, and so none goes on by the former rules (S6)."""
     for member in sorted(decision.state.members.values(), key=lambda m: m.instance):
         if member.subscribes(queue.name):
             leaving.unbind(decision, member, f"queue {queue.name} {what}: all clients bind again")
 
 
 def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) -> None:
-    """Forget the partitions that the queue has no longer; their owners lose them at once (S2)."""
+    """Remove the partitions that the queue has no longer; their owners lose them at once (S2)."""
     state = decision.state
     for partition_id in sorted(state.partitions):
         if partition_id[0] == queue_id and partition_id[1] not in queue.numbers:
@@ -76,7 +76,7 @@ def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) ->
 
 
 def remove_queue(decision: Decision, queue_id: str, cause: str) -> None:
-    """Forget a queue that is not there any more."""
+    """Remove a queue that does not exist any more."""
     queue = decision.state.queues.get(queue_id)
     if queue is not None:
         decision.emit(GroupFact(Kind.QUEUE_REMOVED, queue.name, queue_id, cause=cause, by=decision.by))

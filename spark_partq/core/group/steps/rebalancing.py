@@ -1,4 +1,4 @@
-"""Who shall own what, and how a rebalance goes on until everybody has it (steps 2 to 6 of R6)."""
+"""Computes who shall own what, and takes the rebalance to its end (steps 2 to 6 of R6)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from spark_partq.core.group.facts import GroupFact, Kind, Protocol, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import ownership
 from spark_partq.core.group.steps.decision import Decision, as_json
-from spark_partq.core.ids import Flow, PartitionId
+from spark_partq.core.ids import Flow, PartitionId, QueuePartition
 
 
 def begin(decision: Decision, cause: str) -> None:
-    """Rebalance now."""
+    """Begin a rebalance now."""
     decision.change_status(Status.REBALANCING, cause)
     advance(decision)
 
@@ -29,7 +29,7 @@ def advance(decision: Decision) -> None:
         decision.change_status(Status.READY, "no flows are left")
         return
     if not state.assignment_due and not state.draining and not fits(state):
-        decision.change_status(Status.REBALANCING, state.trigger)  # a flow went that was to take something
+        decision.change_status(Status.REBALANCING, state.trigger)  # a flow left that was to receive something
     if state.assignment_due:
         assignor, protocol = choice.choose(state.members.values())
         if protocol is Protocol.EAGER:
@@ -42,7 +42,7 @@ def advance(decision: Decision) -> None:
 
 
 def fits(state: GroupState) -> bool:
-    """Whether every partition that is read has an owner, or will have, and nothing more needs to move."""
+    """Whether every subscribed partition has an owner or a receiver, and no further partition has to move."""
     targets = {partition_id: state.partitions[partition_id].target for partition_id in state.subscribed_partitions}
     if any(flow is None or not state.subscribed(flow, partition_id) for partition_id, flow in targets.items()):
         return False
@@ -50,7 +50,7 @@ def fits(state: GroupState) -> bool:
 
 
 def revoke_all(decision: Decision) -> None:
-    """The first phase of an eager rebalance: everybody gives up everything, and nobody knows yet who takes it."""
+    """The first phase of an eager rebalance: all owners give up everything; the receivers are not known yet."""
     state = decision.state
     for partition_id in sorted(state.partitions):
         own = state.partitions[partition_id]
@@ -59,7 +59,7 @@ def revoke_all(decision: Decision) -> None:
 
 
 def assign(decision: Decision, name: str, protocol: Protocol) -> None:
-    """Compute who shall own what; grant what nobody owns, start the handoffs of what moves."""
+    """Compute the assignment; grant partitions without an owner, start the handoffs of those that move."""
     state, found = decision.state, target(decision, name, protocol)
     cause = state.trigger
     body: dict[str, object] = {"assignor": name, "protocol": protocol}
@@ -79,7 +79,7 @@ def assign(decision: Decision, name: str, protocol: Protocol) -> None:
 
 
 def _start_handoff(decision: Decision, partition_id: PartitionId, to_flow: Flow | None, cause: str) -> None:
-    """The owner is to give up the partition; at once if its queue leaves it no time."""
+    """Let the owner give up the partition; at once if its queue allows no time for that."""
     state = decision.state
     giver = state.partitions[partition_id].flow
     decision.emit_partition(Kind.HANDOFF_STARTED, partition_id, cause, flow=giver, to_flow=to_flow)
@@ -88,14 +88,14 @@ def _start_handoff(decision: Decision, partition_id: PartitionId, to_flow: Flow 
 
 
 def target(decision: Decision, name: str, protocol: Protocol) -> dict[PartitionId, Flow]:
-    """What the assignor says, of the partitions that somebody reads."""
+    """Ask the assignor who shall own each subscribed partition."""
     state = decision.state
     ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
     flows = [
         assignors.Member(flow, read, flow if static else None, weight=weight)
         for flow, (read, weight, static) in state.view().items()
     ]
-    # An eager rebalance has revoked everything: who had it is then what a sticky assignor goes by.
+    # An eager rebalance has revoked everything: a sticky assignor is then given the last owners.
     current = {
         _named(state, partition_id): own.to_flow or own.flow or (own.last_flow if protocol is Protocol.EAGER else None)
         for partition_id, own in state.partitions.items()
@@ -110,14 +110,14 @@ def target(decision: Decision, name: str, protocol: Protocol) -> dict[PartitionI
     }
 
 
-def _named(state: GroupState, partition_id: PartitionId) -> tuple[str, int]:
-    """The partition as assignors know it, by the queue's name and from 0 on."""
+def _named(state: GroupState, partition_id: PartitionId) -> QueuePartition:
+    """The partition as assignors number it: by the queue's name, and from 0."""
     queue = state.queues[partition_id[0]]
     return queue.name, partition_id[1] - queue.first
 
 
 def loads_measured(decision: Decision) -> None:
-    """Move partitions from flows with much to do to others, if the assignor says that it pays."""
+    """Begin a rebalance if the assignor finds that moving load pays."""
     state = decision.state
     if state.status is not Status.READY or not state.members:
         return
