@@ -23,7 +23,7 @@ from spark_partq.core.group.events import Join, Leave
 from spark_partq.core.group.facts import Member, QueueInGroup, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.consume.application import nobody
+from spark_partq.storage.procedures.consume.application import no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Membership
@@ -143,7 +143,7 @@ def _many_partitions(folder: Path) -> Iterator[Figure]:
 
     def consume(instance: str, flows: int) -> None:
         me = _member(instance, flows)
-        member = Membership(settings, "g", me, Subscription(settings), LoadMeter(time.monotonic), nobody)
+        member = Membership(settings, "g", me, Subscription(settings), LoadMeter(time.monotonic), no_application)
         coordinator = threading.Thread(target=Coordinator(member).run)
         while not stop.wait(0.01):
             with member.lock:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def describe_group(
     store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> GroupDescription:
-    """Status, members, flows and partitions of a consumer group, its lag, and warnings of what an operator should see to (K8, R7).
+    """Status, members, flows and partitions of a consumer group, its lag, and warnings for operators (K8, R7).
 
     Raises
     ------
@@ -52,7 +52,7 @@ def acknowledge(
     epochs: Mapping[tuple[str, int], int] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[tuple[str, int]]:
-    """Say up to where the application has finished partitions, for a query with ``ack=manual`` (H5).
+    """Acknowledge what the application has finished of partitions, for a query with ``ack=manual`` (H5).
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def acknowledge(
     Returns
     -------
     list
-        Partitions whose acknowledgement was refused, because they belong to somebody else by now (H4). That is an ordinary
-        event: the new owner gets these messages again.
+        Partitions whose acknowledgement was refused, because another query owns them by now (H4). That is an ordinary event: the
+        new owner gets these messages again.
 
     Raises
     ------

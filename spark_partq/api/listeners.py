@@ -1,4 +1,4 @@
-"""What a group's queries in this driver hold, gain and lose (H6)."""
+"""The partitions that a group's queries in this driver own, gain and lose (H6)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def add_listener(spark: SparkSession, group: str, listener: Any) -> None:
-    """Call `listener` when the group's queries in this driver are given partitions or lose them (H6).
+    """Call `listener` when the group's queries in this driver gain or lose partitions (H6).
 
     Parameters
     ----------
     listener : RebalanceListener
-        Or any object that has some of its methods. It is told at once what the queries own already.
+        Or any object that has some of its methods. It is called at once for what the queries own already.
     """
     _driver.Driver.of(spark).add_listener(group, listener)
 
 
 def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
-    """Per flow, the partitions that it holds in the running micro-batch, and those it gained and lost since the one before (H6).
+    """Per flow, the partitions that it owns in the running micro-batch, and those it gained and lost since the one before (H6).
 
     For use in a ``foreachBatch`` function, whose tasks get it with their closure.
     """

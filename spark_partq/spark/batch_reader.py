@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, resolve
+from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
@@ -35,7 +36,7 @@ _TASK_BYTES = 128 << 20
 
 
 class BatchReader(DataSourceReader):
-    """Reads the ranges asked for, as of the moment of planning."""
+    """Reads the requested ranges, as they are at the moment of planning."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options, self._schema = options, schema
@@ -77,18 +78,22 @@ class BatchReader(DataSourceReader):
         for queue in queues:
             queue.refresh()
             for table in queue.partitions:
-                where = (queue.name, table.partition)
+                partition = (queue.name, table.partition)
                 first, end = table.first_offset, table.next_offset
 
                 def offset(
                     option: str,
-                    wanted: int | dict[str, dict[int, int]],
+                    requested: int | dict[str, dict[int, int]],
                     default: int,
-                    where: tuple[str, int] = where,
+                    partition: QueuePartition = partition,
                     bounds: tuple[int, int] = (first, end),
                 ) -> int:
-                    value = wanted if isinstance(wanted, int) else wanted.get(where[0], {}).get(where[1], default)
-                    return resolve(option, value, *bounds, *where, fail_on_data_loss=o.failOnDataLoss)
+                    value = (
+                        requested
+                        if isinstance(requested, int)
+                        else requested.get(partition[0], {}).get(partition[1], default)
+                    )
+                    return resolve(option, value, *bounds, *partition, fail_on_data_loss=o.failOnDataLoss)
 
                 low, high = offset("startingOffsets", starting, EARLIEST), offset("endingOffsets", ending, LATEST)
                 if o.startingTimestamp is not None:
@@ -115,7 +120,7 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownBatchReader(BatchReader):
-    """The same, leaving out files by the filters on `_queue`, `_partition`, `_offset` and `_enqueued_at`.
+    """A `BatchReader` that leaves out files by the filters on `_queue`, `_partition`, `_offset` and `_enqueued_at`.
 
     Spark still applies every filter to the rows.
     """
@@ -128,7 +133,7 @@ class PushdownBatchReader(BatchReader):
 
 def _may_pass(f: Filter, low: object, high: object) -> bool:
     def value(v: object) -> object:
-        # Spark hands over instants in the session's zone without it; nothing is pruned by such a value
+        # Spark gives instants in the session's time zone without naming it; such a value prunes nothing
         return None if isinstance(v, dt.datetime) and v.tzinfo is None else v
 
     if isinstance(f, In):

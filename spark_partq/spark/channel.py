@@ -1,11 +1,12 @@
 """How a planner and its driver talk: lines of JSON over a local socket.
 
-A Python source's planner is a process of its own, a child of the JVM, without a session; the user's callbacks live in the
-driver's Python. Both know the JVM's process id, so the driver listens at a path that carries it. A planner that finds nobody there
-does without: nothing that the protocol needs depends on it.
+Spark plans a Python source in a process of its own, a child of the JVM, without a session; the user's callbacks live in the
+driver's Python. Both know the JVM's process id, so the driver listens at a path that contains it. A planner that finds no driver
+there works without: nothing that the protocol needs depends on it.
 
-Planner to driver: that it is about to join, answered with the application and its executors; what happened to the group's
-partitions, answered when the callbacks have run. Driver to planner: that a micro-batch is finished, and that the query has ended.
+The planner tells the driver that it is about to join, and gets the application and its executors for an answer; and it reports what
+happened to the group's partitions, and gets an answer when the callbacks have run. The driver tells the planner that a micro-batch is
+finished, and that the query has ended.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import threading
 
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import ListenerError
-from spark_partq.storage.procedures.consume.application import Hearer, Message
+from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 
 
 def socket_path(jvm_pid: int) -> str:
-    """Where the driver of that JVM listens; the folder belongs to this user alone."""
+    """The path of the socket at which the driver of that JVM listens, in a folder of this user alone."""
     folder = os.path.join(tempfile.gettempdir(), f"partq-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
@@ -32,20 +33,20 @@ def socket_path(jvm_pid: int) -> str:
     return os.path.join(folder, f"{jvm_pid}.sock")
 
 
-class Line:
-    """One end of a connection; several threads may send."""
+class JsonConnection:
+    """One end of a socket over which messages go as lines of JSON; several threads may send."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._reader = connection.makefile("r", encoding="utf-8")
+    def __init__(self, socket_: socket.socket) -> None:
+        self._socket = socket_
+        self._reader = socket_.makefile("r", encoding="utf-8")
         self._sending = threading.Lock()
 
     def send(self, message: Message) -> None:
-        with self._sending, contextlib.suppress(OSError):  # whoever reads meets the end of the line
-            self._connection.sendall((json.dumps(message) + "\n").encode())
+        with self._sending, contextlib.suppress(OSError):  # the receiver finds the connection closed
+            self._socket.sendall((json.dumps(message) + "\n").encode())
 
     def receive(self) -> Message | None:
-        """The next message; None at the end."""
+        """The next message; None if the connection is closed."""
         try:
             text = self._reader.readline()
         except (OSError, ValueError):
@@ -55,46 +56,46 @@ class Line:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
-class PlannerEnd:
-    """The planner's end.
+class DriverClient:
+    """The planner's end of the connection; implements `Application`.
 
     Parameters
     ----------
-    hearer : Hearer
-        Told, in a thread of its own, of each message that is no answer.
+    handler : DriverEventHandler
+        Called, in a thread of its own, for each message that is not an answer.
     """
 
-    def __init__(self, hello: Message, hearer: Hearer) -> None:
-        self._line: Line | None = None
+    def __init__(self, registration: Message, handler: DriverEventHandler) -> None:
+        self._connection: JsonConnection | None = None
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._hearer = hearer
+        self._handler = handler
         self.connected = True
-        connection = socket.socket(socket.AF_UNIX)
+        client = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(socket_path(os.getppid()))
+            client.connect(socket_path(os.getppid()))
         except OSError:
-            connection.close()
+            client.close()
             self.connected = False
             return
-        self._line = Line(connection)
-        self._line.send(hello)
-        threading.Thread(target=self._read, args=(self._line,), daemon=True, name="partq-channel").start()
+        self._connection = JsonConnection(client)
+        self._connection.send(registration)
+        threading.Thread(target=self._receive, args=(self._connection,), daemon=True, name="partq-channel").start()
 
-    def ask(self, message: Message, timeout_s: float | None = None) -> Message:
-        """Send a message and wait until the driver has dealt with it; its answer, empty if there is none.
+    def request(self, message: Message, timeout_s: float | None = None) -> Message:
+        """Send a message and wait until the driver has processed it; returns its answer, empty if there is none.
 
         Raises
         ------
         ListenerError
             If a callback of the user raised.
         """
-        if self._line is None or not self.connected:
+        if self._connection is None or not self.connected:
             return {}
-        self._line.send(message)
+        self._connection.send(message)
         with contextlib.suppress(queue.Empty):
             answer = self._answers.get(timeout=timeout_s)
             if answer is not None and answer.get("error"):
@@ -106,18 +107,18 @@ class PlannerEnd:
             return answer or {}
         return {}
 
-    def _read(self, line: Line) -> None:
-        while (message := line.receive()) is not None:
+    def _receive(self, connection: JsonConnection) -> None:
+        while (message := connection.receive()) is not None:
             if "answer" in message:
                 self._answers.put(message["answer"])
             else:
-                self._hear(message)
+                self._handle_event(message)
         self.connected = False
         self._answers.put(None)
-        self._hearer.query_terminated()
+        self._handler.query_terminated()
 
-    def _hear(self, message: Message) -> None:
+    def _handle_event(self, message: Message) -> None:
         if "terminated" in message:
-            self._hearer.query_terminated()
+            self._handler.query_terminated()
         else:
-            self._hearer.batch_finished(StreamOffset.from_json(message["finished"]))
+            self._handler.batch_finished(StreamOffset.from_json(message["finished"]))

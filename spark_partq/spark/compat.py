@@ -1,4 +1,4 @@
-"""What differs between versions of Spark, and what Spark does not tell a data source, in one place."""
+"""Differences between versions of Spark, and facts that Spark does not tell a data source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The driver's side of its queries' memberships: callbacks, manual acknowledgement, word of finished micro-batches.
+"""The driver's side of its queries' memberships: callbacks, manual acknowledgement, reports of finished micro-batches.
 
-One `Driver` serves all queries of this JVM. It starts with `register`, listens for the planners (`channel`), and hears from Spark
-which micro-batches have finished and which queries have ended.
+One `Driver` serves all queries of this JVM. It starts with `register` and listens for the planners (`channel`). Spark tells it which
+micro-batches have finished and which queries have ended.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spark_partq.spark.channel import Line, socket_path
+from spark_partq.core.ids import QueuePartition
+from spark_partq.spark.channel import JsonConnection, socket_path
 from spark_partq.storage.procedures.consume.application import Message
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-Partition = tuple[str, int]  # queue name, partition number
 
 _LAST_EVENTS_MS = 2_000
 
@@ -33,44 +32,44 @@ _log = logging.getLogger("spark_partq")
 
 
 class RebalanceListener:
-    """What a group may tell an application (H6); override what is of interest. Partitions are (queue, number).
+    """Callbacks for what happens to a group's partitions (H6); override those that you need. Partitions are (queue, number).
 
     Called on the driver, in a thread of its own, between the micro-batches that the call is about: `on_partitions_assigned`
-    before the first that has the partition, `on_partitions_revoked` after the last and before anybody else gets it,
-    `on_partitions_lost` when somebody else has it already. Planning waits for the call. An exception stops the query.
+    before the first that has the partition, `on_partitions_revoked` after the last and before another query gets it,
+    `on_partitions_lost` when another query has it already. Planning waits for the call. An exception stops the query.
     """
 
-    def on_partitions_assigned(self, partitions: list[Partition]) -> None:
-        """These now belong to this query."""
+    def on_partitions_assigned(self, partitions: list[QueuePartition]) -> None:
+        """This query now owns these partitions."""
 
-    def on_partitions_revoked(self, partitions: list[Partition]) -> None:
-        """These are given up; everything that was delivered of them is acknowledged, unless the query was stopped."""
+    def on_partitions_revoked(self, partitions: list[QueuePartition]) -> None:
+        """This query gives up these partitions; all that was delivered of them is acknowledged, unless the query was stopped."""
 
-    def on_partitions_lost(self, partitions: list[Partition]) -> None:
-        """These were taken away: the session expired, or a handoff took too long. They may be processed elsewhere by now."""
+    def on_partitions_lost(self, partitions: list[QueuePartition]) -> None:
+        """This query has lost these partitions: its session expired, or a handoff took too long. Another query may process them by now."""
 
     def on_active_changed(self, flow: str, active: bool) -> None:
-        """A flow of this query has partitions now, or is a standby without any."""
+        """A flow of this query has become active (it has partitions now), or a standby without any."""
 
 
 @dataclass(frozen=True)
 class FlowChange:
-    """What a flow holds in this micro-batch, and what came and went since the one before."""
+    """The partitions that a flow owns in this micro-batch, and those that it gained and lost since the one before."""
 
-    owned: tuple[Partition, ...] = ()
-    gained: tuple[Partition, ...] = ()
-    lost: tuple[Partition, ...] = ()
+    owned: tuple[QueuePartition, ...] = ()
+    gained: tuple[QueuePartition, ...] = ()
+    lost: tuple[QueuePartition, ...] = ()
 
 
 @dataclass
 class Session:
-    """A planner that is connected, and the last that it told of its partitions."""
+    """A connected planner, and what it last reported of its partitions."""
 
-    line: Line
+    connection: JsonConnection
     group: str
     instance: str
     store: str
-    owned: set[Partition] = field(default_factory=set)
+    owned: set[QueuePartition] = field(default_factory=set)
     active: dict[str, bool] = field(default_factory=dict)
     batch: Message = field(default_factory=dict)
 
@@ -90,13 +89,13 @@ class Driver:
         _sweep(os.path.dirname(path))
         self._server.bind(f"{path}.new")
         self._server.listen()
-        os.rename(f"{path}.new", path)  # one that nobody listens at yet would look like one of a killed process
+        os.rename(f"{path}.new", path)  # a socket without a listener would pass for that of a killed process
         atexit.register(_forget, path, os.getpid())
         threading.Thread(target=self._accept, daemon=True, name="partq-driver").start()
 
     @classmethod
     def of(cls, spark: SparkSession) -> Driver:
-        """The driver of this session's JVM, told by the session's queries."""
+        """The driver of this session's JVM; it gets the events of the session's queries from now on."""
         jvm: Any = spark.sparkContext._jvm
         pid = int(jvm.java.lang.ProcessHandle.current().pid())
         with cls._starting:
@@ -131,39 +130,43 @@ class Driver:
 
     def _send(self, member: tuple[str, str], message: Message) -> None:
         with self._lock:
-            lines = [s.line for s in self._sessions if (s.group, s.instance) == member]
-        for line in lines:
-            line.send(message)
+            connections = [s.connection for s in self._sessions if (s.group, s.instance) == member]
+        for connection in connections:
+            connection.send(message)
 
     # ---- planners
     def _accept(self) -> None:
         while True:
-            connection, _ = self._server.accept()
-            threading.Thread(target=self._serve, args=(Line(connection),), daemon=True, name="partq-planner").start()
+            client, _ = self._server.accept()
+            threading.Thread(
+                target=self._serve, args=(JsonConnection(client),), daemon=True, name="partq-planner"
+            ).start()
 
-    def _serve(self, line: Line) -> None:
-        hello = line.receive()
-        if hello is None:
+    def _serve(self, connection: JsonConnection) -> None:
+        registration = connection.receive()
+        if registration is None:
             return
-        session = Session(line, hello["group"], hello["instance"], hello["store"])
+        session = Session(connection, registration["group"], registration["instance"], registration["store"])
         with self._lock:
             self._sessions.append(session)
-        while (message := line.receive()) is not None:
-            answer = self._about() if "joins" in message else {"error": self._told(session, message)}
-            line.send({"answer": answer})
+        while (message := connection.receive()) is not None:
+            answer = (
+                self._spark_application() if "joins" in message else {"error": self._apply_report(session, message)}
+            )
+            connection.send({"answer": answer})
         with self._lock:
             self._sessions.remove(session)
-        line.close()
+        connection.close()
 
-    def _about(self) -> Message:
-        """Where the flows of a query that joins now may run."""
-        with contextlib.suppress(Exception):  # it is for people; a session that ends must not keep a query from joining
+    def _spark_application(self) -> Message:
+        """The application, and its executors, on which the flows of a query that joins now may run."""
+        with contextlib.suppress(Exception):  # it is only for people; a query joins even if the session is ending
             context = self._listened[-1].sparkContext
             return {"application": context.applicationId, "executors": _executors(context)}
         return {}
 
-    def _told(self, session: Session, message: Message) -> str | None:
-        """Take in what a planner says; the error of a callback, if one raised."""
+    def _apply_report(self, session: Session, message: Message) -> str | None:
+        """Apply a planner's report and call the listeners; returns the error of a callback, if one raised."""
         assigned, revoked, lost = (_partitions(message.get(what, [])) for what in ("assigned", "revoked", "lost"))
         with self._lock:
             session.owned = (session.owned - set(revoked) - set(lost)) | set(assigned)
@@ -183,7 +186,7 @@ class Driver:
 
 
 class _QueryListener:
-    """Hears from Spark what has finished.
+    """Gets the progress of queries from Spark.
 
     It takes Spark's Java events as they are: PySpark's own listener turns each field of each event into Python by a call of its
     own, and fails on a query that has job tags.
@@ -226,7 +229,7 @@ def _listen(spark: SparkSession, listener: _QueryListener) -> None:
     streams._jsqm.addListener(wrapped)
 
     def end() -> None:
-        """The JVM outlives this process by a moment, and would complain that it can tell nobody."""
+        """Remove the listener: the JVM outlives this process by a moment, and would log errors when it calls it."""
         with contextlib.suppress(Exception):
             context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
             streams._jsqm.removeListener(wrapped)
@@ -243,7 +246,7 @@ def _executors(context: SparkContext) -> list[str]:
     return [f"{name}@{host}" for name, host in sorted(executors, key=lambda e: (len(e[0]), e[0]))]
 
 
-def _partitions(values: Sequence[Sequence[Any]]) -> list[Partition]:
+def _partitions(values: Sequence[Sequence[Any]]) -> list[QueuePartition]:
     return [(str(queue), int(number)) for queue, number in values]
 
 
@@ -272,7 +275,7 @@ def _forget(path: str, owner: int) -> None:
 
 
 def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
-    """Per flow of the group's queries in this driver: what it holds, gained and lost. For use in ``foreachBatch``."""
+    """Per flow of the group's queries in this driver: what it owns, gained and lost. For use in ``foreachBatch``."""
     found: dict[str, FlowChange] = {}
     for session in Driver.of(spark).sessions(group):
         owned: Mapping[str, Any] = session.batch.get("owned", {})
@@ -282,9 +285,9 @@ def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
     return found
 
 
-def claims(group: str, store: str) -> dict[Partition, tuple[str, int, int, str]]:
-    """Of each partition that a query of this process holds: queue id, number, epoch, incarnation."""
-    found: dict[Partition, tuple[str, int, int, str]] = {}
+def claims(group: str, store: str) -> dict[QueuePartition, tuple[str, int, int, str]]:
+    """Of each partition that a query of this process owns: queue id, number, epoch, incarnation."""
+    found: dict[QueuePartition, tuple[str, int, int, str]] = {}
     for driver in list(Driver._instances.values()):
         for session in driver.sessions(group, store):
             for queue, number, queue_id, _, epoch in session.batch.get("epochs", []):

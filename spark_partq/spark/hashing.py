@@ -1,4 +1,4 @@
-"""The partition of a row as a Spark expression; `core.payload.keys` is the same in Python."""
+"""The partition of a row as a Spark expression; `core.payload.keys` computes the same in Python."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from spark_partq.core.queue.state import QueueState
 
 
 def hash_column(state: QueueState, salt: str) -> Column:
-    """The hash of each row, a long, that says where it goes under any map of the queue.
+    """The hash of each row, a long, which decides its partition under any map of the queue.
 
-    That of its key (Q2). Of a row without one (no key columns, or all null) that of its whole content and `salt` (Q3): it
-    never depends on a position, so a replayed batch that arrives in another order puts each row where it was. `salt` is the
-    batch, which spreads rows that are all alike.
+    A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
+    `salt` (Q3): that never depends on the row's position, so a replayed batch that comes in another order puts each row into the same
+    partition. `salt` names the batch, which spreads rows that are all alike.
     """
     content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"]]
     spread = sf.xxhash64(*content, sf.lit(salt))

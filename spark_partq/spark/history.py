@@ -15,5 +15,5 @@ SCHEMA = StructType.fromJson(
 
 
 def history(spark: SparkSession, store: Store, group: str) -> DataFrame:
-    """Every fact, in order. Read by this process, so any store will do that the group's queries can reach."""
+    """Every fact, in order. This process reads them, so every kind of store works."""
     return spark.createDataFrame(facts.history(store, group), SCHEMA)

@@ -1,4 +1,4 @@
-"""What the jobs in `jobs/` share: how they are told to stop, and how they report a refusal."""
+"""What the jobs in `jobs/` share: stopping, and reporting refusals."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ _STOP, _ENDED = "stop", "ended"
 class Stop:
     """Turns SIGTERM and SIGINT into a polite end of the job.
 
-    The running micro-batch is finished and no further one is begun. A second signal, or `GRACE_S`, ends it at once;
-    what was interrupted is done again at the next start.
+    The job finishes the running micro-batch and begins no other. A second signal, or `GRACE_S`, ends it at once; the next start then
+    repeats what was interrupted.
     """
 
     def __init__(self) -> None:
@@ -99,13 +99,13 @@ class Stop:
         """
         _on_signals(self._on_signal)  # a new session puts a handler of its own for SIGINT in place
         threading.Thread(target=self._watch, args=(query,), daemon=True).start()
-        told = self._events.get() == _STOP
-        if told:
+        stop_requested = self._events.get() == _STOP
+        if stop_requested:
             self._stopping.set()
             self._finish_batch(query)
             query.stop()
         error = query.exception()
-        if error is not None and not told and not self.wait(0):
+        if error is not None and not stop_requested and not self.wait(0):
             raise error
 
     def _watch(self, query: StreamingQuery) -> None:
@@ -170,26 +170,26 @@ def main(command: Callable[..., None]) -> None:
     try:
         app()
     except Exception as error:
-        line = refusal(error)
-        if line is None:
+        message = refusal(error)
+        if message is None:
             raise
-        print_error(f"error: {line}")
+        print_error(f"error: {message}")
         sys.exit(1)
 
 
-def print_error(line: str) -> None:
+def print_error(message: str) -> None:
     if not _under_spark_submit():
-        print(line, file=sys.stderr)
+        print(message, file=sys.stderr)
         return
     # What the Python of a driver writes to stderr, spark-submit sends to stdout.
     jvm: Any = _gateway().jvm
-    jvm.java.lang.System.err.println(line)
+    jvm.java.lang.System.err.println(message)
 
 
 def refusal(error: BaseException) -> str | None:
-    """``[CLASS] message`` of what was refused, in one line; None for an error that is nobody's request.
+    """``[CLASS] message`` of a refused request, in one line; None for any other error.
 
-    Spark carries an error of ours from its Python workers and callbacks as text inside its own.
+    Spark wraps our errors from its Python workers and callbacks as text into its own.
     """
     if isinstance(error, PartqError):
         return _one_line(str(error))

@@ -38,7 +38,7 @@ Word = BeforeValidator(_lower)
 
 
 class Options(BaseModel):
-    """What a reader was asked for. Field names are the option names; those are matched whatever their case.
+    """The options of a reader. Field names are the option names; those are matched whatever their case.
 
     See docs/options.md for units and defaults.
     """
@@ -131,10 +131,10 @@ class Options(BaseModel):
                 f"option assignor={self.assignor!r} names an assignor twice or none; known: {', '.join(assignors.known())}",
                 option="assignor",
             )
-        unheeding = [name for name in self.assignors if not assignors.find(name).weights]
-        if self.weight != 1 and unheeding:
+        without_weights = [name for name in self.assignors if not assignors.find(name).weights]
+        if self.weight != 1 and without_weights:
             raise InvalidArgumentError(
-                f"option weight={self.weight:g}: assignor {unheeding[0]} gives every flow the same share; leave weight out, or use "
+                f"option weight={self.weight:g}: assignor {without_weights[0]} gives every flow the same share; leave weight out, or use "
                 "balanced or weighted",
                 option="weight",
             )
@@ -145,18 +145,18 @@ class Options(BaseModel):
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues that it names."""
+        """The queues that the option names."""
         return tuple(name.strip() for name in self.queue.split(",") if name.strip())
 
     @property
     def assignors(self) -> tuple[str, ...]:
-        """Assignors that the query can take part in, best first."""
+        """Assignors that the query supports, best first."""
         names = [name.strip() for name in self.assignor.split(",") if name.strip()]
         return tuple(name.lower() if name.lower() in BUILTIN else name for name in names)
 
     @cached_property
     def consumer(self) -> ConsumerSettings:
-        """The same, for the procedures."""
+        """The options as the procedures take them."""
         return ConsumerSettings(
             self.store,
             self.queues,

@@ -1,4 +1,4 @@
-"""What a task does: turn slices of files into rows, for both kinds of reader."""
+"""A task's work for both kinds of reader: turn slices of files into rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_partq.storage.store import Store
 
 
 class FlowPartition(InputPartition):
-    """All that one task reads: the pieces, in order, that a flow is given in a micro-batch."""
+    """The pieces, in order, that one task reads: those of a flow in a micro-batch."""
 
     def __init__(self, store: Store, pieces: tuple[Piece, ...], flow: str | None = None) -> None:
         super().__init__(flow)
@@ -25,7 +25,7 @@ class FlowPartition(InputPartition):
 
 
 class TaskReader:
-    """A reader as its tasks get it: without the options, and without the modules that plan."""
+    """The reader that Spark sends to tasks: without the options, and without the modules that plan."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema

@@ -13,8 +13,8 @@ from pyspark.sql.utils import is_remote
 from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.driver import Driver
 
-# What Delta's POM asks for and Spark brings itself, in newer versions: 70 of 90 MB that every start would copy, and every
-# executor fetch.
+# Dependencies of Delta that Spark has itself, in newer versions: 70 of 90 MB that every start would copy and every executor
+# fetch.
 _IN_SPARK = (
     "com.github.luben:zstd-jni",
     "org.apache.hadoop:hadoop-client-api",
@@ -63,10 +63,12 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("partq")`` known to a session whose Python does not have the package installed as a wheel, and tell
-    its consuming queries when their micro-batches have finished."""
+    """Register ``format("partq")`` with a session, and its `Driver`, which calls listeners and reports finished micro-batches.
+
+    A session whose Python has the package installed finds the format by itself.
+    """
     from spark_partq.spark.source import PartqDataSource
 
     spark.dataSource.register(PartqDataSource)
-    if not is_remote():  # with Spark Connect the driver is elsewhere; groups do without its word
+    if not is_remote():  # with Spark Connect the driver is elsewhere; groups work without it
         Driver.of(spark)

@@ -26,7 +26,7 @@ from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
 from spark_partq.storage.store import Store
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"
-_RESULT = "file"  # the one column of the job: what a task has written, as JSON
+_RESULT = "file"  # the job's one column: a file that a task has written, as JSON
 
 # Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
 # be too many files, so one task gathers a partition's rows.
@@ -58,7 +58,7 @@ class QueueSink:
         self._write(batch, (sink_id, int(batch_id), query_id))
 
     def append(self, df: DataFrame, batch_id: int | None) -> int:
-        """Write a batch DataFrame; exactly once if the sink has an id and so has the batch."""
+        """Write a batch DataFrame; exactly once if the sink and the batch have ids."""
         if self._sink_id is None and batch_id is None:
             return self._write(df, None)
         is_id = isinstance(batch_id, int) and not isinstance(batch_id, bool) and 0 <= batch_id < 2**63
@@ -91,21 +91,21 @@ class QueueSink:
 
 
 def _not_in(batch: DataFrame, state: QueueState, hash_: Column, written: Written) -> DataFrame:
-    """The rows that no partition holds yet."""
+    """The rows that no partition has yet."""
     for generation, partitions in written.items():
-        place = partition_column(hash_, state.generations[generation].partitions)
-        batch = batch.filter(~place.isin(sorted(partitions)))
+        partition = partition_column(hash_, state.generations[generation].partitions)
+        batch = batch.filter(~partition.isin(sorted(partitions)))
     return batch
 
 
-def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], place: Column) -> list[NewFile]:
+def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column) -> list[NewFile]:
     """Run the job and return the files of each partition, in the order of their rows."""
     state = queue.state
     columns = [f["name"] for f in state.schema["fields"]]
     # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
     rows = batch.select(
         *(quoted(name).alias(f"_{i}") for i, name in enumerate(columns)),
-        place.alias(_PARTITION),
+        partition.alias(_PARTITION),
         sf.monotonically_increasing_id().alias(_ORDER),
     )
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)

@@ -1,7 +1,7 @@
 """``format("partq")``: a queue as a DataFrame, in batches and as a stream (Q6, Q7, U2).
 
 Spark loads this file in every task that reads, and in every session that looks for data sources. So the methods, which only
-planners call, import what plans.
+planners call, import the planning code.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
-from spark_partq.spark.channel import PlannerEnd
+from spark_partq.spark.channel import DriverClient
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
 from spark_partq.storage.procedures.consume.planner import Planner
@@ -41,19 +41,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader, (self._schema,)  # Spark pickles a reader for its tasks alone
 
     def initialOffset(self) -> dict[str, Any]:
-        # Asked for at every start until a first micro-batch has been committed, also when that is about to be replayed: names
-        # that this start chose would not be those under which it was planned.
+        # Spark asks at every start until a first micro-batch has been committed, also when it is about to replay that one: names
+        # chosen here would not be those under which it was planned.
         return StreamOffset(self._options.group or "", self._options.instanceId or "", {}, {}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         planned = StreamOffset.from_json(start)
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.consumer.limits
-        end = self._bound(planned).next(planned, limits)
+        end = self._planner_of(planned).next(planned, limits)
         return start if end is None else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         planned = StreamOffset.from_json(end)
-        planner = self._bound(planned)
+        planner = self._planner_of(planned)
         flows = planner.tasks(StreamOffset.from_json(start), planned)
         return [FlowPartition(self._options.store, pieces, planner.flow_name(k)) for k, pieces in enumerate(flows)]
 
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TaskReader(self._schema).read(partition)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # One limit can be told to Spark; `latestOffset` applies all that are set.
+        # Spark takes one limit; `latestOffset` applies all that are set.
         o = self._options
         if o.maxRowsPerTrigger is not None:
             return ReadMaxRows(o.maxRowsPerTrigger)
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._available_now = True
         if self._planner is not None:
-            self._planner.stop_at_present()
+            self._planner.stop_at_current_ends()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         if self._planner is None:
@@ -87,15 +87,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is not None:
             self._planner.leave()
 
-    def _bound(self, planned: StreamOffset) -> Planner:
-        """The planner, which joins the group at its first use, under the names of `planned` or new ones."""
+    def _planner_of(self, planned: StreamOffset) -> Planner:
+        """The planner; the first call makes it, under the names of group and instance in `planned` or new ones."""
         if self._planner is None:
             group = self._options.group or planned.group or f"query-{uuid.uuid4()}"
             instance = planned.instance or f"{group[:40]}-{uuid.uuid4().hex[:12]}"
-            planner = Planner(self._options.consumer, group, instance, PlannerEnd)
+            planner = Planner(self._options.consumer, group, instance, DriverClient)
             planner.check_checkpoint(planned)
             if self._available_now:
-                planner.stop_at_present()
+                planner.stop_at_current_ends()
             # The JVM ends this process with SIGTERM; `stop` is called when its main thread leaves its loop.
             with contextlib.suppress(ValueError):  # not the main thread
                 signal.signal(signal.SIGTERM, _end)

@@ -20,7 +20,7 @@ COLUMNS = (
     ("delivered", "long"),
     ("at", "timestamp"),
 )
-# After so many commits the rows are rewritten as those that can still matter.
+# After so many commits the rows are rewritten, without those that cannot count any more.
 COMPACT_AFTER = 16
 
 _FIELDS = [f.name for f in dataclasses.fields(AckRow)]
@@ -32,7 +32,7 @@ class AckTable:
     Attributes
     ----------
     acks : Acks
-        As of the last look.
+        As of the last refresh.
     """
 
     def __init__(self, store: Store, group: str) -> None:
@@ -47,9 +47,9 @@ class AckTable:
         return self._table.exists()
 
     def refresh(self) -> bool:
-        """Look at the table; True if it has changed."""
+        """Read what is new in the table; True if it has changed."""
         changed = self._table.refresh()
-        self._take_in()
+        self._apply_rows()
         return changed
 
     def vacuum(self, grace_ms: int) -> None:
@@ -79,10 +79,10 @@ class AckTable:
                     self._table.append(_plain(rows, at))
 
         retrying(self._store.runtime, attempt, self._what)
-        self._take_in()
+        self._apply_rows()
 
-    def _take_in(self) -> None:
-        whole, self._whole = self._whole, False  # a signal that comes before the end leaves all rows to the next time
+    def _apply_rows(self) -> None:
+        whole, self._whole = self._whole, False  # if a signal interrupts this, the next call reads all rows
         fresh = self._table.take_fresh()
         if fresh is None or not whole:
             self.acks = Acks.of(map(_row, self._table.rows()))

@@ -1,7 +1,7 @@
 """Assignors by name: the built-in ones and those of installed packages.
 
-A package offers one with an entry point of the group `GROUP`, which leads to an object (or a class without arguments) as
-`core.assignors.UserAssignor` describes it. A built-in name always means the built-in one.
+A package offers one by an entry point of the group `GROUP`: an object as `core.assignors.UserAssignor` describes it, or a class that
+makes one without arguments. A built-in name always means the built-in assignor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUP = "spark_partq.assignors"
 
 
 def known() -> list[str]:
-    """Names of all assignors there are: the built-in ones, then those of packages."""
+    """Names of all assignors: the built-in ones, then those of packages."""
     return [*BUILTIN, *sorted({entry.name for entry in entry_points(group=GROUP)} - set(BUILTIN))]
 
 

@@ -1,8 +1,8 @@
 """A group's control table on disk: every decision as a row, and the state that follows from them.
 
-The rows are never lost: they are the group's history. So that neither a look nor a commit costs more as the history grows, the
-little files of the last commits are merged now and then, beside a snapshot of the state at which a reader may begin. Merging
-changes no row of the history, and is a compare-and-set like everything else.
+The rows are the group's history and are never deleted. So that neither a refresh nor a commit costs more as the history grows, a
+committer merges the small files of the last commits now and then, and adds a snapshot of the state, from which a reader begins.
+Merging changes no row of the history, and is a compare-and-set like everything else.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ControlTable:
     Attributes
     ----------
     state : GroupState
-        As of the last look.
+        As of the last refresh.
     """
 
     def __init__(self, store: Store, group: str) -> None:
@@ -75,7 +75,7 @@ class ControlTable:
         return self._log.exists()
 
     def refresh(self) -> bool:
-        """Look at the table; True if others have changed it.
+        """Read what is new in the table; True if others have changed it.
 
         Raises
         ------
@@ -86,15 +86,15 @@ class ControlTable:
         return self._follow({})
 
     def commit(self, facts: Sequence[GroupFact]) -> None:
-        """Commit the facts on top of the last look; makes the table if it is not there. `state` then knows them.
+        """Commit the facts as the version after that of the last refresh, and apply them to `state`; creates the table if need be.
 
         Raises
         ------
         Conflict
-            If somebody else was first. Look again and decide again.
+            If another process was first. Refresh and decide again.
         """
         if self._log.version != self._version:
-            raise Conflict  # the look was interrupted
+            raise Conflict  # the refresh was interrupted
         at = self._store.now()
         rows: list[Row] = [{"seq": seq, **vars(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)]
         add, written = self._disk.write(rows, self._log.version + 1, FACTS)
@@ -106,7 +106,7 @@ class ControlTable:
         if sum(kind_of(path) == FACTS for path in self._paths) > MERGE_AFTER:
             try:
                 self._merge()
-            except PartqError as error:  # the facts are in; whoever commits next merges
+            except PartqError as error:  # the facts are committed; the next committer merges
                 _log.warning("%s was not merged: %s", self._what, error)
 
     def history(self) -> list[Row]:
@@ -123,8 +123,8 @@ class ControlTable:
         """Bring `state` to the log's version; facts that were written here need not be read."""
         if self._log.version == self._version:
             return False
-        # All or nothing: an error, or a signal that ends the process, may come between any two steps, and a decision on a state
-        # that is older than the handle would pass for one on the newest.
+        # All or nothing: an error, or a signal that ends the process, may come between any two steps; a decision on a state older
+        # than the handle's version would then be committed as if it were made on the newest.
         try:
             changes = self._log.take_changes()
             paths = set(self._log.snapshot.files)
@@ -145,7 +145,7 @@ class ControlTable:
     def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
         for row in sorted(rows, key=lambda row: int(row["seq"])):
             if row["seq"] < state.seq:
-                continue  # the snapshot knows it
+                continue  # it is in the snapshot
             if row["seq"] > state.seq:
                 raise CorruptTableError(
                     f"{self._what} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
@@ -155,7 +155,7 @@ class ControlTable:
             state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
 
     def _merge(self) -> None:
-        """Put a snapshot beside the facts and merge their files; whoever loses the race leaves it to the next."""
+        """Add a snapshot of the state and merge files; if another process commits first, the next committer merges."""
         version = self._log.version + 1
         row: Row = {
             "seq": self.state.seq,
@@ -164,15 +164,15 @@ class ControlTable:
             "at": self._store.now(),
         }
         adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
-        gone = [path for path in self._paths if kind_of(path) == SNAPSHOT]
+        replaced = [path for path in self._paths if kind_of(path) == SNAPSHOT]
         for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
             files = sorted(path for path in self._paths if kind_of(path) == small)
             if len(files) >= after:
                 rows = [row for path in files for row in self._disk.read(path)]
                 adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
-                gone += files
+                replaced += files
         at, live = self._store.now_ms(), self._log.snapshot.files
-        removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in gone]
+        removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in replaced]
         with contextlib.suppress(Conflict):
             self._log.commit(adds, removes, operation="OPTIMIZE")
             self._follow({})

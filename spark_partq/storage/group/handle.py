@@ -21,7 +21,7 @@ from spark_partq.storage.store import Store
 
 
 class Group:
-    """One process's view of a group, as of its last look. Not safe for use by several threads at once."""
+    """One process's view of a group, as of its last refresh. Not safe for use by several threads at once."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
@@ -40,29 +40,29 @@ class Group:
         return self._control.exists()
 
     def refresh(self) -> bool:
-        """Look at both tables; True if the control table has changed."""
+        """Read what is new in both tables; True if the control table has changed."""
         changed = self._control.refresh()
         if self._acks.exists():
             self._acks.refresh()
         return changed
 
     def refresh_control(self) -> bool:
-        """Look at the control table alone; True if it has changed."""
+        """Read what is new in the control table alone; True if it has changed."""
         return self._control.refresh()
 
     def position(self, partition_id: PartitionId) -> int | None:
-        """The next message wanted; of a partition that was removed, where it was left; None if the group never had it."""
+        """The offset of the next message that the group reads; of a removed partition its last; None if the group never had it."""
         position = self.state.position(partition_id, self.acks)
         return (
             self.state.removed[partition_id][1] if position is None and partition_id in self.state.removed else position
         )
 
     def delivered(self, partition_id: PartitionId) -> int:
-        """Messages below may have been delivered, as of this look, by whomever."""
+        """Exclusive end of the messages that any process may have delivered, as of the last refresh."""
         return self.state.delivered(partition_id, self.acks)
 
     def commit_floors(self, queue_id: str, offsets: Mapping[int, int]) -> None:
-        """Commit positions as floors, if that settles a partition up to its offset here (S5)."""
+        """Commit positions as floors, if that brings the floor of a partition to its offset in `offsets` (S5)."""
         partition_id = {number: (queue_id, number) for number in offsets}
         reached = tuple(
             number
@@ -77,7 +77,7 @@ class Group:
     def decide(
         self, events: Callable[[], Sequence[Event]], by: str = "", loads: Loads | None = None
     ) -> list[GroupFact]:
-        """Commit what follows from `events`, which is asked again, after another look, when a race was lost.
+        """Commit what follows from `events`; if another process commits first, refresh and compute both again.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class Group:
         return {p: offset for (q, p), offset in self.state.floors.items() if q == queue_id}
 
     def vacuum(self, grace_ms: int) -> None:
-        """Delete files of both tables that nothing has named for `grace_ms`."""
+        """Delete files of both tables that have not been live for `grace_ms`."""
         self._control.vacuum(grace_ms)
         self._acks.vacuum(grace_ms)
 

@@ -1,4 +1,4 @@
-"""Manual acknowledgement (H5): the application says up to where a partition is finished."""
+"""Manual acknowledgement (H5): the application says which messages of a partition it has finished."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from collections.abc import Mapping
 from spark_partq.core.delivery.member import same_lineage
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.group.acks import AckRow
+from spark_partq.core.ids import QueuePartition
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.store import Store
 
-Partition = tuple[str, int]  # queue name, number
-Holding = tuple[str, int, int, str]
-_NOTHING_HELD: Mapping[Partition, Holding] = {}
+Claim = tuple[str, int, int, str]  # queue id, number, epoch, incarnation
+_NO_CLAIMS: Mapping[QueuePartition, Claim] = {}
 
 
 def acknowledge(
     store: Store,
     name: str,
-    offsets: Mapping[Partition, int],
-    epochs: Mapping[Partition, int] | None = None,
-    held: Mapping[Partition, Holding] = _NOTHING_HELD,
-) -> list[Partition]:
+    offsets: Mapping[QueuePartition, int],
+    epochs: Mapping[QueuePartition, int] | None = None,
+    claims: Mapping[QueuePartition, Claim] = _NO_CLAIMS,
+) -> list[QueuePartition]:
     """Commit the offsets under the epochs in which they were delivered; see `spark_partq.acknowledge`.
 
     Parameters
     ----------
-    held : dict
-        The partitions that queries of this driver hold: queue id, number, epoch, incarnation.
+    claims : dict
+        The partitions that queries of this driver own.
     """
     group = open_group(store, name)
     while True:
-        rows, refused = _rows(group, offsets, epochs, held)
+        rows, refused = _rows(group, offsets, epochs, claims)
         if not rows:
             return refused
         group.acknowledge(rows)
         before = group.state.seq
         group.refresh()
-        # An acknowledgement counts under the current epoch only, and that may have moved meanwhile.
+        # An acknowledgement counts under the current epoch only, which may have changed meanwhile.
         if group.state.seq == before:
             return refused
 
 
 def _rows(
     group: Group,
-    offsets: Mapping[Partition, int],
-    epochs: Mapping[Partition, int] | None,
-    held: Mapping[Partition, Holding],
-) -> tuple[list[AckRow], list[Partition]]:
-    """What to commit as of this look, and what is refused."""
+    offsets: Mapping[QueuePartition, int],
+    epochs: Mapping[QueuePartition, int] | None,
+    claims: Mapping[QueuePartition, Claim],
+) -> tuple[list[AckRow], list[QueuePartition]]:
+    """The rows to commit, and the partitions whose acknowledgement is refused, in the group's present state."""
     name, state, acks = group.name, group.state, group.acks
     ids = {queue.name: queue_id for queue_id, queue in state.queues.items()}
     rows: list[AckRow] = []
-    refused: list[Partition] = []
+    refused: list[QueuePartition] = []
     for partition, offset in offsets.items():
         queue, number = partition
-        where = (ids.get(queue, ""), number)
-        own = state.partitions.get(where)
+        partition_id = (ids.get(queue, ""), number)
+        own = state.partitions.get(partition_id)
         if own is None:
             raise InvalidArgumentError(
                 f"group {name!r} has no partition {number} of queue {queue!r}; it reads {', '.join(sorted(ids))}",
@@ -64,9 +64,9 @@ def _rows(
             )  # fmt: skip
         if epochs is not None and partition in epochs:
             epoch, incarnation = epochs[partition], own.incarnation
-        elif partition in held:
-            _, _, epoch, incarnation = held[partition]
-        elif held:
+        elif partition in claims:
+            _, _, epoch, incarnation = claims[partition]
+        elif claims:
             refused.append(partition)  # of a query of this driver that has lost it
             continue
         else:
@@ -78,12 +78,16 @@ def _rows(
         if own.flow is None or not same_lineage(own, incarnation, epoch):
             refused.append(partition)
             continue
-        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= state.delivered(where, acks):
+        if (
+            isinstance(offset, bool)
+            or not isinstance(offset, int)
+            or not 0 <= offset <= state.delivered(partition_id, acks)
+        ):
             raise InvalidArgumentError(
                 f"offset {offset!r} of partition {number} of queue {queue!r}: the next offset wanted, at most "
-                f"{state.delivered(where, acks)}, up to where it was delivered",
+                f"{state.delivered(partition_id, acks)}, up to where it was delivered",
                 group=name, queue=queue, partition=number,
             )  # fmt: skip
-        if offset > (state.position(where, acks) or 0):
-            rows.append(AckRow(incarnation, 0, *where, own.epoch, offset, offset))
+        if offset > (state.position(partition_id, acks) or 0):
+            rows.append(AckRow(incarnation, 0, *partition_id, own.epoch, offset, offset))
     return rows, refused

@@ -2,7 +2,9 @@
 
 settings      what the query was asked for
 subscription  the queues that it reads, as they are now
-membership    joining, releasing and leaving the group; heartbeats and decisions between planner calls
+membership    joining, releasing and leaving the group
+between_calls heartbeats, decisions and releases while micro-batches run
+loads         the load of each partition
 planner       the micro-batches
-application   the user's driver, which is told what became of the partitions
+application   the port to the user's driver, which calls listeners
 """

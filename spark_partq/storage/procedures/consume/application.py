@@ -1,4 +1,4 @@
-"""The user's driver, as a planner talks to it (H6)."""
+"""The planner's port to the user's driver (H6)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Message = dict[str, Any]
 
 
 class Application(Protocol):
-    """Tells listeners what became of the group's partitions, and the planner what became of its micro-batches.
+    """Calls the user's listeners when partitions are assigned or lost, and tells the planner which micro-batches have finished.
 
-    Nothing that the protocol needs depends on it: a planner whose driver cannot be reached does without.
+    Nothing that the protocol needs depends on it: a planner that cannot reach its driver works without.
     """
 
-    def ask(self, message: Message, timeout_s: float | None = None) -> Message:
-        """Send a message and wait until the driver has dealt with it; its answer, empty if there is none.
+    def request(self, message: Message, timeout_s: float | None = None) -> Message:
+        """Send a message and wait until the driver has processed it; returns its answer, empty if there is none.
 
         Raises
         ------
@@ -28,30 +28,30 @@ class Application(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether messages reach the driver, and its messages this process."""
+        """Whether this process and the driver can exchange messages."""
         ...
 
 
-class Hearer(Protocol):
-    """Hears what the driver says; must not wait for anything."""
+class DriverEventHandler(Protocol):
+    """Handles what the driver reports; must not block."""
 
     def batch_finished(self, offset: StreamOffset) -> None: ...
 
     def query_terminated(self) -> None: ...
 
 
-# Connects to the driver, given what to say first and who hears what the driver says.
-Connect = Callable[[Message, Hearer], Application]
+# Connects to the driver, given the first message to send and the handler of what the driver reports.
+Connect = Callable[[Message, DriverEventHandler], Application]
 
 
-class NoApplication:
-    """No driver: nobody to tell."""
+class NullApplication:
+    """Stands in where there is no driver."""
 
     connected = False
 
-    def ask(self, message: Message, timeout_s: float | None = None) -> Message:
+    def request(self, message: Message, timeout_s: float | None = None) -> Message:
         return {}
 
 
-def nobody(hello: Message, hearer: Hearer) -> Application:
-    return NoApplication()
+def no_application(registration: Message, handler: DriverEventHandler) -> Application:
+    return NullApplication()

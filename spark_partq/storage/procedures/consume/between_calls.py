@@ -1,7 +1,7 @@
-"""What a member does while its micro-batches run: it beats, decides what is due, and acknowledges and releases what is finished.
+"""What a member does while its micro-batches run: it sends heartbeats, decides what is due, and acknowledges and releases.
 
-The heartbeat has a thread and a view of the group of its own. So neither a listener of the application, nor a lock, nor a slow look at
-other tables makes a member expire that is alive. The other thread decides on a view of its own, too, without the lock.
+The heartbeat has its own thread and its own view of the group. So neither a listener of the application, nor a lock, nor a slow read of
+other tables makes a living member expire. The other thread decides on its own view, too, without the lock.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.queue.handle import open_queue
 
-# How often the group is looked at. On a local disk a look that finds nothing is a `stat`.
+# How often the group is refreshed. On a local disk a refresh without news is a `stat`.
 _TICK_LOCAL_S, _TICK_REMOTE_S = 0.1, 1.0
-# How long it is left to the next planner call to acknowledge a finished micro-batch, in the same commit as it plans.
-_PLANNER_FIRST_S = 0.2
-# How often the loads are looked at, for an assignor that heeds them.
+# So long the next planner call may acknowledge a finished micro-batch itself, in the commit of its next plan.
+_PLANNER_PRECEDENCE_S = 0.2
+# How often the loads are compared, for an assignor that uses them.
 _LOADS_EVERY_S = 10.0
-# How often partitions that this group has drained are looked at, whether they can be removed.
+# How often the member checks if partitions that this group has drained can be removed.
 _REMOVE_EVERY_S = 1.0
 
 _log = logging.getLogger("spark_partq")
 
 
 class Heartbeats:
-    """Lets the group know that a process is alive, as long as its driver calls its planner."""
+    """Commits heartbeats of a member, as long as Spark calls its planner."""
 
     def __init__(self, member: Membership, max_poll_interval_ms: int) -> None:
         self._member, self._runtime = member, member.runtime
@@ -44,12 +44,12 @@ class Heartbeats:
         self._every_s = member.me.session_timeout_ms / 1000 / 3
 
     def run(self) -> None:
-        """Beat until the member stops."""
+        """Commit heartbeats until the member stops."""
         while not self._member.stopping.wait(self._wait_s()):
             _logged(self._member, self.step)
 
     def _wait_s(self) -> float:
-        """Until the next beat is due. The planner's commits are beats, too."""
+        """Time until the next heartbeat is due. The planner's commits are heartbeats, too."""
         return max(self._every_s / 10, self._every_s - (self._runtime.monotonic_s() - self._member.beaten_s))
 
     def step(self) -> None:
@@ -61,7 +61,7 @@ class Heartbeats:
 
 
 class Coordinator:
-    """Decides and releases while micro-batches run."""
+    """Decides, acknowledges and releases while micro-batches run."""
 
     def __init__(self, member: Membership) -> None:
         self._member, self._runtime = member, member.runtime
@@ -70,7 +70,7 @@ class Coordinator:
         self._loads_s = self._removed_s = self._runtime.monotonic_s()
 
     def run(self) -> None:
-        """Look at the group again and again until the member stops."""
+        """Take a step at every tick until the member stops."""
         tick_s = _TICK_LOCAL_S if self._member.store.is_local else _TICK_REMOTE_S
         while not self._member.stopping.wait(tick_s):
             _logged(self._member, self.step)
@@ -81,7 +81,7 @@ class Coordinator:
         self._observer.incarnation = member.incarnation
         if self._due() or self._loads_are_due(view.state):
             self._decide()
-        member.acknowledge_batch(self._runtime.monotonic_s() - _PLANNER_FIRST_S)
+        member.acknowledge_batch(self._runtime.monotonic_s() - _PLANNER_PRECEDENCE_S)
         if any(own.state is PartitionState.DRAINING for own in owned(view.state, member.incarnation).values()):
             member.release_drained()
         self._remove_drained()
@@ -103,7 +103,7 @@ class Coordinator:
             self._loads_s = self._runtime.monotonic_s()
 
     def _loads_are_due(self, state: GroupState) -> bool:
-        """The member that joined first looks at the loads: what two measure would never quite agree."""
+        """Only the member that joined first proposes the loads: two members never measure quite the same."""
         since_s = self._runtime.monotonic_s() - self._loads_s
         if since_s < _LOADS_EVERY_S or state.status is not Status.READY or not state.members:
             return False
@@ -112,16 +112,19 @@ class Coordinator:
         return is_first and assignors.find(choose(state.members.values())[0]).loads
 
     def _remove_drained(self) -> None:
-        """Remove partitions that a scaling left to be drained, once every group is through (S2); now and then, as all groups are asked."""
+        """Remove partitions that a scaling left to be drained, once every group has read them (S2).
+
+        Not at every step, as it reads the tables of all groups.
+        """
         now_s = self._runtime.monotonic_s()
-        if self._member.drained and now_s - self._removed_s >= _REMOVE_EVERY_S:
+        if self._member.drained_queues and now_s - self._removed_s >= _REMOVE_EVERY_S:
             self._removed_s = now_s
-            for name in self._member.drained:
+            for name in self._member.drained_queues:
                 remove_drained(open_queue(self._member.store, name))
 
 
 def _logged(member: Membership, step: Callable[[], None]) -> None:
-    """An error ends no thread, or the session would expire; the planner meets it, too."""
+    """Log an error instead of ending the thread, or the session would expire; the planner meets the error, too."""
     try:
         step()
     except Exception as error:

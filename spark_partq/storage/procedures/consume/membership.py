@@ -1,8 +1,8 @@
 """A query's membership in its group: joining, acknowledging, releasing and leaving.
 
-Three threads of the planner process share it. Spark's own thread plans micro-batches; two others, in `between_calls`, beat, and decide
-and release while a micro-batch is long. Whatever plans or releases holds `lock` from its look to its commit, so nothing is planned on
-a look that is older than a release.
+Three threads of the planner process share it. Spark's own thread plans micro-batches; the two of `between_calls` send heartbeats, and
+decide and release while a micro-batch is long. A thread that plans or releases holds `lock` from its refresh to its commit, so it never
+plans on a state that is older than a release.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from spark_partq.storage.procedures.consume.subscription import Subscription, by
 Ranges = Mapping[PartitionId, Range]
 Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
 
-# How long a query that is stopped waits to hear whether its last micro-batch has finished.
-_LAST_WORD_S = 2.0
+# How long a query that is stopped waits for the driver to report its last micro-batch.
+_LAST_BATCH_TIMEOUT_S = 2.0
 
 _log = logging.getLogger("spark_partq")
 
 
 @dataclass(frozen=True)
 class FinishedBatch:
-    """A micro-batch that has ended, as Spark's driver says, and when that was heard."""
+    """A micro-batch that has finished, as the driver reported it, and when the report came."""
 
-    heard_s: float
+    received_s: float
     ranges: Ranges
 
 
@@ -50,12 +50,12 @@ class Membership:
     Parameters
     ----------
     me : Member
-        Who joins; each join gets an incarnation of its own. A static one, with a name of the user's, keeps its partitions through a
-        restart: it never leaves, its session expires (K6).
+        The member that joins; each join gets its own incarnation. A static member, which the user named, keeps its partitions
+        through a restart: it never leaves, its session expires (K6).
     subscription : Subscription
         The queues that it reads. Used under `lock`.
     loads : LoadMeter
-        What its planner measures of them.
+        The loads that its planner measures.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Membership:
         self.me = replace(me, host=socket.gethostname())
         self._subscription, self._loads, self._connect = subscription, loads, connect
         self._manual = settings.manual_acknowledgement
-        self._heeds_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's cannot
+        self._uses_loads = any(
+            assignors.find(name).loads for name in me.assignors
+        )  # if none does, the group's does not
         self.group = Group(self.store, group)
         self.lock = self.runtime.lock()
         self.incarnation = ""
@@ -84,32 +86,32 @@ class Membership:
         self._terminated = self.runtime.event()
         self._names: dict[str, str] = {}  # of all queues that the group ever had
         self.failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
-        # Queues with partitions that go and that this group has settled; the planner says so.
-        self.drained: list[str] = []
-        # What the application was last told: the owned partitions with their lineage epochs, and so on.
-        self._reported: dict[PartitionId, int] = {}
-        self._reported_active: dict[str, bool] = {}
-        self._reported_batch: Message = {}
+        # Queues whose partitions that shall be removed are drained by this group; the planner sets it.
+        self.drained_queues: list[str] = []
+        # What was last reported to the application: the owned partitions with their lineage epochs, and so on.
+        self._last_reported: dict[PartitionId, int] = {}
+        self._last_reported_active: dict[str, bool] = {}
+        self._last_reported_batch: Message = {}
         self._application: Application | None = None
 
     # ---- for the planner, under `lock`
     def join_unless_member(self, then: Callable[[], None]) -> None:
-        """A planner call begins: the driver makes progress. At the first, join the group, and do `then`."""
+        """Record that a planner call begins, so the driver makes progress. At the first call, join the group and do `then`."""
         self.called_s = self.runtime.monotonic_s()
         if not self.incarnation:
             if self._application is None:
-                hello = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
-                self._application = self._connect(hello, self)
+                registration = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
+                self._application = self._connect(registration, self)
             self._join()
             then()
 
     def acknowledge_finished(self, done: Ranges) -> list[Ack]:
-        """Look at the group, and do what must be done before planning: `done` is finished.
+        """Refresh the group, and release what has drained now that `done` is finished.
 
         Returns
         -------
         list
-            Acknowledgements that `commit_plan` shall commit.
+            Acknowledgements that are left to `commit_plan`.
 
         Raises
         ------
@@ -126,7 +128,7 @@ class Membership:
         return acks
 
     def commit_plan(self, acks: list[Ack], ranges: Ranges) -> None:
-        """One commit before a micro-batch: what is finished, and what is about to be delivered."""
+        """Commit, before a micro-batch, what is finished and what is about to be delivered."""
         if acks or any(r.end > r.start for r in ranges.values()):
             self._acknowledge(acks, ranges)
         self._tracker.record(ranges)
@@ -138,7 +140,7 @@ class Membership:
         return self._tracker.last_planned(partition_id)
 
     def refresh(self) -> None:
-        """Look at the group, and tell the application what is new; join again if the session has expired.
+        """Refresh the group, and report what is new to the application; join again if the session has expired.
 
         Raises
         ------
@@ -147,7 +149,7 @@ class Membership:
         CheckpointMismatchError, QueueNotFoundError
             If a queue was deleted.
         AssignorError, UnknownAssignorError
-            If the group's assignor fails while this query has nothing. One that has partitions goes on with them.
+            If the group's assignor fails while this query owns nothing. A query that owns partitions goes on with them.
         """
         self.group.refresh()
         if self.failure is not None and not owned(self.group.state, self.incarnation):
@@ -159,8 +161,8 @@ class Membership:
         if status.fenced:
             newer = self.group.state.members[self.me.instance]
             with contextlib.suppress(ListenerError):
-                self._report({"lost": self._named(list(self._reported))})
-            self._reported = {}
+                self._report({"lost": self._named(list(self._last_reported))})
+            self._last_reported = {}
             raise FencedError(
                 f"instance {self.me.instance!r} of group {self.name!r} was started again (on {newer.host}); this query stops, and "
                 "what it has not acknowledged is delivered there. Give each running query its own instanceId and checkpoint",
@@ -171,22 +173,22 @@ class Membership:
             not status.registered
         ):  # the session expired though this process lives, or all were unbound: an ordinary event
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
-            self._subscription.renew()
+            self._subscription.reopen()
             self._join()
         self._report_lost()
         self._report_owned()
 
     def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
-        """Commit what follows from the events, which are asked for again after every look."""
+        """Commit what follows from the events; they are computed again after every refresh."""
         group = view or self.group
-        loads = self._loads.loads(group.state, group.acks) if self._heeds_loads else None
+        loads = self._loads.loads(group.state, group.acks) if self._uses_loads else None
         group.decide(events, self.me.instance, loads)
         self._names |= {queue_id: queue.name for queue_id, queue in group.state.queues.items()}
 
     def _join(self) -> None:
         incarnation = self.runtime.new_uuid().hex
-        about = {} if self._application is None else self._application.ask({"joins": True})
-        application, executors = about.get("application", ""), tuple(about.get("executors", ()))
+        found = {} if self._application is None else self._application.request({"joins": True})
+        application, executors = found.get("application", ""), tuple(found.get("executors", ()))
         me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
         read = self._subscription
         self.decide(lambda: [Join(me, read.in_group, read.first_starts(self.group.state))])
@@ -209,51 +211,55 @@ class Membership:
             self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges))
 
     def _release(self) -> None:
-        """Give up what has drained, in one commit that also grants it to its new owner."""
+        """Release what has drained, in one commit that also grants it to the new owners."""
         ready = self._tracker.drained(self.group.state, self.group.acks, self.incarnation)
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
         self._report({"revoked": self._named([event.partition_id for event in ready])})
         for event in ready:
-            self._reported.pop(event.partition_id, None)
+            self._last_reported.pop(event.partition_id, None)
         self.decide(lambda: self._tracker.drained(self.group.state, self.group.acks, self.incarnation))
 
-    # ---- telling the application, under `lock`
+    # ---- reports to the application, under `lock`
     def _report_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
-        lost = [p for p, base in self._reported.items() if p not in mine or mine[p].lineage_epoch != base]
+        lost = [p for p, base in self._last_reported.items() if p not in mine or mine[p].lineage_epoch != base]
         if not lost:
             return
         for partition_id in lost:
-            del self._reported[partition_id]
+            del self._last_reported[partition_id]
         done = [partition_id for partition_id in lost if self._is_finished(partition_id)]
         rest = [partition_id for partition_id in lost if partition_id not in done]
         self._report({"revoked": self._named(done), "lost": self._named(rest)})
 
     def _is_finished(self, partition_id: PartitionId) -> bool:
-        """Whether the queue has the partition no longer, and all that was planned of it is acknowledged (S2)."""
+        """Whether the partition was removed from its queue, and all that was planned of it is acknowledged (S2)."""
         removed, last = self.group.state.removed.get(partition_id), self._tracker.last_planned(partition_id)
         return removed is not None and (last is None or removed[1] >= last.end)
 
     def _report_owned(self) -> None:
-        """Newly owned partitions, and flows that became active or standbys."""
+        """Report newly owned partitions, and flows that became active or standbys."""
         mine = owned(self.group.state, self.incarnation)
-        new = [partition_id for partition_id in mine if partition_id not in self._reported]
-        held = {own.flow for own in mine.values()}
-        active = {flow: flow in held for flow in self.me.flow_names}
+        new = [partition_id for partition_id in mine if partition_id not in self._last_reported]
+        owners = {own.flow for own in mine.values()}
+        active = {flow: flow in owners for flow in self.me.flow_names}
         changed = {
-            flow: is_active for flow, is_active in active.items() if self._reported_active.get(flow) is not is_active
+            flow: is_active
+            for flow, is_active in active.items()
+            if self._last_reported_active.get(flow) is not is_active
         }
         if new or changed:
-            self._reported.update({partition_id: mine[partition_id].lineage_epoch for partition_id in new})
-            self._reported_active = active
+            self._last_reported.update({partition_id: mine[partition_id].lineage_epoch for partition_id in new})
+            self._last_reported_active = active
             self._report({"assigned": self._named(new), "active": changed})
 
     def _report_batch(self) -> None:
-        """What each flow holds in the micro-batch that begins, and what it gained and lost since the last."""
-        now = {flow: self._named(held) for flow, held in by_flow(self.group.state, self.incarnation).items()}
-        before = self._reported_batch.get("owned", {})
+        """Report what each flow owns in the micro-batch that begins, and what it gained and lost since the last."""
+        now = {
+            flow: self._named(partitions) for flow, partitions in by_flow(self.group.state, self.incarnation).items()
+        }
+        before = self._last_reported_batch.get("owned", {})
         flows = {
             flow: {
                 "gained": [p for p in now.get(flow, []) if p not in before.get(flow, [])],
@@ -264,26 +270,26 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         epochs = [[*self._named([p])[0], *p, own.epoch] for p, own in sorted(mine.items())]
         message = {"owned": now, "changes": flows, "epochs": epochs, "incarnation": self.incarnation}
-        if message != self._reported_batch:
-            self._reported_batch = message
+        if message != self._last_reported_batch:
+            self._last_reported_batch = message
             self._report({"batch": message})
 
     def _report(self, message: Message, timeout_s: float | None = None) -> None:
         if self._application is not None:
-            self._application.ask({"group": self.name, **message}, timeout_s)
+            self._application.request({"group": self.name, **message}, timeout_s)
 
     def _named(self, partitions: list[PartitionId]) -> list[list[str | int]]:
         return [[self._names[queue_id], number] for queue_id, number in sorted(partitions)]
 
     # ---- between planner calls, in other threads
     def beat(self, view: Group) -> None:
-        """Commit a heartbeat, if this process is a member as of the look of `view`."""
+        """Commit a heartbeat, if this process is a member as of the last refresh of `view`."""
         if membership_status(view.state, self.me.instance, self.incarnation).registered:
             self.beaten_s = self.runtime.monotonic_s()
             view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
 
     def release_drained(self) -> None:
-        """Give up what has drained, unless the planner is at work: then it does."""
+        """Release what has drained, unless the planner is at work: it releases, too."""
         if self.lock.acquire(blocking=False):
             try:
                 self.group.refresh()
@@ -291,21 +297,21 @@ class Membership:
             finally:
                 self.lock.release()
 
-    def acknowledge_batch(self, heard_before_s: float) -> None:
-        """Acknowledge a micro-batch that ended before that time and that no planner call has taken care of."""
+    def acknowledge_batch(self, received_before_s: float) -> None:
+        """Acknowledge a micro-batch that was reported before that time, if no planner call has acknowledged it."""
         batch = self._finished_batch
-        if batch is None or batch.heard_s > heard_before_s or not self.lock.acquire(blocking=False):
+        if batch is None or batch.received_s > received_before_s or not self.lock.acquire(blocking=False):
             return
         try:
-            if self.called_s < batch.heard_s:
+            if self.called_s < batch.received_s:
                 self.group.refresh()
                 self._acknowledge(self._unacknowledged(batch.ranges), {})
-            if self._finished_batch is batch:  # else the driver has told of another one meanwhile
+            if self._finished_batch is batch:  # else the driver has reported another one meanwhile
                 self._finished_batch = None
         finally:
             self.lock.release()
 
-    # ---- what the driver says
+    # ---- events of the driver
     def batch_finished(self, offset: StreamOffset) -> None:
         if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), by_id(offset))
@@ -315,11 +321,11 @@ class Membership:
 
     # ---- leaving
     def leave(self) -> None:
-        """The query has ended: acknowledge what has finished, and unbind."""
+        """Acknowledge what has finished, and leave the group, as the query has ended."""
         if not self.incarnation or self.stopping.is_set():
             return
         self.stopping.set()
-        deadline = self.runtime.monotonic_s() + _LAST_WORD_S
+        deadline = self.runtime.monotonic_s() + _LAST_BATCH_TIMEOUT_S
         while self._in_flight() and not self._terminated.wait(0.02) and self.runtime.monotonic_s() < deadline:
             pass
         with self.lock:
@@ -327,12 +333,12 @@ class Membership:
             if self._finished_batch is not None:
                 self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {})
             with contextlib.suppress(ListenerError):
-                self._report({"revoked": self._named(list(self._reported))}, _LAST_WORD_S)
+                self._report({"revoked": self._named(list(self._last_reported))}, _LAST_BATCH_TIMEOUT_S)
             if not self.me.static:
                 self.decide(lambda: [Leave(self.me.instance, self.incarnation)])
 
     def _in_flight(self) -> bool:
-        """Whether something that was planned is not known to have finished."""
+        """Whether a planned range is not known to have finished."""
         if self._manual or self._application is None or not self._application.connected:
             return False
         done = {} if self._finished_batch is None else self._finished_batch.ranges

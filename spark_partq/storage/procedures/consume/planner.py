@@ -1,8 +1,8 @@
-"""A query's micro-batches: what Spark's planner process decides (Q7).
+"""Plans a query's micro-batches, in Spark's planner process (Q7).
 
-Spark asks for the end of the next micro-batch only when every earlier one has been executed and committed; so that is where the group
-acknowledges. In this order: look at the control table, acknowledge what is finished, release what has drained, look at the
-partitions, plan. `tasks(start, end)` reads everything from its arguments, so a replayed batch is the same batch.
+Spark asks for the end of the next micro-batch only when every earlier one has been executed and committed; so that is where the planner
+acknowledges. It refreshes the group, acknowledges what is finished, releases what has drained, refreshes the partitions, and plans, in
+this order. `tasks(start, end)` takes everything from its arguments, so a replayed batch is the same batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_partq.core.errors import DataLossError, PartqError
 from spark_partq.core.group.facts import Member, Ownership, Status
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
-from spark_partq.storage.procedures.consume.application import Connect, nobody
+from spark_partq.storage.procedures.consume.application import Connect, no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
@@ -35,14 +35,14 @@ Offsets = dict[PartitionId, int]
 
 
 class Assigned(NamedTuple):
-    """Which flow of this member a planned range goes to, and below what offset it may have been delivered before."""
+    """The flow of this member that gets a planned range, and the offset below which it may have been delivered before."""
 
     flow: int
     delivered: int
 
 
 class Planner:
-    """Plans micro-batches and keeps the group's books. Lives in the planner process, used by one thread.
+    """Plans micro-batches as a member of the group. Used by one thread of the planner process.
 
     Parameters
     ----------
@@ -52,17 +52,21 @@ class Planner:
         Connects to the user's driver.
     """
 
-    def __init__(self, settings: ConsumerSettings, group: str, instance: str, connect: Connect = nobody) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, group: str, instance: str, connect: Connect = no_application
+    ) -> None:
         self._settings, self._store = settings, settings.store
         self._subscription = Subscription(settings)
         self._instance = settings.instance_id or instance
-        self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by its end
+        self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by the plan's end
         self._idle = 0
-        self._until: Offsets | None = None
+        self._stop_offsets: Offsets | None = None
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
-        self._waits = False  # something is held back by a barrier
-        self._served: dict[PartitionId, int] = {}  # the last batch that took something of a partition
+        self._blocked_by_barrier = False  # of the last plan
+        self._last_served: dict[
+            PartitionId, int
+        ] = {}  # the number of the last batch that took something of a partition
         self._loads = LoadMeter(self._store.runtime.monotonic_s)
         me = Member(
             self._instance, "", settings.flows, settings.session_timeout_ms, settings.assignors,
@@ -76,9 +80,9 @@ class Planner:
             self._group.refresh()
         self._subscription.first_starts(self._group.state)  # wrong starting offsets are refused before anything changes
 
-    def stop_at_present(self) -> None:
-        """Plan nothing that is written later than now (Trigger.AvailableNow)."""
-        self._until = {p: table.next_offset for p, table in self._subscription.tables()}
+    def stop_at_current_ends(self) -> None:
+        """Plan no message that is written after this call (Trigger.AvailableNow)."""
+        self._stop_offsets = {p: table.next_offset for p, table in self._subscription.tables()}
 
     # ---- offsets
     def check_checkpoint(self, planned: StreamOffset) -> None:
@@ -91,13 +95,13 @@ class Planner:
         self._subscription.check_checkpoint(planned, self._group.name)
 
     def latest(self) -> StreamOffset:
-        """Where the partitions ended at the last look."""
+        """The ends of the partitions, as of the last refresh."""
         return self._offset(
             {p: Range(0, table.next_offset, table.next_offset) for p, table in self._subscription.tables()}
         )
 
     def next(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        """The end of the next micro-batch, `done` being finished; None if there is nothing to do."""
+        """Plan the next micro-batch, now that `done` is finished; returns its end, None if there is nothing to do."""
         while True:
             if self._idle:
                 self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
@@ -105,19 +109,19 @@ class Planner:
                 self.membership.join_unless_member(self._start_threads)
                 end = self._plan(done, limits)
                 ready = self._group.state.status is Status.READY
-            if end is not None or self._until is None or (ready and not self._waits):
+            if end is not None or self._stop_offsets is None or (ready and not self._blocked_by_barrier):
                 return end
-            # A query that is to end when it has read all there is must not end before it knows what it is given.
+            # A query that ends when it has read everything must first know which partitions it gets.
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
-        """Of each flow what its task reads: the rows of ``(start, end]`` of its partitions, in order."""
+        """What the task of each flow reads: the rows of ``(start, end]`` of its partitions, in order."""
         with self.membership.lock:
             self.membership.join_unless_member(self._start_threads)
             if start.ranges == end.ranges:
                 return []
-            plan = self._last_plan.get(_text(end))
-            ranges = self._again(end) if plan is None else by_id(end)
-            assigned = self._assigned_again(ranges) if plan is None else plan
+            plan = self._last_plan.get(_plan_key(end))
+            ranges = self._replay(end) if plan is None else by_id(end)
+            assigned = self._replay_assignment(ranges) if plan is None else plan
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
             tables = dict(self._tables())
             filled = [p for p, r in ranges.items() if r.end > r.start]
@@ -130,7 +134,7 @@ class Planner:
         return f"{self._instance}/{flow}"
 
     def leave(self) -> None:
-        """The query has ended."""
+        """Leave the group, as the query has ended."""
         self.membership.leave()
 
     def _start_threads(self) -> None:
@@ -142,7 +146,7 @@ class Planner:
         return self._subscription.offset(self._group.name, self._instance, ranges)
 
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
-        """Every table that the queues ever had; of a replayed batch a partition may be operating no longer."""
+        """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
         queues = self._subscription.queues
         return [((queue.state.queue_id, n), queue.table(n)) for queue in queues for n in queue.state.every]
 
@@ -155,10 +159,10 @@ class Planner:
         mine = plannable(self._group.state, self.membership.incarnation)
         tables = {p: table for p, table in self._subscription.tables() if p in mine}
         starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
-        ends = self._admitted(tables, starts, self._held_back(tables, starts), limits)
+        ends = self._admitted(tables, starts, self._deliverable_ends(tables, starts), limits)
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
-        # What others have planned counts as delivered even if the decision that moved the partition did not see it (H4).
-        assigned = {p: Assigned(_number(mine[p]), self._group.delivered(p)) for p in ranges}
+        # What others have planned counts as delivered, even if they did so after the decision that moved the partition (H4).
+        assigned = {p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges}
         if all(ends[p] == starts[p] for p in starts):
             self.membership.commit_plan(acks, {})
             self._idle = min(self._idle + 1, 8)
@@ -166,35 +170,34 @@ class Planner:
         self.membership.commit_plan(acks, ranges)
         self._idle = 0
         end = self._offset(ranges)
-        # What this process has planned it delivers whole, whatever becomes of the partition: should it come back, all of the range
-        # counts as delivered.
-        self._last_plan = {_text(end): assigned}
+        # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.
+        self._last_plan = {_plan_key(end): assigned}
         return end
 
     def _refresh(self) -> None:
-        """Look at the queues and their partitions."""
+        """Refresh the queues and their partitions."""
         subscription = self._subscription
-        if subscription.changes_are_due():
+        if subscription.check_is_due():
             self._decide_changes()
-        subscription.follow(self._group.state)
+        subscription.follow_group(self._group.state)
         try:
             subscription.refresh()
-        except PartqError:  # perhaps of a queue that was deleted a moment ago
+        except PartqError:  # perhaps because a queue was deleted a moment ago
             self._decide_changes()
-            subscription.follow(self._group.state)
+            subscription.follow_group(self._group.state)
             subscription.refresh()
-        scaled = subscription.scaled(self._group.state)
-        if scaled is not None:
-            self.membership.decide(lambda: [scaled])
+        partition_changes = subscription.partition_changes(self._group.state)
+        if partition_changes is not None:
+            self.membership.decide(lambda: [partition_changes])
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
     def _decide_changes(self) -> None:
-        changes = self._subscription.changes(self._group.state)
-        if changes is not None:
-            self.membership.decide(lambda: [changes])
+        queue_changes = self._subscription.queue_changes(self._group.state)
+        if queue_changes is not None:
+            self.membership.decide(lambda: [queue_changes])
 
     def _commit_floors(self, acks: list[Ack]) -> list[Ack]:
-        """Let those who wait for older messages know that they are finished (S5); acknowledgements that are still to be made."""
+        """Commit floors that other partitions wait for (S5); returns the acknowledgements that are still to be made."""
         self._barriers = self._subscription.barriers(self._group.state)
         if any(barrier.missing for barrier in self._barriers.values()):
             self.membership.commit_plan(acks, {})
@@ -202,11 +205,11 @@ class Planner:
             for queue_id, barrier in self._barriers.items():
                 self._group.commit_floors(queue_id, barrier.missing)
             self._barriers = self._subscription.barriers(self._group.state)
-        self.membership.drained = self._subscription.drained(self._group.state)
+        self.membership.drained_queues = self._subscription.drained(self._group.state)
         return acks
 
-    def _again(self, planned: StreamOffset) -> dict[PartitionId, Range]:
-        """What is left of a micro-batch that was planned before a restart."""
+    def _replay(self, planned: StreamOffset) -> dict[PartitionId, Range]:
+        """Plan again what is left of a micro-batch that was planned before a restart."""
         membership = self.membership
         membership.refresh()
         state, acks = self._group.state, self._group.acks
@@ -217,14 +220,14 @@ class Planner:
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         return {p: kept[p] for p in tables}
 
-    def _assigned_again(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, Assigned]:
-        """Of a micro-batch that is delivered again: all of it may have been delivered before."""
-        held = self._group.state.partitions
-        return {p: Assigned(_number(held[p]), r.end) for p, r in ranges.items()}
+    def _replay_assignment(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, Assigned]:
+        """The flows of a replayed micro-batch; all of it may have been delivered before."""
+        partitions = self._group.state.partitions
+        return {p: Assigned(_flow_number(partitions[p]), r.end) for p, r in ranges.items()}
 
     def _pieces(self, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
-        """The slices of a range; what lies below `delivered` may have been delivered before."""
-        first = self._check_still_there(table, planned.start, planned.end)
+        """The slices of a range; messages below `delivered` may have been delivered before."""
+        first = self._check_available(table, planned.start, planned.end)
         cut = min(max(first, delivered), planned.end)
         return [
             Piece(part, planned.epoch, redelivered)
@@ -235,40 +238,40 @@ class Planner:
 
     # ---- where a partition's next range starts and ends
     def _start(self, partition_id: PartitionId, table: PartitionTable, planned: Range | None) -> int:
-        """Where the next micro-batch of a partition starts; `planned` is what the last one took of it."""
+        """Where the next micro-batch of a partition starts; `planned` is its range in the last one."""
         if self._settings.manual_acknowledgement:
             # What the application has not acknowledged before a restart is delivered again.
             planned = self.membership.last_planned(partition_id)
         first = start(self._group.state, self._group.acks, self.membership.incarnation, partition_id, planned)
-        return self._check_still_there(table, first, table.next_offset)
+        return self._check_available(table, first, table.next_offset)
 
-    def _check_still_there(self, table: PartitionTable, start: int, end: int) -> int:
+    def _check_available(self, table: PartitionTable, start: int, end: int) -> int:
         first, last = table.first_offset, table.next_offset
-        about = {"queue": table.queue, "partition": table.partition, "group": self._group.name}
+        context = {"queue": table.queue, "partition": table.partition, "group": self._group.name}
         if max(start, end) > last:
             raise DataLossError(
                 f"partition {table.partition} of queue {table.queue!r} ends at offset {last}, but group {self._group.name!r} has "
                 f"already been given messages up to {max(start, end) - 1}: the partition was put back to an older state. Restore it, "
                 "or go on with another group and a new checkpointLocation",
-                **about,
+                **context,
             )
         if start < min(first, end) and self._settings.fail_on_data_loss:
             raise DataLossError(
                 f"messages {start} to {min(first, end) - 1} of partition {table.partition} of queue {table.queue!r} were removed before "
                 f"group {self._group.name!r} read them (retention time); set failOnDataLoss=false to go on behind them",
-                **about,
+                **context,
             )
         return max(start, min(first, end))
 
-    def _held_back(self, tables: dict[PartitionId, PartitionTable], starts: Offsets) -> Offsets:
-        """How far each partition may be delivered: to its end, or to where it waits for older messages of other partitions (S5)."""
+    def _deliverable_ends(self, tables: dict[PartitionId, PartitionTable], starts: Offsets) -> Offsets:
+        """How far each partition may be delivered: to its end, or to a message that waits for older ones of other partitions (S5)."""
         ends = {p: table.next_offset for p, table in tables.items()}
-        if self._until is not None:
-            ends = {p: max(starts[p], min(end, self._until.get(p, 0))) for p, end in ends.items()}
+        if self._stop_offsets is not None:
+            ends = {p: max(starts[p], min(end, self._stop_offsets.get(p, 0))) for p, end in ends.items()}
         limits = {
             p: self._barriers[p[0]].limit(p[1], starts[p], end) for p, end in ends.items() if p[0] in self._barriers
         }
-        self._waits = any(limits[p] < ends[p] for p in limits)
+        self._blocked_by_barrier = any(limits[p] < ends[p] for p in limits)
         return {**ends, **limits}
 
     def _admitted(
@@ -281,7 +284,7 @@ class Planner:
             return ends
         rows = admit([_backlog(tables[p], starts[p], ends[p]) for p in waiting], limits)
         admitted = dict(zip(waiting, rows, strict=True))
-        self._served.update(dict.fromkeys((p for p in waiting if admitted[p]), next(self._batches)))
+        self._last_served.update(dict.fromkeys((p for p in waiting if admitted[p]), next(self._batches)))
         return {p: starts[p] + admitted.get(p, 0) for p in starts}
 
     def _within_unacked(self, starts: Offsets, ends: Offsets, most: int) -> Offsets:
@@ -294,16 +297,18 @@ class Planner:
             room = max(0, most - self._unacked(flow))
             rows = share(np.array([ends[p] - starts[p] for p in mine], dtype=np.int64), room)
             within.update({p: starts[p] + int(n) for p, n in zip(mine, rows, strict=True)})
-            self._served.update(dict.fromkeys((p for p, n in zip(mine, rows, strict=True) if n), next(self._batches)))
+            self._last_served.update(
+                dict.fromkeys((p for p, n in zip(mine, rows, strict=True) if n), next(self._batches))
+            )
         return within
 
     def _longest_waiting(self, partitions: list[PartitionId]) -> list[PartitionId]:
-        """Who has waited longest comes first; then by the queue's name and the number."""
+        """Partitions that have waited longest come first; then by the queue's name and the number."""
         names = {queue_id: name for name, queue_id in self._subscription.queue_ids.items()}
-        return sorted(partitions, key=lambda p: (self._served.get(p, 0), names[p[0]], p[1]))
+        return sorted(partitions, key=lambda p: (self._last_served.get(p, 0), names[p[0]], p[1]))
 
     def _unacked(self, flow: str) -> int:
-        """Messages that a flow was given and has not acknowledged, also of what is draining; a finished batch counts as done."""
+        """Messages that a flow was given and has not acknowledged, also of draining partitions; without manual acknowledgement 0."""
         if not self._settings.manual_acknowledgement:
             return 0
         total = 0
@@ -322,10 +327,10 @@ def _backlog(table: PartitionTable, start: int, end: int) -> Backlog:
     return Backlog(rows, index.size[part] * rows // np.maximum(index.rows[part], 1))
 
 
-def _number(own: Ownership) -> int:
-    """The number of the flow that owns it."""
+def _flow_number(own: Ownership) -> int:
+    """The number of the owning flow in its instance."""
     return int((own.flow or "").rpartition("/")[2])
 
 
-def _text(offset: StreamOffset) -> str:
+def _plan_key(offset: StreamOffset) -> str:
     return str(offset.to_json())

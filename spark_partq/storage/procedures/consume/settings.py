@@ -1,4 +1,4 @@
-"""What a query was asked for, checked."""
+"""A query's settings, checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_partq.storage.store import Store
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """How a query reads. docs/options.md tells each option, its unit and default.
+    """How a query reads. docs/options.md lists the options with units and defaults.
 
     Attributes
     ----------
@@ -24,9 +24,9 @@ class ConsumerSettings:
     queue_pattern : str or None
         A regular expression: reads every queue whose whole name matches.
     instance_id : str or None
-        The user's name for the member, which survives restarts (K6).
+        The user's name for the member, the same after a restart (K6).
     assignors : tuple of str
-        Those that it can take part in, best first.
+        Those that the query supports, best first.
     """
 
     store: Store
@@ -48,14 +48,14 @@ class ConsumerSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether all its assignors are made for the cooperative protocol (K7)."""
+        """Whether all its assignors use the cooperative protocol (K7)."""
         return all(assignors.find(name).cooperative for name in self.assignors)
 
     def matches(self, queue: str) -> bool:
         return self.queue_pattern is not None and re.fullmatch(self.queue_pattern, queue) is not None
 
     def matching(self) -> list[str]:
-        """Names of the queues there are that match the pattern."""
+        """Names of the store's queues that match the pattern."""
         return [name for name in list_queues(self.store) if self.matches(name)]
 
     def subscribed_queues(self) -> list[str]:

@@ -1,6 +1,6 @@
 """The queues that a query reads, as they are now: those it names, or all whose names match its pattern (K3).
 
-A member that finds a queue tells the group; every other member whose pattern matches finds it there.
+A member that finds a queue adds it to the group; every other member whose pattern matches finds it there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Subscription:
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
-        At once, if a queue is not there, none matches, or they have different columns.
+        At once, if a queue does not exist, none matches, or they have different columns.
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -51,7 +51,7 @@ class Subscription:
         self._checked_s = self._store.runtime.monotonic_s()
         numbers = {name: queue.state.numbers for name, queue in self._queues.items()}
         self._starting_offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
-        self._settled_generations: dict[str, int] = {}  # by queue id: those before this one are settled for the group
+        self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
 
     @property
     def queue_ids(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Subscription:
 
     @property
     def in_group(self) -> dict[str, QueueInGroup]:
-        """What the group shall know of each queue, by id."""
+        """Each queue as the group keeps it, by id."""
         return {queue.state.queue_id: in_group(queue) for queue in self._queues.values()}
 
     @property
@@ -73,14 +73,14 @@ class Subscription:
 
     # ---- names and ids
     def offset(self, group: str, instance: str, ranges: Mapping[PartitionId, Range]) -> StreamOffset:
-        """What Spark keeps of a plan: the ranges by the queues' names, and the ids of these."""
+        """The offset that Spark keeps of a plan: the ranges by the queues' names, and the ids of these."""
         ids = self.queue_ids
         names = {queue_id: name for name, queue_id in ids.items()}
         return StreamOffset(group, instance, ids, {(names[queue_id], p): r for (queue_id, p), r in ranges.items()})
 
-    # ---- as they change
+    # ---- changes
     def refresh(self) -> None:
-        """Look at the partitions, and after that at the queues: what lies above a cut is then known to be of a later map."""
+        """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map."""
         changed = [table for _, table in self.tables() if table.may_have_changed()]
         self._store.map(lambda table: table.refresh(), changed)
         for queue in self._queues.values():
@@ -88,7 +88,7 @@ class Subscription:
                 queue.refresh()
 
     def check(self) -> None:
-        """Refuse to go on with a queue that the query names and that was deleted or made anew.
+        """Refuse a queue that the query names and that was deleted or made anew.
 
         Raises
         ------
@@ -104,12 +104,12 @@ class Subscription:
                     queue=name,
                 )
 
-    def changes_are_due(self) -> bool:
-        """Whether it is time again to look what queues there are."""
+    def check_is_due(self) -> bool:
+        """Whether it is time to list the queues again."""
         return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
 
-    def changes(self, state: GroupState) -> QueuesChanged | None:
-        """Look what queues there are: what the group does not know of yet, of those that match the pattern.
+    def queue_changes(self, state: GroupState) -> QueuesChanged | None:
+        """List the queues: those that match the pattern and that the group does not know, and those that were deleted.
 
         Raises
         ------
@@ -123,11 +123,11 @@ class Subscription:
         found = {queue.state.queue_id: queue for queue in self._readable()}
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
-        gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_gone(name, i)))
+        gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i)))
         return _changes(new, gone) if new or gone else None
 
-    def scaled(self, state: GroupState) -> QueuesChanged | None:
-        """What the group does not know of the partitions of the queues that it reads, as of the last look (R2)."""
+    def partition_changes(self, state: GroupState) -> QueuesChanged | None:
+        """Partitions that the group does not know, of the queues that it reads, as of the last refresh (R2)."""
         new = {
             queue.state.queue_id: queue
             for queue in self._queues.values()
@@ -139,20 +139,20 @@ class Subscription:
 
     # ---- the barrier (S5)
     def barriers(self, state: GroupState) -> dict[str, Barrier]:
-        """By id of each queue that was ever scaled, how far the group may be given its partitions."""
+        """The barriers of the queues that were ever scaled, by id."""
         barriers = {}
         for queue in self._queues.values():
             queue_id = queue.state.queue_id
-            first = self._settled_generations.get(queue_id, 0)
+            first = self._first_open.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            settled = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, settled, queue.state.gone, first)
-            self._settled_generations[queue_id] = barriers[queue_id].first_open
+            floors = state.committed_floors(queue_id)
+            barriers[queue_id] = Barrier(queue.state.generations, floors, queue.state.gone, first)
+            self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
     def drained(self, state: GroupState) -> list[str]:
-        """Names of queues with partitions that go and that the group has settled, so that they may perhaps be removed (S2)."""
+        """Names of queues of which the group has drained all partitions that shall be removed (S2)."""
         found = []
         for queue in self._queues.values():
             ends = {number: queue.table(number).next_offset for number in queue.state.going}
@@ -160,13 +160,13 @@ class Subscription:
                 found.append(queue.name)
         return found
 
-    def follow(self, state: GroupState) -> None:
-        """Open what the group has found, and let go what it has given up.
+    def follow_group(self, state: GroupState) -> None:
+        """Open the queues that the group has found, and drop those that it has removed.
 
         Raises
         ------
         SchemaMismatchError
-            The group reads a queue that matches and has other columns: its partitions may be given to this query.
+            The group reads a queue that matches and has other columns: this query may get its partitions.
         """
         if self._settings.queue_pattern is None:
             return
@@ -175,7 +175,7 @@ class Subscription:
         for name in sorted(read.keys() - self._queues.keys()):
             queue = self._open(name)
             if queue is None or queue.state.queue_id != read[name]:
-                continue  # the group will hear that it is gone
+                continue  # the group learns of its deletion at the next check
             if queue.state.schema != self._payload:
                 raise SchemaMismatchError(
                     f"the group reads queue {name!r}, which matches queuePattern={self._settings.queue_pattern!r} and has other "
@@ -184,8 +184,8 @@ class Subscription:
                 )
             self._queues[name] = queue
 
-    def renew(self) -> None:
-        """Begin again with the queues there are, before the query joins its group again.
+    def reopen(self) -> None:
+        """Open the queues that exist now, before the query joins its group again.
 
         Raises
         ------
@@ -221,19 +221,19 @@ class Subscription:
             return None
         return queue
 
-    def _is_gone(self, name: str, queue_id: str) -> bool:
-        """Whether a queue was deleted or is about to be, and not merely cannot be read."""
+    def _is_deleted(self, name: str, queue_id: str) -> bool:
+        """Whether a queue was deleted or is being deleted, and not merely cannot be read."""
         try:
             state = queue_state(self._store, name)
-        except (QueueNotFoundError, QueueNotReadyError):  # what is half there and has an id is half deleted
+        except (QueueNotFoundError, QueueNotReadyError):  # a queue that is half there and has an id is half deleted
             return True
-        except PartqError:  # it cannot be told now
+        except PartqError:  # unknown for now
             return False
         return state.queue_id != queue_id or state.deleted
 
     # ---- where the group starts
     def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
-        """Where each partition starts that the group has never had.
+        """The first offset of each partition that the group has never had.
 
         Raises
         ------
@@ -288,12 +288,12 @@ class Subscription:
 
 
 def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
-    """Its ranges, by the ids that its queues had then."""
+    """The offset's ranges, by the ids that its queues had then."""
     return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
 
 
 def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
-    # As in Kafka: what comes while a group reads is read from its beginning.
+    # As in Kafka: a queue or partition that is added while a group reads is read from its beginning.
     starts = {
         (queue_id, t.partition): first_left(queue, t) for queue_id, queue in new.items() for t in queue.partitions
     }
