@@ -38,8 +38,8 @@ def rebalance(
 
     def report(name: str, facts: list[GroupFact]) -> None:
         for fact in facts:
-            told = {key: value for key, value in dataclasses.asdict(fact).items() if value not in (None, "")}
-            print(json.dumps({"group": name, **told}), flush=True)
+            record = {key: value for key, value in dataclasses.asdict(fact).items() if value not in (None, "")}
+            print(json.dumps({"group": name, **record}), flush=True)
 
     def complain(error: PartqError) -> None:
         print_error(f"error: {error}")

@@ -65,10 +65,10 @@ def scale(
         report=report,
         storage_options=key_values(storage_option),
     )
-    told = {"queue": queue, **found.to_dict()}
+    record = {"queue": queue, **found.to_dict()}
     for name in ("name", "partitions", "schema", "settings"):
-        del told[name]
-    print(json.dumps(told), flush=True)
+        del record[name]
+    print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

@@ -46,13 +46,13 @@ def partition_count(count: int) -> str:
 
 def counts(operating: int, configured: int) -> str:
     """Both partition counts of a queue, or the one that they are."""
-    told = [number(n) if n else "exclusive" for n in (operating, configured)]
-    return told[0] if operating == configured else f"{told[0]} → {told[1]}"
+    texts = [number(n) if n else "exclusive" for n in (operating, configured)]
+    return texts[0] if operating == configured else f"{texts[0]} → {texts[1]}"
 
 
 def _counts(configured: int, operating: int) -> str:
-    told = [number(n) if n else "exclusive" for n in (configured, operating)]
-    return "exclusive" if told == ["exclusive"] * 2 else f"{told[0]} configured, {told[1]} operating"
+    texts = [number(n) if n else "exclusive" for n in (configured, operating)]
+    return "exclusive" if texts == ["exclusive"] * 2 else f"{texts[0]} configured, {texts[1]} operating"
 
 
 def ingress(enabled: bool) -> str:
@@ -126,16 +126,16 @@ def group(found: GroupDescription) -> RenderableType:
 
 
 def _about(member: MemberDescription) -> str:
-    told = [f"session timeout {member.session_timeout_ms:,} ms"]
+    details = [f"session timeout {member.session_timeout_ms:,} ms"]
     if member.static:
-        told.append("static")
+        details.append("static")
     if member.weight != 1:
-        told.append(f"weight {member.weight:g}")
+        details.append(f"weight {member.weight:g}")
     if member.application:
-        told.append(member.application)
+        details.append(member.application)
     if member.executors:
-        told.append(f"executors {', '.join(member.executors)}")
-    return "\n".join(told)
+        details.append(f"executors {', '.join(member.executors)}")
+    return "\n".join(details)
 
 
 def _clients(found: GroupDescription) -> Table:
@@ -153,8 +153,8 @@ def _clients(found: GroupDescription) -> Table:
     clients = table("flow", "state", *queues, total="right")
     for flow in flows:
         cells = [flow.partitions.get(queue, ()) for queue in queues]
-        told = [f"{len(numbers)}: {_ranges(numbers)}" if numbers else "0" for numbers in cells]
-        clients.add_row(flow.flow, _state(flow), *told, number(sum(map(len, cells))))
+        texts = [f"{len(numbers)}: {_ranges(numbers)}" if numbers else "0" for numbers in cells]
+        clients.add_row(flow.flow, _state(flow), *texts, number(sum(map(len, cells))))
     return clients
 
 
@@ -185,16 +185,16 @@ def fact_line(name: str, fact: GroupFact) -> str:
 
 
 def _subject(row: Mapping[str, Any]) -> str:
-    where = "" if row["partition"] is None else f"{row['queue']}/{row['partition']}"
+    partition = "" if row["partition"] is None else f"{row['queue']}/{row['partition']}"
     if row["kind"] == Kind.HANDOFF_STARTED:
-        return f"{where} {row['flow']} → {row['to_flow'] or '?'}"
+        return f"{partition} {row['flow']} → {row['to_flow'] or '?'}"
     if row["kind"] == Kind.STATUS_CHANGED:
         return str(row["status"])
     if row["kind"] == Kind.ASSIGNMENT_COMPUTED:
-        told = json.loads(row["body"] or "{}")
-        return f"{told.get('assignor')}, {told.get('protocol')}"
-    if where:
-        return f"{where} {row['flow']}" if row["flow"] else where
+        body = json.loads(row["body"] or "{}")
+        return f"{body.get('assignor')}, {body.get('protocol')}"
+    if partition:
+        return f"{partition} {row['flow']}" if row["flow"] else partition
     return row["instance"] or row["queue"] or ""
 
 

@@ -578,7 +578,7 @@ class Scenario:
 
     def positions(self) -> dict[int, int]:
         group = self.group
-        return {where[1]: group.position(where) or 0 for where in group.state.partitions}
+        return {partition_id[1]: group.position(partition_id) or 0 for partition_id in group.state.partitions}
 
     def check(self, *, manual: bool = False, acknowledged: bool = True) -> Report:
         """Wait for the end of the work and check all that was delivered: nothing lost, order kept, nothing twice unless allowed."""

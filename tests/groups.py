@@ -56,7 +56,7 @@ class Consumer:
         join = Join(replace(self._member, incarnation=self.incarnation), *self._join)
         self.group.decide(lambda: [join], self.instance)
 
-    def where(self, partition: int, queue: str = "q") -> PartitionId:
+    def partition_id(self, partition: int, queue: str = "q") -> PartitionId:
         return self.ids[queue], partition
 
     def beat(self) -> None:
@@ -65,9 +65,9 @@ class Consumer:
     def ack(self, partition: int, offset: int, delivered: int | None = None, queue: str = "q") -> None:
         """Acknowledge up to `offset`, having handed out up to `delivered`."""
         self.group.refresh()
-        where = self.where(partition, queue)
-        epoch = self.group.state.partitions[where].epoch
-        row = AckRow(self.incarnation, next(self._beats), *where, epoch, offset, delivered or offset)
+        partition_id = self.partition_id(partition, queue)
+        epoch = self.group.state.partitions[partition_id].epoch
+        row = AckRow(self.incarnation, next(self._beats), *partition_id, epoch, offset, delivered or offset)
         self.group.acknowledge([row])
 
     def release(self, *partitions: int) -> list[GroupFact]:
@@ -75,11 +75,11 @@ class Consumer:
         self.group.refresh()
         state = self.group.state
         events = [
-            Drained(where, self.incarnation, own.epoch, 0)
-            for where, own in state.partitions.items()
+            Drained(partition_id, self.incarnation, own.epoch, 0)
+            for partition_id, own in state.partitions.items()
             if own.state is PartitionState.DRAINING
             and own.incarnation == self.incarnation
-            and where[1] in (partitions or [where[1]])
+            and partition_id[1] in (partitions or [partition_id[1]])
         ]
         return self.group.decide(lambda: events, self.instance)
 

@@ -136,12 +136,12 @@ def assert_usable(store: str, there: str, promoted: bool = False) -> None:
         group, original_group = group_of(there, name), group_of(store, name)
         if not promoted:
             assert group.history() == original_group.history()[: len(group.history())]
-        for where in group.state.partitions:
-            if where[0] == state.queue_id:
-                position = group.position(where)
+        for partition_id in group.state.partitions:
+            if partition_id[0] == state.queue_id:
+                position = group.position(partition_id)
                 assert position is not None
-                assert position <= table(there, where[1]).next_offset
-                assert position <= (original_group.position(where) or 0) or promoted
+                assert position <= table(there, partition_id[1]).next_offset
+                assert position <= (original_group.position(partition_id) or 0) or promoted
 
 
 def age(folder: Path, pattern: str = "*") -> None:
@@ -211,10 +211,13 @@ class World:
         for consumer in self.consumers:
             consumer.group.refresh()
             state = consumer.group.state
-            for where, own in state.partitions.items():
-                position, end = consumer.group.position(where) or 0, table(self.store, where[1]).next_offset
+            for partition_id, own in state.partitions.items():
+                position, end = (
+                    consumer.group.position(partition_id) or 0,
+                    table(self.store, partition_id[1]).next_offset,
+                )
                 if own.incarnation == consumer.incarnation and position < end:
-                    consumer.ack(where[1], self.random.randint(position + 1, end))
+                    consumer.ack(partition_id[1], self.random.randint(position + 1, end))
 
     def maintain(self) -> None:
         maintain(self.store)

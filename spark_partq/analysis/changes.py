@@ -44,21 +44,23 @@ def ownerships(facts: pd.DataFrame) -> pd.DataFrame:
     done: list[dict[str, Any]] = []
     now: dict[PartitionId, dict[str, Any]] = {}
 
-    def end(where: PartitionId, fact: SimpleNamespace) -> None:
-        if where in now:
+    def end(partition_id: PartitionId, fact: SimpleNamespace) -> None:
+        if partition_id in now:
             about = {"ended": fact.at, "ended_by": fact.kind, "end_cause": fact.cause}
-            done.append({**now.pop(where), **about, "end": fact.offset, "delivered": fact.delivered})
+            done.append({**now.pop(partition_id), **about, "end": fact.offset, "delivered": fact.delivered})
 
     for fact in rows_of(facts):
-        where = (fact.queue_id, fact.partition)
+        partition_id = (fact.queue_id, fact.partition)
         if fact.kind in (Kind.RELEASED, Kind.UNASSIGNED, Kind.GRANTED):
-            end(where, fact)
+            end(partition_id, fact)
         if fact.kind == Kind.QUEUE_REMOVED:
             for gone in [w for w in now if w[0] == fact.queue_id]:
                 end(gone, fact)
         if fact.kind == Kind.GRANTED:
-            now[where] = {name: getattr(fact, name, None) for name in OWNERSHIPS if name not in ("end", "delivered")}
-            now[where] |= {"began": fact.at, "start": fact.offset}
+            now[partition_id] = {
+                name: getattr(fact, name, None) for name in OWNERSHIPS if name not in ("end", "delivered")
+            }
+            now[partition_id] |= {"began": fact.at, "start": fact.offset}
     rows = sorted([*done, *now.values()], key=lambda row: int(row["seq"]))
     return frame_of([[row.get(name) for name in OWNERSHIPS] for row in rows], OWNERSHIPS)
 
@@ -81,41 +83,41 @@ def handoffs(facts: pd.DataFrame) -> pd.DataFrame:
     unknown: dict[PartitionId, dict[str, Any]] = {}  # ended, and who gets it is not known yet
     joined: dict[str, int] = {}
 
-    def end(where: PartitionId, fact: SimpleNamespace, outcome: str) -> None:
+    def end(partition_id: PartitionId, fact: SimpleNamespace, outcome: str) -> None:
         twice = 0  # who releases has acknowledged all it was given
         if fact.kind in (Kind.GRANTED, Kind.UNASSIGNED):
             twice = fact.delivered - fact.offset
-        ended = now.pop(where)
+        ended = now.pop(partition_id)
         ended.update(ended=fact.at, outcome=outcome, redelivered=twice, end_cause=fact.cause)
         if ended["to_flow"] is None and outcome in ("released", "forced", "restarted", "owner gone"):
-            unknown[where] = ended
+            unknown[partition_id] = ended
 
     for fact in rows_of(facts):
-        where = (fact.queue_id, fact.partition)
+        partition_id = (fact.queue_id, fact.partition)
         if fact.kind == Kind.MEMBER_JOINED:
             joined[fact.instance] = fact.seq
-        elif fact.kind == Kind.HANDOFF_STARTED and where in now:
-            now[where]["to_flow"] = fact.to_flow
+        elif fact.kind == Kind.HANDOFF_STARTED and partition_id in now:
+            now[partition_id]["to_flow"] = fact.to_flow
         elif fact.kind == Kind.HANDOFF_STARTED:
             about = {"queue": fact.queue, "partition": fact.partition, "from_flow": fact.flow, "to_flow": fact.to_flow}
-            now[where] = {**about, "seq": fact.seq, "began": fact.at, "outcome": "open", "cause": fact.cause}
-            rows.append(now[where])
+            now[partition_id] = {**about, "seq": fact.seq, "began": fact.at, "outcome": "open", "cause": fact.cause}
+            rows.append(now[partition_id])
         elif fact.kind == Kind.QUEUE_REMOVED:
             for gone in [w for w in now if w[0] == fact.queue_id]:
                 end(gone, fact, "queue gone")
-        elif where not in now:
-            if fact.kind == Kind.GRANTED and where in unknown:
-                unknown.pop(where)["to_flow"] = fact.flow
+        elif partition_id not in now:
+            if fact.kind == Kind.GRANTED and partition_id in unknown:
+                unknown.pop(partition_id)["to_flow"] = fact.flow
         elif fact.kind == Kind.GRANTED:
-            restarted = joined.get(instance_of(now[where]["from_flow"]), -1) > now[where]["seq"]
-            end(where, fact, "restarted" if restarted else "forced")
+            restarted = joined.get(instance_of(now[partition_id]["from_flow"]), -1) > now[partition_id]["seq"]
+            end(partition_id, fact, "restarted" if restarted else "forced")
         elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED):
             outcomes = {Kind.RELEASED: "released", Kind.UNASSIGNED: "owner gone", Kind.HANDOFF_CANCELLED: "cancelled"}
             outcome = outcomes[Kind(fact.kind)]
             if fact.kind == Kind.UNASSIGNED:
-                restarted = joined.get(instance_of(now[where]["from_flow"]), -1) > now[where]["seq"]
+                restarted = joined.get(instance_of(now[partition_id]["from_flow"]), -1) > now[partition_id]["seq"]
                 outcome = "forced" if fact.forced else "restarted" if restarted else "owner gone"
-            end(where, fact, outcome)
+            end(partition_id, fact, outcome)
     for row in rows:
         row["length_ms"] = milliseconds(row["began"], row.get("ended"))
     return frame_of([[row.get(name) for name in HANDOFFS] for row in rows], HANDOFFS)

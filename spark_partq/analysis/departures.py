@@ -40,7 +40,7 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame
     for commit in commits_of(facts):
         gone: dict[str, dict[str, Any]] = {}
         for fact in commit:
-            where = (fact.queue_id, fact.partition)
+            partition_id = (fact.queue_id, fact.partition)
             if fact.kind in (Kind.MEMBER_JOINED, Kind.MEMBER_LEFT):
                 old = members.pop(fact.instance, None)
                 if old is not None:
@@ -55,15 +55,15 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame
                 about = {"instance": fact.instance, "incarnation": fact.incarnation, "host": fact.host}
                 members[fact.instance] = {**about, "last_seen": fact.at}
             elif fact.kind in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED):
-                cost = gone.get(owners.pop(where, ""))
+                cost = gone.get(owners.pop(partition_id, ""))
                 if cost is not None:
                     cost["partitions"] += 1
                     cost["redelivered"] += fact.delivered - fact.offset
                     if fact.kind == Kind.UNASSIGNED:
-                        waiting[where] = cost
+                        waiting[partition_id] = cost
                 if fact.kind == Kind.GRANTED:
-                    owners[where] = fact.incarnation
-                    _reowned(waiting.pop(where, None), waiting, fact)
+                    owners[partition_id] = fact.incarnation
+                    _reowned(waiting.pop(partition_id, None), waiting, fact)
             if fact.by in members:
                 members[fact.by]["last_seen"] = fact.at
     for cost in rows:

@@ -35,9 +35,10 @@ def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataF
                 points.append((row.at, (row.queue_id, row.partition), row.offset, False))
     known: dict[PartitionId, int] = {}
     rows = []
-    for at, where, offset, decided in sorted(points, key=lambda point: point[0]):
-        known[where] = offset if decided else max(offset, known.get(where, 0))
-        rows.append((at, names[where[0]], where[1], known[where]))
+    for at, partition_id, offset, decided in sorted(points, key=lambda point: point[0]):
+        queue_id, number = partition_id
+        known[partition_id] = offset if decided else max(offset, known.get(partition_id, 0))
+        rows.append((at, names[queue_id], number, known[partition_id]))
     return frame_of(rows, ("at", "queue", "partition", "position"))
 
 
@@ -48,13 +49,13 @@ def lag(positions: pd.DataFrame, enqueued: pd.DataFrame) -> pd.DataFrame:
     first that is still there.
     """
     frames = [frame_of([], ("at", "queue", "partition", "end", "position", "lag"))]
-    for where, mine in positions.groupby(["queue", "partition"]):
-        came = enqueued[(enqueued["queue"] == where[0]) & (enqueued["partition"] == where[1])]
+    for (queue, partition), mine in positions.groupby(["queue", "partition"]):
+        came = enqueued[(enqueued["queue"] == queue) & (enqueued["partition"] == partition)]
         both = pd.concat([mine[["at", "position"]], came[["at", "end"]]]).sort_values("at", kind="stable")
         both[["position", "end"]] = both[["position", "end"]].ffill()
         if len(came) == 0 or came["first"].iloc[0] == 0:
             both["end"] = both["end"].fillna(0)
         both = both.dropna().drop_duplicates("at", keep="last").astype({"position": "int64", "end": "int64"})
         both["lag"] = np.maximum(both["end"] - both["position"], 0)
-        frames.append(both.assign(queue=where[0], partition=where[1])[frames[0].columns])
+        frames.append(both.assign(queue=queue, partition=partition)[frames[0].columns])
     return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)

@@ -34,7 +34,7 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
     status, owners, flows = str(Status.READY), dict[PartitionId, Flow](), dict[str, int]()
     change: dict[str, Any] | None = None
     before: dict[PartitionId, Flow] = {}
-    held: Any = None  # when the status became what it is
+    status_since: Any = None
     released: set[PartitionId] = set()  # by an owner that had acknowledged all, and granted to nobody since
     for commit in commits_of(facts):
         matters = [f for f in commit if f.kind in (Kind.STATUS_CHANGED, Kind.GRANTED, Kind.UNASSIGNED)]
@@ -47,12 +47,12 @@ def moves(facts: pd.DataFrame) -> pd.DataFrame:
             _count_fact(fact, owners, flows, released, change)
             if fact.kind == Kind.STATUS_CHANGED:
                 if status == Status.HOLDDOWN and change is not None:
-                    change["holddown_ms"] += milliseconds(held, fact.at)
-                status, held = fact.status, fact.at
+                    change["holddown_ms"] += milliseconds(status_since, fact.at)
+                status, status_since = fact.status, fact.at
         if change is not None:
             change["flows"] = sum(flows.values())
-            change["moved"] = sum(owners.get(where) != flow for where, flow in before.items())
-            change["granted"] = sum(where not in before for where in owners)
+            change["moved"] = sum(owners.get(partition_id) != flow for partition_id, flow in before.items())
+            change["granted"] = sum(partition_id not in before for partition_id in owners)
             if status == Status.READY:
                 change["ended"] = commit[-1].at
                 change["length_ms"] = milliseconds(change["began"], change["ended"])
@@ -68,7 +68,7 @@ def _count_fact(
     change: dict[str, Any] | None,
 ) -> None:
     counts = change if change is not None else dict.fromkeys(MOVES, 0)
-    where = (fact.queue_id, fact.partition)
+    partition_id = (fact.queue_id, fact.partition)
     if fact.kind == Kind.MEMBER_JOINED:
         flows[fact.instance] = fact.flows
         counts["joined"] += 1
@@ -78,14 +78,14 @@ def _count_fact(
     elif fact.kind == Kind.HANDOFF_STARTED:
         counts["handoffs"] += 1
     elif fact.kind == Kind.GRANTED:
-        owners[where] = fact.flow
+        owners[partition_id] = fact.flow
         counts["forced"] += bool(fact.forced)
-        counts["redelivered"] += 0 if where in released else fact.delivered - fact.offset
-        released.discard(where)
+        counts["redelivered"] += 0 if partition_id in released else fact.delivered - fact.offset
+        released.discard(partition_id)
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
         counts["forced"] += bool(fact.forced)
-        owners.pop(where, None)
-        (released.add if fact.kind == Kind.RELEASED else released.discard)(where)
+        owners.pop(partition_id, None)
+        (released.add if fact.kind == Kind.RELEASED else released.discard)(partition_id)
     elif fact.kind == Kind.QUEUE_REMOVED:
         for gone in [w for w in owners if w[0] == fact.queue_id]:
             del owners[gone]

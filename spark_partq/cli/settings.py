@@ -50,16 +50,16 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
     del parameters["settings"]
     for name, field in QueueSettings.model_fields.items():
-        option = "--" + name.replace("_", "-")
+        flag = "--" + name.replace("_", "-")
         shape = "MS|5s|7d" if name.endswith("_ms") else "VALUE"
         default = "none" if field.default is None else field.default
-        told = typer.Option(
-            option,
+        option = typer.Option(
+            flag,
             metavar=shape,
             help=f"{field.description} (default: {default})",
             rich_help_panel="Settings of the queue",
         )
-        annotation = Annotated[str | None, told]
+        annotation = Annotated[str | None, option]
         parameters[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: p.annotation for name, p in parameters.items()}

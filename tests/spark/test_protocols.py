@@ -244,7 +244,7 @@ def test_upgrade_by_two_rolling_restarts(store: str, consumer: Callable[..., Con
 
     def finished() -> bool:
         group.refresh()
-        return all(group.position(where) == sent for where in group.state.partitions)
+        return all(group.position(partition_id) == sent for partition_id in group.state.partitions)
 
     def restarted(c: Consumer, listed: str) -> bool:
         state = state_of(store)

@@ -159,7 +159,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         else:
             queue.refresh()
             queues[queue_id] = queue
-    wanted = set(state.subscribed_partitions if state.members else state.partitions)
+    subscribed = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
     for partition_id in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
         partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), warnings))
@@ -172,7 +172,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         state.protocol.value if state.members and state.assignor else None,
         state.rebalance_delay_ms,
         sum(p.lag or 0 for p in partitions),
-        sum(own.flow is None for partition_id, own in state.partitions.items() if partition_id in wanted),
+        sum(own.flow is None for partition_id, own in state.partitions.items() if partition_id in subscribed),
         _members(state),
         tuple(partitions),
         tuple(warnings),
@@ -202,23 +202,23 @@ def _members(state: GroupState) -> tuple[MemberDescription, ...]:
             m.application,
             m.executors,
             tuple(_flow(state, flow) for flow in m.flow_names),
-            _held(state, [partition_id for flow in m.flow_names for partition_id in state.owned(flow)]),
+            _by_queue(state, [partition_id for flow in m.flow_names for partition_id in state.owned(flow)]),
         )
         for m in sorted(state.members.values(), key=lambda m: (m.order, m.instance))
     )
 
 
 def _flow(state: GroupState, flow: str) -> FlowDescription:
-    held = _held(state, state.owned(flow))
-    return FlowDescription(flow, bool(held), held)
+    partitions = _by_queue(state, state.owned(flow))
+    return FlowDescription(flow, bool(partitions), partitions)
 
 
-def _held(state: GroupState, places: Sequence[PartitionId]) -> dict[str, tuple[int, ...]]:
-    """By queue name."""
-    held: dict[str, list[int]] = {}
-    for queue_id, partition in places:
-        held.setdefault(state.queues[queue_id].name, []).append(partition)
-    return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(held.items())}
+def _by_queue(state: GroupState, partitions: Sequence[PartitionId]) -> dict[str, tuple[int, ...]]:
+    """The partition numbers by queue name."""
+    by_queue: dict[str, list[int]] = {}
+    for queue_id, partition in partitions:
+        by_queue.setdefault(state.queues[queue_id].name, []).append(partition)
+    return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(by_queue.items())}
 
 
 def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
@@ -249,17 +249,17 @@ def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, war
 def _about_members(state: GroupState) -> list[str]:
     if state.members:
         return []
-    told = "no query is in the group: nobody reads for it"
+    warning = "no query is in the group: nobody reads for it"
     if state.status is not Status.READY:
-        told += f", and nobody ends its {state.status}"
-    return [f"{told}. Start a query of the group, or see spark-partq history for why the last one left"]
+        warning += f", and nobody ends its {state.status}"
+    return [f"{warning}. Start a query of the group, or see spark-partq history for why the last one left"]
 
 
 def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
     """Handoffs whose time ran out, among the last facts."""
     forced: dict[str, list[Row]] = {}
     ended: dict[str, int] = {}
-    began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, who gives
+    began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, the giver
     joined: dict[str, int] = {}
     for row in facts:
         partition_id = (row["queue_id"], row["partition"])
@@ -277,15 +277,15 @@ def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
             # A giver that is started again has nothing left to drain; that is no matter of time.
             if taken and joined.get(giver, -1) < start:
                 forced.setdefault(row["queue_id"], []).append(row)
-    told = []
+    warnings = []
     for queue_id, rows in forced.items():
         queue = state.queues.get(queue_id)
         if queue is None or not queue.max_handoff_time_ms:  # 0 asks for it
             continue
         twice = sum((row["delivered"] or 0) - (row["offset"] or 0) for row in rows)
-        told.append(
+        warnings.append(
             f"{len(rows)} of the last {ended[queue_id]} handoffs of queue {queue.name} were forced, because its owner had not "
             f"acknowledged within {queue.max_handoff_time_ms} ms (last at {rows[-1]['at'].isoformat(timespec='seconds')}); "
             f"{twice} messages may have been delivered twice. Raise max_handoff_time_ms above the length of the micro-batches"
         )
-    return told
+    return warnings

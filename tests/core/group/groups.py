@@ -106,16 +106,20 @@ class Decided:
     def release(self, *partitions: int) -> list[GroupFact]:
         """Their owner has acknowledged all."""
         if not partitions:
-            places = [where for where, own in self.state.partitions.items() if own.state is PartitionState.DRAINING]
-            return self.do(*[self.drained_at(where) for where in places])
+            places = [
+                partition_id
+                for partition_id, own in self.state.partitions.items()
+                if own.state is PartitionState.DRAINING
+            ]
+            return self.do(*[self.drained_at(partition_id) for partition_id in places])
         return self.do(*[self.drained(p) for p in partitions])
 
     def drained(self, partition: int) -> Drained:
         return self.drained_at(at(partition))
 
-    def drained_at(self, where: PartitionId) -> Drained:
-        own = self.state.partitions[where]
-        return Drained(where, own.incarnation, own.epoch, self.state.position(where, self.acks) or 0)
+    def drained_at(self, partition_id: PartitionId) -> Drained:
+        own = self.state.partitions[partition_id]
+        return Drained(partition_id, own.incarnation, own.epoch, self.state.position(partition_id, self.acks) or 0)
 
     def deadline(self, partition: int) -> list[GroupFact]:
         return self.do(DeadlinePassed(at(partition), self.state.partitions[at(partition)].handoff))
@@ -129,21 +133,25 @@ class Decided:
 
     def draining(self) -> list[int]:
         return [
-            where[1] for where, own in sorted(self.state.partitions.items()) if own.state is PartitionState.DRAINING
+            partition_id[1]
+            for partition_id, own in sorted(self.state.partitions.items())
+            if own.state is PartitionState.DRAINING
         ]
 
     def owned(self) -> dict[str, list[int]]:
         """What each flow that has any owns; what nobody has under ``-``."""
         flows: dict[str, list[int]] = {}
-        for where, own in sorted(self.state.partitions.items()):
-            flows.setdefault(own.flow or "-", []).append(where[1])
+        for partition_id, own in sorted(self.state.partitions.items()):
+            flows.setdefault(own.flow or "-", []).append(partition_id[1])
         return flows
 
     def holds(self) -> dict[str, dict[str, list[int]]]:
         """The same of several queues, by name."""
         flows: dict[str, dict[str, list[int]]] = {}
-        for where, own in sorted(self.state.partitions.items()):
-            flows.setdefault(own.flow or "-", {}).setdefault(self.state.queues[where[0]].name, []).append(where[1])
+        for partition_id, own in sorted(self.state.partitions.items()):
+            flows.setdefault(own.flow or "-", {}).setdefault(self.state.queues[partition_id[0]].name, []).append(
+                partition_id[1]
+            )
         return flows
 
     def counts(self) -> Sequence[int]:

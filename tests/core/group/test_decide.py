@@ -213,8 +213,8 @@ def test_a_return_without_its_partitions_ends_their_lineage() -> None:
     assert group.times(Kind.UNASSIGNED) == 2
     planned = 2
     group.over()
-    for where in (2, 3):
-        own = group.state.partitions[at(where)]
+    for partition_id in (2, 3):
+        own = group.state.partitions[at(partition_id)]
         assert own.flow in ("b/0", "b/1")
         assert own.lineage_epoch > planned
 

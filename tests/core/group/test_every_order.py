@@ -58,31 +58,34 @@ class Explorer:
                     own.to_flow,
                     own.last_flow,
                     own.lineage_epoch == own.epoch,
-                    self.outstanding(state, acks, where),
+                    self.outstanding(state, acks, partition_id),
                 )
-                for where, own in state.partitions.items()
+                for partition_id, own in state.partitions.items()
             ),
         )
 
-    def outstanding(self, state: GroupState, acks: Acks, where: PartitionId) -> bool:
-        return state.delivered(where, acks) > (state.position(where, acks) or 0)
+    def outstanding(self, state: GroupState, acks: Acks, partition_id: PartitionId) -> bool:
+        return state.delivered(partition_id, acks) > (state.position(partition_id, acks) or 0)
 
     # ---- what can happen
     def successors(self, node: Node) -> Iterator[Node]:
         state, acks = node
         for event in self.events(state, acks):
             yield self.decide(state, acks, event), acks
-        for where, own in state.partitions.items():
+        for partition_id, own in state.partitions.items():
             if own.flow is None:
                 continue
-            position = state.position(where, acks) or 0
-            if not self.outstanding(state, acks, where):
+            position = state.position(partition_id, acks) or 0
+            if not self.outstanding(state, acks, partition_id):
                 if (
-                    own.state is PartitionState.OWNED and where == self.places[0]
+                    own.state is PartitionState.OWNED and partition_id == self.places[0]
                 ):  # one partition with messages is enough
-                    yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, 0, position + 1))
+                    yield state, self.told(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, 0, position + 1))
             else:
-                yield state, self.told(acks, AckRow(own.incarnation, 0, *where, own.epoch, position + 1, position + 1))
+                yield (
+                    state,
+                    self.told(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, position + 1, position + 1)),
+                )
 
     def told(self, acks: Acks, row: AckRow) -> Acks:
         after = Acks(dict(acks.beats), dict(acks.rows), dict(acks.delivered_ends))
@@ -96,11 +99,11 @@ class Explorer:
                 yield Leave(name, state.members[name].incarnation)
         if state.status is Status.HOLDDOWN:
             yield HolddownOver(state.status_seq)
-        for where, own in state.partitions.items():
+        for partition_id, own in state.partitions.items():
             if own.state is PartitionState.DRAINING:
-                yield DeadlinePassed(where, own.handoff)
-                if not self.outstanding(state, acks, where):
-                    yield Drained(where, own.incarnation, own.epoch, state.position(where, acks) or 0)
+                yield DeadlinePassed(partition_id, own.handoff)
+                if not self.outstanding(state, acks, partition_id):
+                    yield Drained(partition_id, own.incarnation, own.epoch, state.position(partition_id, acks) or 0)
 
     def joins(self, state: GroupState) -> Iterator[Join]:
         for name, flows in self.flows.items():
@@ -127,7 +130,10 @@ class Explorer:
         if not moved:
             return
         flows = after.flows
-        had = {where: None if own.target not in flows else own.target for where, own in before.partitions.items()}
+        had = {
+            partition_id: None if own.target not in flows else own.target
+            for partition_id, own in before.partitions.items()
+        }
         loads = sorted((sum(1 for flow in had.values() if flow == f) for f in flows), reverse=True)
         base, more = divmod(len(had), len(flows))
         needed = sum(max(0, load - base - (i < more)) for i, load in enumerate(loads))
@@ -167,7 +173,7 @@ class Options(Explorer):
         for queue_id in self.queues:
             if len(self.queues) > 1 and state.members:
                 gone = queue_id in state.queues
-                starts = {where: 0 for where in self.places if where[0] == queue_id}
+                starts = {partition_id: 0 for partition_id in self.places if partition_id[0] == queue_id}
                 yield (
                     QueuesChanged({}, {}, (queue_id,))
                     if gone

@@ -254,10 +254,10 @@ def test_a_member_joins_in_the_middle(delay_ms: int) -> None:
     group = eager("a", delay_ms=delay_ms)
     group.join("b", assignors=RANGE)
     group.over()
-    handoffs = {where: own.handoff for where, own in group.state.partitions.items()}
+    handoffs = {partition_id: own.handoff for partition_id, own in group.state.partitions.items()}
     group.join("c", assignors=RANGE)
     assert group.kinds() == ["MemberJoined"]
-    assert {where: own.handoff for where, own in group.state.partitions.items()} == handoffs
+    assert {partition_id: own.handoff for partition_id, own in group.state.partitions.items()} == handoffs
     group.release()
     assert group.owned() == {"a/0": [0, 1], "b/0": [2, 3], "c/0": [4, 5]}
 
@@ -439,21 +439,21 @@ def test_a_queue_that_nobody_reads_any_more() -> None:
     """K3: its positions are kept, nobody owns it, and who reads it again goes on there."""
     group = Decided(2)
     group.queue_named("returns", 1)
-    where = ("returns", 0)
+    partition_id = ("returns", 0)
     group.join("a", queues=("orders", "returns"))
-    own = group.state.partitions[where]
-    group.acks.rows[where, own.epoch, own.incarnation] = 7
+    own = group.state.partitions[partition_id]
+    group.acks.rows[partition_id, own.epoch, own.incarnation] = 7
     group.join("a", queues=("orders",))
     assert group.holds() == {"a/0": {"orders": [0, 1]}, "-": {"returns": [0]}}
-    assert group.state.status is Status.READY and where not in group.state.subscribed_partitions
+    assert group.state.status is Status.READY and partition_id not in group.state.subscribed_partitions
     group.do(RaiseFloors("returns"))
-    assert group.state.floors[where] == 7
+    assert group.state.floors[partition_id] == 7
     group.first = 100
     group.join("a", queues=("orders", "returns"))
     assert group.holds() == {"a/0": {"orders": [0, 1], "returns": [0]}}
-    assert group.state.partitions[where].start == 7
+    assert group.state.partitions[partition_id].start == 7
     # Its lineage ended with the return without it.
-    assert group.state.partitions[where].lineage_epoch > own.epoch
+    assert group.state.partitions[partition_id].lineage_epoch > own.epoch
 
 
 def test_a_restart_without_a_queue_keeps_nothing_of_it() -> None:
@@ -706,7 +706,7 @@ def test_a_queue_comes_while_the_assignor_fails() -> None:
     assert AssignmentDue() in Observer().due(group.state, group.acks, 0)
     group.fails = False
     group.do(AssignmentDue())
-    assert not [where for where, own in group.state.partitions.items() if own.target is None]
+    assert not [partition_id for partition_id, own in group.state.partitions.items() if own.target is None]
 
 
 def test_nothing_is_due_while_something_is_revoked() -> None:

@@ -31,7 +31,7 @@ def drains() -> Decided:
 def test_only_the_declared_transitions_happen(kind: Kind, held: PartitionState) -> None:
     """W2: a fact that cannot follow what went before is refused."""
     group = drains()
-    where = {
+    partition_id = {
         PartitionState.UNKNOWN: at(7),
         PartitionState.OWNED: at(0),
         PartitionState.DRAINING: at(1),
@@ -41,17 +41,17 @@ def test_only_the_declared_transitions_happen(kind: Kind, held: PartitionState) 
         group.leave("b")
         group.leave("a")
     state = group.state
-    own = state.partitions.get(where)
+    own = state.partitions.get(partition_id)
     epoch = own.epoch if own else 0
     fact = GroupFact(
-        kind, "orders", *where, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, lineage_epoch=1, flow="a/0",
+        kind, "orders", *partition_id, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, lineage_epoch=1, flow="a/0",
         to_flow="b/0", incarnation="x",
     )  # fmt: skip
-    assert state.partition_state(where) is held
+    assert state.partition_state(partition_id) is held
     allowed = dict(TRANSITIONS[kind])
     if held in allowed:
         state.replay(fact)
-        assert state.partition_state(where) is allowed[held]
+        assert state.partition_state(partition_id) is allowed[held]
     else:
         with pytest.raises(CorruptTableError, match=r"CORRUPT_TABLE.*partition"):
             state.replay(fact)
@@ -138,11 +138,13 @@ def test_compaction_changes_nothing_that_counts(rows: list[AckRow], rng: object,
     shuffled = list(rows)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     again = Acks.of([*compacted([*shuffled[:cut], *rows[:3]], ["x", "y"]), *shuffled[cut:]])
-    newest = {where: max(epoch for w, epoch, _ in whole.rows if w == where) for where, _, _ in whole.rows}
-    for where, epoch in newest.items():
+    newest = {
+        partition_id: max(epoch for w, epoch, _ in whole.rows if w == partition_id) for partition_id, _, _ in whole.rows
+    }
+    for partition_id, epoch in newest.items():
         for incarnation in "xy":
-            assert again.offset(where, epoch, incarnation) == whole.offset(where, epoch, incarnation)
-        assert again.delivered(where) == whole.delivered(where)
+            assert again.offset(partition_id, epoch, incarnation) == whole.offset(partition_id, epoch, incarnation)
+        assert again.delivered(partition_id) == whole.delivered(partition_id)
     assert again.beats == whole.beats
 
 
@@ -170,8 +172,8 @@ def test_a_copy_is_apart() -> None:
     group = drains()
     before = group.state.to_json()
     copy = group.state.copy()
-    for where in list(copy.partitions):
-        copy.partitions[where] = replace(copy.partitions[where], start=99)
+    for partition_id in list(copy.partitions):
+        copy.partitions[partition_id] = replace(copy.partitions[partition_id], start=99)
     copy.members.clear()
     copy.floors[at(0)] = 3
     assert group.state.to_json() == before

@@ -189,37 +189,40 @@ def test_acknowledging_at_once(queue: str) -> None:
     def acknowledge(partition: int) -> None:
         mine = group_of(queue)
         for n in range(1, 41):
-            mine.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(partition % 2), 1, n, n)])
+            mine.acknowledge([AckRow(consumer.incarnation, n, *consumer.partition_id(partition % 2), 1, n, n)])
 
     assert in_parallel([lambda p=p: acknowledge(p) for p in range(4)]) == [None] * 4
     group = group_of(queue)
-    assert [group.position(consumer.where(p)) for p in (0, 1)] == [40, 40]
+    assert [group.position(consumer.partition_id(p)) for p in (0, 1)] == [40, 40]
 
 
 def test_files_stay_few(queue: str) -> None:
     """R7: neither the history nor the acknowledgements pile up small files, and the snapshot is one."""
     consumer = Consumer(queue, "a")
     for n in range(1, MERGE_AFTER + 20):
-        consumer.group.acknowledge([AckRow(consumer.incarnation, n, *consumer.where(0), 1, n, n)])
+        consumer.group.acknowledge([AckRow(consumer.incarnation, n, *consumer.partition_id(0), 1, n, n)])
         consumer.group.raise_floors(consumer.ids["q"])
     live = DeltaTable(f"{queue}/groups/g/control").file_uris()
     assert len(live) <= MERGE_AFTER + 6
     assert len([path for path in live if "-snapshot-" in path]) == 1
     assert len(DeltaTable(f"{queue}/groups/g/acks").file_uris()) <= COMPACT_AFTER
-    assert group_of(queue).state.floors == {consumer.where(0): n}
+    assert group_of(queue).state.floors == {consumer.partition_id(0): n}
 
 
 def test_deleted_group(queue: str) -> None:
     """Q8: a deleted group leaves nothing; one of the same name starts anew, and an old process cannot move it."""
     old = Consumer(queue, "a")
-    old.group.acknowledge([AckRow(old.incarnation, 1, *old.where(0), 1, 9, 9)])
+    old.group.acknowledge([AckRow(old.incarnation, 1, *old.partition_id(0), 1, 9, 9)])
     partq.delete_group(queue, "g")
     assert partq.list_groups(queue) == [] and not (Path(queue) / "groups/g").exists()
     fresh = Consumer(queue, "a")
-    assert fresh.group.state.partitions[fresh.where(0)].epoch == 1 and fresh.group.position(fresh.where(0)) == 0
+    assert (
+        fresh.group.state.partitions[fresh.partition_id(0)].epoch == 1
+        and fresh.group.position(fresh.partition_id(0)) == 0
+    )
     with pytest.raises(partq.CorruptTableError, match="made anew"):
         old.group.decide(lambda: [Leave("a", old.incarnation)])
-    assert group_of(queue).position(fresh.where(0)) == 0
+    assert group_of(queue).position(fresh.partition_id(0)) == 0
 
 
 def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:

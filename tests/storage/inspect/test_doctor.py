@@ -263,8 +263,8 @@ def test_a_position_past_the_end(at: Path) -> None:
     """A partition that was put back to an older state is told apart from a group that reads ahead."""
     b = Group(Store.at(at), "g")
     b.refresh()
-    ((where, own),) = [(w, o) for w, o in b.state.partitions.items() if w[1] == 1]
-    b.acknowledge([AckRow(own.incarnation, 9, *where, own.epoch, 99, 99)])
+    ((partition_id, own),) = [(w, o) for w, o in b.state.partitions.items() if w[1] == 1]
+    b.acknowledge([AckRow(own.incarnation, 9, *partition_id, own.epoch, 99, 99)])
     told = the_fault(at)
     assert "up to 99" in told and "ends at 10" in told
 

@@ -36,8 +36,10 @@ def group_at(store: str, name: str, positions: dict[int, int], queue: str = "q")
     """A group that has acknowledged so far."""
     consumer = Consumer(store, "i", group=name, queues=(queue,))
     rows = [
-        AckRow(consumer.incarnation, 1, *where, consumer.group.state.partitions[where].epoch, offset, offset)
-        for where, offset in ((consumer.where(p, queue), offset) for p, offset in positions.items())
+        AckRow(
+            consumer.incarnation, 1, *partition_id, consumer.group.state.partitions[partition_id].epoch, offset, offset
+        )
+        for partition_id, offset in ((consumer.partition_id(p, queue), offset) for p, offset in positions.items())
     ]
     consumer.group.acknowledge(rows)
     return consumer.group
@@ -201,5 +203,5 @@ def test_tables_of_groups_are_vacuumed(store: str) -> None:
     partq.maintain(store)
     assert len(list(acks.glob("*.parquet"))) < 10
     consumer.group.refresh()
-    assert consumer.group.position(consumer.where(0)) == 5
+    assert consumer.group.position(consumer.partition_id(0)) == 5
     assert [row["seq"] for row in consumer.group.history()] == list(range(consumer.group.state.seq))

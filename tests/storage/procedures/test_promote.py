@@ -66,7 +66,7 @@ def test_promote(queue: str, there: str) -> None:
     assert found == Promotion("q", queue, fenced=True)
     assert replica_role(Store.at(there), "q") == "promoted"
     assert messages(there, 0) == {o: o for o in range(9)} and messages(there, 1) == {0: 1}
-    assert group_of(there).position(consumer.where(0)) == 6
+    assert group_of(there).position(consumer.partition_id(0)) == 6
     state = queue_state(Store.at(there), "q")
     assert (state.fenced_by, state.replicas, state.status) == (None, (), "Ready")
     assert queue_state(Store.at(queue), "q").fenced_by == there
@@ -84,7 +84,7 @@ def test_promote(queue: str, there: str) -> None:
     assert status.promoted
     assert put(there, 0, [9]) == 9
     reader = Consumer(there, "i")
-    assert reader.group.position(reader.where(0)) == 6
+    assert reader.group.position(reader.partition_id(0)) == 6
     reader.ack(0, 10)
     maintain(there)
     assert table(there, 0).first_offset == 10
@@ -242,7 +242,7 @@ def test_a_jump_that_sleeps_through_the_promotion(queue: str, there: str, monkey
     ((files, path, data),) = held
     with pytest.raises(FileAlreadyExists):
         files.put_if_absent(path, data)
-    assert group_of(there).position(reader.where(0)) == 50
+    assert group_of(there).position(reader.partition_id(0)) == 50
     assert diagnose(Store.at(there)).faults == []
 
 
@@ -266,7 +266,7 @@ def test_no_jump_is_made_after_the_promotion(queue: str, there: str, monkeypatch
     monkeypatch.setattr(Replicator, "_announce", late)
     with pytest.raises(partq.ReplicaError, match="was promoted"):
         Replicator(Store.at(queue), "q", there).sync()
-    assert group_of(there).position(consumer.where(0)) == 1
+    assert group_of(there).position(consumer.partition_id(0)) == 1
     assert diagnose(Store.at(there)).faults == []
 
 
@@ -316,7 +316,7 @@ def test_removals_that_came_before_their_floors(queue: str, there: str) -> None:
     away = take_away(queue)
     found = promote(Store.at(there), "q")
     assert found.floors == (("g", 0, 1, 4),)
-    assert group_of(there).position(consumer.where(0)) == 4 == table(there, 0).first_offset
+    assert group_of(there).position(consumer.partition_id(0)) == 4 == table(there, 0).first_offset
     assert diagnose(Store.at(there)).faults == []
     assert Path(away).exists()
 

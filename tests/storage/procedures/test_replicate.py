@@ -238,13 +238,13 @@ def test_goes_on_at_a_checkpoint(queue: str, there: str) -> None:
     assert min(log_names(queue, "groups/g/acks")) > f"{100:020d}"
     sync(queue, there)
     assert version(queue, "groups/g/acks") == version(there, "groups/g/acks")
-    assert group_of(there).position(consumer.where(0)) == 250
+    assert group_of(there).position(consumer.partition_id(0)) == 250
     assert len(log_names(there, "groups/g/acks")) <= len(log_names(queue, "groups/g/acks")) + 1
     about = ReplicaTable(Store.at(there), "q").look()
     assert about is not None and [folder for folder, _ in about.jumps] == ["groups/g/acks"]
     consumer.ack(0, 300)
     sync(queue, there)
-    assert group_of(there).position(consumer.where(0)) == 300
+    assert group_of(there).position(consumer.partition_id(0)) == 300
 
 
 def test_log_of_the_copy_does_not_grow(queue: str, there: str) -> None:
@@ -361,14 +361,14 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     consumer.ack(0, 3)
     sync(queue, there)
     assert diagnose(Store.at(there)).faults == []
-    assert group_of(there).position(consumer.where(0, "p")) == 8
+    assert group_of(there).position(consumer.partition_id(0, "p")) == 8
     assert table(there, 0, "p").next_offset == 9
     promote(Store.at(there), "p")
     consumer.ack(0, 9, queue="p")
     put(queue, 0, range(4))
     sync(queue, there)  # q goes on, but the group is used there
     assert table(there, 0).next_offset == 7
-    assert group_of(there).position(consumer.where(0, "p")) == 8
+    assert group_of(there).position(consumer.partition_id(0, "p")) == 8
 
 
 # ---- the loop

@@ -45,13 +45,13 @@ def replay(check: Check, facts: Sequence[Row], snapshots: dict[int, str]) -> Gro
 
 def _check_snapshot(check: Check, state: GroupState, body: str) -> bool:
     try:
-        told = GroupState.from_json(json.loads(body))
+        snapshot = GroupState.from_json(json.loads(body))
     except (ValueError, KeyError, TypeError) as error:
         check.fault(f"its snapshot of fact {state.seq} cannot be read ({error})", RESTORE_GROUP)
         return False
-    if told == state:
+    if snapshot == state:
         return True
-    names = [f.name for f in dataclasses.fields(state) if getattr(told, f.name) != getattr(state, f.name)]
+    names = [f.name for f in dataclasses.fields(state) if getattr(snapshot, f.name) != getattr(state, f.name)]
     check.fault(
         f"its snapshot of fact {state.seq} says something else than the facts before it ({', '.join(names)}): one of "
         "them was edited",
