@@ -120,21 +120,21 @@ class Listener:
     def __init__(self, record: str) -> None:
         self._record = record
 
-    def _told(self, what: str, *about: Any) -> None:
+    def _write(self, what: str, *about: Any) -> None:
         with open(self._record, "a", encoding="utf-8") as file:
             file.write(json.dumps([what, *about, time.monotonic()]) + "\n")
 
     def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
-        self._told("assigned", [number for _, number in partitions])
+        self._write("assigned", [number for _, number in partitions])
 
     def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
-        self._told("revoked", [number for _, number in partitions])
+        self._write("revoked", [number for _, number in partitions])
 
     def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
-        self._told("lost", [number for _, number in partitions])
+        self._write("lost", [number for _, number in partitions])
 
     def on_active_changed(self, flow: str, active: bool) -> None:
-        self._told("active", active)
+        self._write("active", active)
 
 
 class Driver:
@@ -471,11 +471,11 @@ class Scenario:
         return refused
 
     def listen(self, application: Application, name: str) -> None:
-        application.ask("listen", group=self._group.name, record=str(self.folder / f"{name}.told"))
+        application.ask("listen", group=self._group.name, record=str(self.folder / f"{name}.listener"))
 
-    def told(self, name: str) -> list[list[Any]]:
+    def listener_calls(self, name: str) -> list[list[Any]]:
         """What was said, to whom it was said, when: ``["revoked", [1, 2], 17.0]``."""
-        return [json.loads(line) for line in (self.folder / f"{name}.told").read_text().splitlines()]
+        return [json.loads(line) for line in (self.folder / f"{name}.listener").read_text().splitlines()]
 
     def stop(self, name: str) -> None:
         self._where[name].ask("stop", name=name)

@@ -25,7 +25,7 @@ def loads(owner: Mapping[QueuePartition, str], members: Iterable[Member]) -> dic
     return {member.id: counts[member.id] for member in members}
 
 
-def wanted(members: Iterable[Member], counts: Mapping[str, int]) -> set[QueuePartition]:
+def subscribed_partitions(members: Iterable[Member], counts: Mapping[str, int]) -> set[QueuePartition]:
     """Every partition that somebody subscribes to."""
     subscribed = {queue for member in members for queue in member.queues}
     return {(queue, number) for queue, count in counts.items() if queue in subscribed for number in range(count)}
@@ -33,7 +33,7 @@ def wanted(members: Iterable[Member], counts: Mapping[str, int]) -> set[QueuePar
 
 def assert_valid(owner: Mapping[QueuePartition, str], members: Sequence[Member], counts: Mapping[str, int]) -> None:
     """Each wanted partition has one owner, who subscribes to its queue."""
-    assert set(owner) == wanted(members, counts)
+    assert set(owner) == subscribed_partitions(members, counts)
     queues = {member.id: set(member.queues) for member in members}
     for (queue, _), member in owner.items():
         assert queue in queues[member]

@@ -19,6 +19,7 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 
 _STORAGE_PREFIX = "storageoptions."
+_STORE_AS_TEXT = re.compile(r"Store\((['\"]).*\1\)")  # what Spark makes of a `Store`
 
 
 def _size(value: Any) -> Any:
@@ -91,8 +92,7 @@ class Options(BaseModel):
             raise InvalidArgumentError(
                 f"options of format partq: {wrong}. Known options: {', '.join(cls.model_fields)}", options=wrong
             ) from None
-        if not options.path:
-            raise InvalidArgumentError("option 'path' is missing: .option('path', …)", option="path")
+        options._check_path()
         if options.group is not None:
             check_name("group", options.group)
         if options.instanceId is not None:
@@ -100,6 +100,16 @@ class Options(BaseModel):
         options._check_queues()
         options._check_assignors()
         return options
+
+    def _check_path(self) -> None:
+        if not self.path:
+            raise InvalidArgumentError("option 'path' is missing: .option('path', …)", option="path")
+        if _STORE_AS_TEXT.fullmatch(self.path):
+            raise InvalidArgumentError(
+                f"option path={self.path}: an option of Spark is text and cannot be a Store; give .option('path', store.uri), and each "
+                "storage option as .option('storageOptions.NAME', …)",
+                option="path",
+            )
 
     def _check_queues(self) -> None:
         if self.queuePattern is not None:

@@ -95,15 +95,19 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     report = s.check()
     assert not report.again
 
-    def told(name: str, what: str) -> dict[int, float]:
-        return {p: at for said, partitions, at in s.told(name) if said == what for p in partitions}
+    def listener_calls(name: str, what: str) -> dict[int, float]:
+        return {p: at for said, partitions, at in s.listener_calls(name) if said == what for p in partitions}
 
-    assert set(told("a", "assigned")) == set(range(8)) and not told("a", "lost") and not told("b", "lost")
-    revoked, assigned = told("a", "revoked"), told("b", "assigned")
+    assert (
+        set(listener_calls("a", "assigned")) == set(range(8))
+        and not listener_calls("a", "lost")
+        and not listener_calls("b", "lost")
+    )
+    revoked, assigned = listener_calls("a", "revoked"), listener_calls("b", "assigned")
     assert set(revoked) == set(assigned) == set(range(8))
     assert all(revoked[p] < assigned[p] for p in range(8))
-    assert [active for what, active, _ in s.told("a") if what == "active"] == [True]
-    assert [active for what, active, _ in s.told("b") if what == "active"] == [False, True]
+    assert [active for what, active, _ in s.listener_calls("a") if what == "active"] == [True]
+    assert [active for what, active, _ in s.listener_calls("b") if what == "active"] == [False, True]
 
 
 # ---- handoff
@@ -362,8 +366,8 @@ def test_upgrade_by_two_rolling_restarts(scenario: NewScenario, pool: Pool) -> N
     assert set(protocols[:first]) == {"eager"} and len(protocols[:first]) > 8
     assert computed[first]["assignor"] == "cooperative-sticky"
     assert protocols[-1] == "eager", "a member lists an eager assignor again"
-    told = [(what, len(partitions)) for what, partitions, _ in s.told("a") if what != "active"]
-    assert told[:3] == [("assigned", 6), ("revoked", 6), ("assigned", 3)], "eager: everything, in one call"
+    listener_calls = [(what, len(partitions)) for what, partitions, _ in s.listener_calls("a") if what != "active"]
+    assert listener_calls[:3] == [("assigned", 6), ("revoked", 6), ("assigned", 3)], "eager: everything, in one call"
     report = s.check()
     assert not report.again
 

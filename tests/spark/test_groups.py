@@ -47,7 +47,7 @@ def shared(store: str, instances: int = 2) -> bool:
     return state.status is Status.READY and len(names) == instances
 
 
-class Told:
+class RecordingListener:
     """A listener that remembers, in one list with the micro-batches."""
 
     def __init__(self) -> None:
@@ -72,12 +72,12 @@ class Told:
 def test_two_queries_share(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """R1, H1, H2, H6, W3: the second query gets half, cleanly; each is told in order with its micro-batches; the first
     takes the rest again when the second leaves."""
-    told = Told()
-    partq.add_listener(spark, "g", told)
+    listener = RecordingListener()
+    partq.add_listener(spark, "g", listener)
 
     def note(df: DataFrame, _: int) -> None:
         rows = df.collect()
-        told.events.append(("batch", {r._partition for r in rows}))
+        listener.events.append(("batch", {r._partition for r in rows}))
         first.extend(rows)
 
     first: list[Row] = []
@@ -107,17 +107,17 @@ def test_two_queries_share(spark: SparkSession, queue: str, tmp_path: Path) -> N
 
     moved = {("q", r._partition) for r in second}
     # The listener hears of both queries of this driver; only those of the first are in order with its batches.
-    kinds = [kind for kind, what in told.events if kind != "batch"]
-    assert kinds[0] == "assigned" and told.of("assigned")[0] == [("q", p) for p in range(PARTITIONS)]
-    assert kinds[1] == "active" and "a/0" in told.of("active")
-    assert moved <= {partition for what in told.of("revoked") for partition in what}
-    revoked = next(i for i, (kind, _) in enumerate(told.events) if kind == "revoked")
-    before = [what for kind, what in told.events[:revoked] if kind == "batch"]
+    kinds = [kind for kind, what in listener.events if kind != "batch"]
+    assert kinds[0] == "assigned" and listener.of("assigned")[0] == [("q", p) for p in range(PARTITIONS)]
+    assert kinds[1] == "active" and "a/0" in listener.of("active")
+    assert moved <= {partition for what in listener.of("revoked") for partition in what}
+    revoked = next(i for i, (kind, _) in enumerate(listener.events) if kind == "revoked")
+    before = [what for kind, what in listener.events[:revoked] if kind == "batch"]
     assert set().union(*before) == set(range(PARTITIONS)), "what is revoked was delivered before"
-    again = max(i for i, (kind, what) in enumerate(told.events) if kind == "assigned" and set(what) & moved)
-    between = [what for kind, what in told.events[revoked:again] if kind == "batch"]
+    again = max(i for i, (kind, what) in enumerate(listener.events) if kind == "assigned" and set(what) & moved)
+    between = [what for kind, what in listener.events[revoked:again] if kind == "batch"]
     assert not {p for what in between for p in what} & {number for _, number in moved}
-    assert told.of("lost") == []
+    assert listener.of("lost") == []
 
 
 def test_where_a_member_runs(spark: SparkSession, queue: str, tmp_path: Path) -> None:

@@ -39,9 +39,9 @@ def test_history(spark: SparkSession, queue: str) -> None:
     rows = found.select("*", f.unix_micros("at").alias("micros")).collect()
     assert len(rows) == len(expected) > 200
     for row, fact in zip(rows, expected, strict=True):
-        told = row.asDict()
-        assert told.pop("micros") == round(fact["at"].timestamp() * 1_000_000)
-        assert {**told, "at": fact["at"]} == fact
+        values = row.asDict()
+        assert values.pop("micros") == round(fact["at"].timestamp() * 1_000_000)
+        assert {**values, "at": fact["at"]} == fact
     assert found.where("kind = 'Granted' and partition = 1").count() == 67
     as_pandas = found.toPandas()
     assert len(analysis.ownerships(as_pandas)) == len(analysis.ownerships(analysis.history(queue, "g"))) == 134

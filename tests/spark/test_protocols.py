@@ -157,7 +157,7 @@ def test_unequal_subscriptions(store: str, consumer: Callable[..., Consumer]) ->
 
 
 # ---- protocols
-class Told(partq.RebalanceListener):
+class RecordingListener(partq.RebalanceListener):
     def __init__(self) -> None:
         self.events: list[tuple[str, list[int]]] = []
 
@@ -176,8 +176,8 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
     """K4, K5: a third query joins while the second is in the middle of a long micro-batch. With the cooperative protocol the first
     goes on with what it keeps; with the eager one it stands still until the second has given up everything, too."""
     create(store, "q", 6)
-    told = Told()
-    partq.add_listener(spark, "g", told)
+    listener = RecordingListener()
+    partq.add_listener(spark, "g", listener)
     first = consumer("a", queue="q", assignor=assignor)
     settled(store, "a")
     second = consumer("b", queue="q", assignor=assignor)
@@ -192,7 +192,7 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
         return second.held.wait(1)
 
     eventually(held, "a micro-batch of all its partitions")
-    before = len(told.events)
+    before = len(listener.events)
     consumer("c", queue="q", assignor=assignor)
 
     def under_way() -> bool:
@@ -207,7 +207,7 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
     if assignor == "sticky":
         assert keeps == [] and state_of(store).protocol == "eager"
         everything = sorted(n for n, flow in had.items() if flow == "a/0")
-        assert [("revoked", everything)] == told.events[before:], "in one call, and nothing is assigned yet"
+        assert [("revoked", everything)] == listener.events[before:], "in one call, and nothing is assigned yet"
     else:
         assert len(keeps) == 2
         for i in range(3):  # micro-batch after micro-batch, while the second is still in its own
@@ -221,9 +221,11 @@ def test_who_pauses(spark: SparkSession, store: str, consumer: Callable[..., Con
     assert sorted(list(now.values()).count(flow) for flow in set(now.values())) == [2, 2, 2]
     assert sum(now[n] != had[n] for n in now) == 2, "sticky: no more than balance needs"
     moved = sorted(n for n in now if now[n] != had[n])
-    told_of = eventually(lambda: told.events[before:] if _assigned(told.events[before:], moved) else None, "the calls")
-    assert not [what for what, _ in told_of if what == "lost"]
-    revoked = sorted(n for what, numbers in told_of for n in numbers if what == "revoked")
+    calls = eventually(
+        lambda: listener.events[before:] if _assigned(listener.events[before:], moved) else None, "the calls"
+    )
+    assert not [what for what, _ in calls if what == "lost"]
+    revoked = sorted(n for what, numbers in calls for n in numbers if what == "revoked")
     assert revoked == (moved if assignor == "cooperative-sticky" else sorted(now))
     rows = [*first.rows, *second.rows]
     assert not any(r._redelivered for r in rows), "a clean rebalance delivers nothing twice"

@@ -249,6 +249,13 @@ def planned(
     return [(s.partition, s.base_offset + s.first_row, s.base_offset + s.last_row) for s in slices]
 
 
+def test_a_store_is_no_option() -> None:
+    """Spark makes text of it, without its storage options."""
+    store = partq.Store("s3://bucket/queues", {"aws_region": "eu-west-1"})
+    with pytest.raises(partq.InvalidArgumentError, match=r"'path', store.uri.*storageOptions.NAME"):
+        Options.parse({"path": str(store), "queue": "q"})
+
+
 ALL = [(0, 0, 5), (0, 5, 10), (0, 10, 15), (0, 15, 20), (1, 0, 5), (1, 5, 10)]
 
 

@@ -25,8 +25,8 @@ from assignments import (
     loads,
     owners,
     step_by_step,
+    subscribed_partitions,
     unevenness,
-    wanted,
 )
 from spark_partq.core.assignors import BUILTIN, Member, assign, target
 from spark_partq.core.assignors.weighted import MARGIN
@@ -67,7 +67,7 @@ def test_what_it_made_stays(data: st.DataObject, name: str, group: tuple[list[Me
     """A second look changes nothing, and neither does one at the claims that follow from the first."""
     members, counts = group
     members = [dataclasses.replace(m, weight=data.draw(WEIGHTS)) for m in members]
-    weighs = {partition: data.draw(st.floats(0, 9)) for partition in sorted(wanted(members, counts))}
+    weighs = {partition: data.draw(st.floats(0, 9)) for partition in sorted(subscribed_partitions(members, counts))}
     first = target(BUILTIN[name], members, counts, data.draw(currents(members, counts)), weighs)
     assert target(BUILTIN[name], members, counts, first, weighs) == first
     assert owners(assign(name, claiming(members, first), counts, weighs)) == first
@@ -96,7 +96,7 @@ def test_balanced_is_the_steps_of_r6(data: st.DataObject, group: tuple[list[Memb
     members, counts = group
     current = data.draw(currents(members, counts))
     full = target(BUILTIN["balanced"], members, counts, current)
-    in_order = {partition: current.get(partition) for partition in sorted(wanted(members, counts))}
+    in_order = {partition: current.get(partition) for partition in sorted(subscribed_partitions(members, counts))}
     assert full == step_by_step(in_order, [m.id for m in members])
 
 
@@ -115,7 +115,7 @@ def test_against_all_solutions(data: st.DataObject, name: str) -> None:
     queues = data.draw(st.dictionaries(st.sampled_from("abc"), st.integers(1, 3), min_size=1))
     names = ["m0", "m1", "m2"][: data.draw(st.integers(1, 3))]
     members = [Member(m, data.draw(st.lists(st.sampled_from("abc"), unique=True))) for m in names]
-    partitions = sorted(wanted(members, queues))[:7]
+    partitions = sorted(subscribed_partitions(members, queues))[:7]
     queues = {queue: sum(q == queue for q, _ in partitions) for queue in queues}
     current = data.draw(currents(members, queues))
     can = [[m.id for m in members if queue in m.queues] for queue, _ in partitions]
@@ -225,7 +225,7 @@ def test_weighted_moves_only_what_pays(data: st.DataObject, group: tuple[list[Me
     """Afterwards no single move would pay, and from a state like that nothing moves."""
     members, counts = group
     members = [dataclasses.replace(m, weight=data.draw(WEIGHTS)) for m in members]
-    partitions = sorted(wanted(members, counts))
+    partitions = sorted(subscribed_partitions(members, counts))
     weighs = {p: data.draw(st.floats(0, 9)) for p in partitions}
     full = target(BUILTIN["weighted"], members, counts, data.draw(currents(members, counts)), weighs)
     height, size = heights(full, members, weighs), loads(full, members)

@@ -80,14 +80,19 @@ class Explorer:
                 if (
                     own.state is PartitionState.OWNED and partition_id == self.places[0]
                 ):  # one partition with messages is enough
-                    yield state, self.told(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, 0, position + 1))
+                    yield (
+                        state,
+                        self.acknowledged(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, 0, position + 1)),
+                    )
             else:
                 yield (
                     state,
-                    self.told(acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, position + 1, position + 1)),
+                    self.acknowledged(
+                        acks, AckRow(own.incarnation, 0, *partition_id, own.epoch, position + 1, position + 1)
+                    ),
                 )
 
-    def told(self, acks: Acks, row: AckRow) -> Acks:
+    def acknowledged(self, acks: Acks, row: AckRow) -> Acks:
         after = Acks(dict(acks.beats), dict(acks.rows), dict(acks.delivered_ends))
         after.add(row)
         return after
