@@ -41,7 +41,6 @@ from spark_partq.storage.replica.table import (
 from spark_partq.storage.replica.table_copy import close, drop_ahead
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
-
 # A primary that cannot be reached so often, with such pauses, is taken for lost.
 _ATTEMPTS, _PAUSE_S = 6, 1.0
 

@@ -146,8 +146,10 @@ class Subscription:
             first = self._settled_generations.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            settled = state.settled_in(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, settled, queue.state.gone, first)
+            removed = {table.partition: table.first_offset for table in queue.partitions}  # retention's work, too
+            barriers[queue_id] = Barrier(
+                queue.state.generations, state.settled_in(queue_id), {**queue.state.gone, **removed}, first
+            )
             self._settled_generations[queue_id] = barriers[queue_id].first_open
         return barriers
 
