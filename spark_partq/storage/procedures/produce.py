@@ -11,7 +11,14 @@ from spark_partq.core.errors import IngressDisabledError, SinkAheadError
 from spark_partq.storage.procedures.partition_map import open_generation
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.partition_table import BatchRecord, FilesTooOld, NewFile, PartitionTable, Sealed
+from spark_partq.storage.queue.partition_table import (
+    AnotherQuery,
+    BatchRecord,
+    FilesTooOld,
+    NewFile,
+    PartitionTable,
+    Sealed,
+)
 
 Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
 
@@ -68,7 +75,7 @@ class Producer:
         Raises
         ------
         SinkAheadError, IngressDisabledError
-            Before anything is written.
+            Before anything is written; SinkAheadError also at the commit, if another query with this sink's id writes at the same time.
         """
         queue = self._queue
         written = self._written_before(record) if record else {}
@@ -108,6 +115,8 @@ class Producer:
                 return _Result(number)
             except Sealed:
                 return _Result(number, sealed=True)
+            except AnotherQuery as error:
+                raise self._ahead(error.record, self._queue.table(number)) from None
             return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)
 
         return self._queue.store.map(commit, _by_partition(files))
@@ -151,23 +160,35 @@ class Producer:
         replay = False
         for table in self._tables():
             last = table.recorded(record.app)
-            other_query = last == record.batch_id and record.by is not None and table.recorded(record.by) != last
-            if last > record.batch_id or other_query:
-                raise SinkAheadError(
-                    f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch "
-                    f"{record.batch_id} of {'another query' if other_query else 'an older position'} came now; it would be "
-                    "skipped. Continue with the sink's own checkpoint, or choose another sink_id for a new one",
-                    sink_id=record.sink_id,
-                    batch_id=record.batch_id,
-                    recorded=last,
-                    partition=table.partition,
-                )
+            if last > record.batch_id:
+                raise self._ahead(record, table)
             replay = replay or last == record.batch_id
         return self._recorded(record) if replay else {}
 
+    def _ahead(self, record: BatchRecord, table: PartitionTable) -> SinkAheadError:
+        last, other = table.recorded(record.app), table.has_another_query(record)
+        return SinkAheadError(
+            f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch {record.batch_id} of "
+            f"{'another query' if other else 'an older position'} came now; it would be skipped. Continue with the sink's own "
+            "checkpoint, or choose another sink_id for a new one",
+            sink_id=record.sink_id,
+            batch_id=record.batch_id,
+            recorded=last,
+            partition=table.partition,
+        )
+
     def _recorded(self, record: BatchRecord) -> dict[int, set[int]]:
-        """What the tables record of a batch under every generation so far: under an earlier one nobody writes any more."""
+        """What the tables record of a batch under every generation so far: under an earlier one nobody writes any more.
+
+        Raises
+        ------
+        SinkAheadError
+            If another query wrote it.
+        """
         tables = self._tables()
+        for table in tables:
+            if table.has_another_query(record):
+                raise self._ahead(record, table)
         found = {
             g: {t.partition for t in tables if t.recorded(record.under(g)) >= record.batch_id}
             for g in range(self._queue.state.generation + 1)

@@ -41,7 +41,8 @@ def scale(
     Raises
     ------
     InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError
-        Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on.
+        Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on. QueueFencedError also
+        when a replica takes over meanwhile: the change goes on there, once it is asked for again.
     """
     check_primary(queue, opening=True)
     update_replicas(queue)
@@ -159,6 +160,7 @@ def step(queue: Queue) -> Waiting | None:
     """Take a change of the count as far as it can go now; None if nothing is left to do."""
     queue.control.refresh()
     check_usable(queue.control)
+    check_primary(queue)
     scaling = queue.state.scaling
     if scaling is not None and not scaling.drained:
         waiting = decide_drained(queue)

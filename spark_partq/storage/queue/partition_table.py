@@ -82,6 +82,14 @@ class Sealed(Exception):
     """The partition map under which rows were placed is not in force any more, or is about to end."""
 
 
+class AnotherQuery(Exception):
+    """The sink's batch is in, and another query wrote it."""
+
+    def __init__(self, record: BatchRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+
 class FilesTooOld(Exception):
     """The files were written so long ago that maintenance may delete them."""
 
@@ -159,6 +167,10 @@ class PartitionTable:
     def recorded(self, app: str, default: int = -1) -> int:
         return self._log.recorded(app, default)
 
+    def has_another_query(self, record: BatchRecord) -> bool:
+        """Whether the sink's batch of that number, or a later one, is in and the record's query has not written it."""
+        return record.by is not None and self.recorded(record.app) >= record.batch_id > self.recorded(record.by)
+
     def append(
         self,
         files: Sequence[NewFile],
@@ -182,6 +194,8 @@ class PartitionTable:
         FilesTooOld
         Sealed
             If another generation of the map is in force, or about to be.
+        AnotherQuery
+            If `record` says that they are in, but another query wrote them (Q5).
         CommitFailedError
             If the store refuses.
         """
@@ -189,6 +203,8 @@ class PartitionTable:
         def attempt() -> int | None:
             self.refresh()
             if record and self.recorded(record.under(generation)) >= record.batch_id:
+                if self.has_another_query(record):
+                    raise AnotherQuery(record)
                 return None
             if not may_append(self.recorded(SEALED), generation):
                 raise Sealed

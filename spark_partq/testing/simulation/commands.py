@@ -45,8 +45,7 @@ def start(run: Run) -> None:
     for i, scaling in enumerate(s.scalings):
         _once(run, f"scale{i}", _scale(run, scaling), scaling.at_s)
     if s.maintain_every_s is not None:
-        job = run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: run.ending, required=False)
-        run.maintenance = job
+        run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:
         run.supervise(
             f"replicate-{uri[6:]}", _replicate(run, uri), lambda: run.ending or run.live != PRIMARY, required=False
@@ -85,9 +84,14 @@ def _scale(run: Run, scaling: Scaling) -> Body:
     return body
 
 
+def _has_maintained(run: Run) -> bool:
+    """At the end nothing becomes too old: what waits for ever would go away by that."""
+    return run.ending or (run.calm and run.setup.retention_ms is not None)
+
+
 def _maintain(run: Run, every_s: float) -> Body:
     def body(process: Process) -> None:
-        while not run.ending:
+        while not _has_maintained(run):
             maintain(open_queue(process.store(run.live), "q"))
             process.sleep(every_s)
 

@@ -98,6 +98,7 @@ class Oracle:
         self.copied: set[str] = set()  # messages that were stuck in the parent
         self.retention = False  # messages may go unread
         self.live = PRIMARY  # where users work
+        self._lost = False  # the store of before
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -227,7 +228,7 @@ class Oracle:
                 continue
             fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
             state.replay(fact)
-            if fact.kind == Kind.QUEUE_ADDED and name not in self.readers:
+            if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
                 self._attached(uri, name)
             self._world.note(f"{uri}: group {name}: {_fact(fact)}")
 
@@ -238,7 +239,7 @@ class Oracle:
 
     def moved(self, uri: str, lost: bool) -> None:
         """Users go on with another store. What the one of before, which is lost, was about to say of deliveries nobody knows."""
-        self.live = uri
+        self.live, self._lost = uri, lost
         if lost:
             for reader in self.readers.values():
                 reader.ends = {}
@@ -258,9 +259,7 @@ class Oracle:
             self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
         if owned and end is not None and offset < end and not redelivered:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
-        if self._is_owned(
-            uri, group, number, epoch
-        ):  # else it comes from one that does not know yet that it was taken from it
+        if owned:
             reader.ends[number] = max(end or 0, offset + 1)
         if message.key is not None and id_ not in reader.given and id_ not in self.copied:
             newest = reader.last.get((message.producer, message.key), -1)

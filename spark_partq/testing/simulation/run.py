@@ -77,7 +77,6 @@ class Run:
         self.calm = False
         self.ending = False
         self.jobs: list[Job] = []
-        self.maintenance: Job | None = None
         self.synced: set[str] = set()  # replicas that were complete once
         self.got: dict[str, dict[str, set[int]]] = {}  # what the applications of each group remember
         self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those

@@ -175,7 +175,7 @@ def _moment(rng: random.Random, first_s: float, last_s: float) -> float:
 
 def possible(s: Setup) -> Setup:
     """The same without what cannot end."""
-    if _shares_a_sink(s):  # what is refused completes no sequence
+    if _shares_a_sink(s) or s.retention_ms is not None:  # what is refused, or too old, completes no sequence
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     deleted = s.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)

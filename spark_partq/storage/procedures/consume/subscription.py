@@ -146,8 +146,9 @@ class Subscription:
             first = self._first_open.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
+            removed = {table.partition: table.first_offset for table in queue.partitions}  # retention's work, too
             floors = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, floors, queue.state.gone, first)
+            barriers[queue_id] = Barrier(queue.state.generations, floors, {**queue.state.gone, **removed}, first)
             self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
