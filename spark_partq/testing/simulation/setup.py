@@ -156,6 +156,8 @@ def draw(seed: int) -> Setup:
         promoted_s = _moment(rng, 0, 3) if "promotion" in features else None
         lost = promoted_s is not None and rng.random() < 0.5
         setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
+        if promoted_s is not None and rng.random() < 0.5:  # at once
+            setup = replace(setup, scalings=tuple(replace(scaling, at_s=promoted_s) for scaling in setup.scalings))
     if "ingress" in features:
         setup = replace(setup, ingress_s=(_moment(rng, 0, 2), _moment(rng, 2, 4)))
     if "group is deleted" in features:
@@ -177,6 +179,8 @@ def possible(s: Setup) -> Setup:
     """The same without what cannot end."""
     if _shares_a_sink(s) or s.retention_ms is not None:  # what is refused, or too old, completes no sequence
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
+    if s.primary_lost:  # and with it, perhaps, that ingress was enabled again
+        s = replace(s, ingress_s=None)
     deleted = s.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)
     if not lasting or any(q.sequence for q in s.queries):
