@@ -41,9 +41,9 @@ def scale(
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
     stop = Stop()
-    last: partq.Waiting | None = None
+    last: partq.ScaleProgress | None = None
 
-    def report(waiting: partq.Waiting) -> None:
+    def report(waiting: partq.ScaleProgress) -> None:
         nonlocal last
         if waiting != last:
             last = waiting

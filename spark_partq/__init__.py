@@ -19,8 +19,8 @@ __all__ = [
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
     "NotAStoreError", "OffsetOutOfRangeError", "PartitionDescription", "PartqError", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
-    "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScalingInProgressError", "SchemaMismatchError",
-    "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "Waiting", "acknowledge", "add_listener",
+    "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
+    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "acknowledge", "add_listener",
     "append", "assign", "copy_stuck", "create_queue", "delete_group", "delete_queue", "describe_group",
     "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "promote",
     "queue_sink", "register", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from spark_partq.storage.inspect.describe_queue import PartitionDescription, QueueDescription
     from spark_partq.storage.inspect.replicas import ReplicaStatus
-    from spark_partq.storage.procedures.drain import Waiting
+    from spark_partq.storage.procedures.drain import ScaleProgress
     from spark_partq.storage.procedures.maintain import MaintenanceReport
     from spark_partq.storage.procedures.promote import Promotion
     from spark_partq.storage.store import Store
@@ -71,7 +71,7 @@ else:
         "storage.inspect.describe_group": "FlowDescription GroupDescription GroupPartition MemberDescription",
         "storage.inspect.describe_queue": "PartitionDescription QueueDescription",
         "storage.inspect.replicas": "ReplicaStatus",
-        "storage.procedures.drain": "Waiting",
+        "storage.procedures.drain": "ScaleProgress",
         "storage.procedures.maintain": "MaintenanceReport",
         "storage.procedures.promote": "Promotion",
         "storage.store": "Store",

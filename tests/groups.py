@@ -39,7 +39,7 @@ class Consumer:
         found = [open_queue(Store.at(store), name) for name in queues]
         self.ids = {queue.name: queue.state.queue_id for queue in found}
         known = {queue.state.queue_id: in_group(queue) for queue in found}
-        first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.numbers}
+        first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.partition_numbers}
         self._join = known, first
         options.setdefault("cooperative", all(BUILTIN[name].cooperative for name in assignors))
         reads = () if "pattern" in options else queues

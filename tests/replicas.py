@@ -15,16 +15,16 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue import decide
 from spark_partq.storage.files.disk import DiskFiles, _DiskOutput
 from spark_partq.storage.group.handle import Group, list_groups
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.inspect.replicas import ReplicaStatus
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.replicate import replicate
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import tell
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import new_file
@@ -126,7 +126,7 @@ def assert_usable(store: str, there: str, promoted: bool = False) -> None:
         return  # the first pass has not come so far
     state = queue_state(Store.at(there), "q")
     assert faults(there) == []
-    for number in state.every:
+    for number in state.all_partitions:
         copy, original = table(there, number), table(store, number)
         assert copy.next_offset <= original.next_offset
         kept = messages(store, number)
@@ -168,11 +168,12 @@ def grow(store: str) -> None:
     """One more partition, by hand: seal, then open the next map."""
     primary = Store.at(store)
     state = queue_state(primary, "q")
-    count = state.partitions + 1
-    tell(primary, "q", lambda _: [QueueFact("ScalingStarted", {"partitions": count, "mode": "live"})])
+    count = state.partition_count + 1
+    control = open_control(primary, "q")
+    control.decide(lambda state: decide.start_scaling(state, count, "live"))
     PartitionTable(primary, "q", count - 1, state.schema).create()
-    cuts = {str(n): table(store, n).seal(state.generation) for n in range(count)}
-    tell(primary, "q", lambda _: [QueueFact("GenerationOpened", {"partitions": count, "cuts": cuts})])
+    cuts = {n: table(store, n).seal(state.generation) for n in range(count)}
+    control.decide(lambda now: decide.open_generation(now, state.generation, cuts))
 
 
 class World:
@@ -195,7 +196,7 @@ class World:
         count = self.random.randint(1, 4)
         values = range(self.value, self.value + count)
         self.value += count
-        put(self.store, self.random.choice(state.numbers), values, generation=state.generation)
+        put(self.store, self.random.choice(state.partition_numbers), values, generation=state.generation)
 
     def join(self) -> None:
         if len(self.consumers) < 2:
@@ -223,15 +224,11 @@ class World:
         maintain(self.store)
 
     def grow(self) -> None:
-        if queue_state(Store.at(self.store), "q").partitions < 4:
+        if queue_state(Store.at(self.store), "q").partition_count < 4:
             grow(self.store)
 
     def toggle(self) -> None:
-        tell(
-            Store.at(self.store),
-            "q",
-            lambda s: [QueueFact("IngressDisabled" if s.ingress else "IngressEnabled", {})],
-        )
+        open_control(Store.at(self.store), "q").decide(lambda state: decide.set_ingress(state, not state.ingress))
 
     def shorten_logs(self) -> None:
         clean_log(self.store, self.random.choice(tables_of(self.store)))

@@ -68,7 +68,7 @@ class Sink:
             begun()
             return found
 
-        self.producer.look()
+        self.producer.refresh()
         record = None if self._sink_id is None else BatchRecord(self._sink_id, batch_id, self._query_id)
         return self.producer.write(record, files, lambda written: len(self._left(rows, written)))
 
@@ -84,7 +84,7 @@ def write_files(queue: Queue, rows: Sequence[Message]) -> list[NewFile]:
     writer = MessageWriter(queue.store, queue.name, SCHEMA, ["k"], sorted_input=False)
     if rows:
         batch = pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in rows], SCHEMA)
-        places = np.array([target(hash_of(k), queue.state.partitions) for k, _ in rows])
+        places = np.array([target(hash_of(k), queue.state.partition_count) for k, _ in rows])
         writer.write(batch, places, np.arange(len(rows)))
     return writer.finish()
 
@@ -126,11 +126,11 @@ class Reader(Consumer):
             self.start_again()
         state, queue_id = self.queue.state, self.queue.state.queue_id
         group = self.group.state
-        barrier = Barrier(state.generations, lambda n: group.committed_floor((queue_id, n)), state.gone)
+        barrier = Barrier(state.generations, lambda n: group.committed_floor((queue_id, n)), state.removed_ends)
         acks = []
         count = len(self.seen)
         for (_, number), own in sorted(group.partitions.items()):
-            if own.incarnation == self.incarnation and number in state.numbers:
+            if own.incarnation == self.incarnation and number in state.partition_numbers:
                 start = self.group.position((queue_id, number)) or 0
                 end = barrier.limit(number, start, self.queue.table(number).next_offset)
                 self.seen += read(self.queue, number, start, end)

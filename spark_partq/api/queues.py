@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_partq.core.errors import QueueFencedError, QueueNotFoundError, QueueNotReadyError, ReplicaError
 from spark_partq.core.payload.schema import Struct
-from spark_partq.core.queue.state import Mode
+from spark_partq.core.queue.facts import Mode
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.inspect.describe_queue import QueueDescription, describe
 from spark_partq.storage.procedures import copy_stuck as _stuck
@@ -17,7 +17,7 @@ from spark_partq.storage.procedures import delete as _delete
 from spark_partq.storage.procedures import ingress as _ingress
 from spark_partq.storage.procedures import maintain as _retention
 from spark_partq.storage.procedures import scale as _scaling
-from spark_partq.storage.procedures.drain import Waiting
+from spark_partq.storage.procedures.drain import ScaleProgress
 from spark_partq.storage.procedures.maintain import MaintenanceReport
 from spark_partq.storage.queue import control as _control
 from spark_partq.storage.queue.handle import open_queue
@@ -127,7 +127,7 @@ def scale(
     *,
     confirm_lost: int | None = None,
     timeout_s: float | None = None,
-    report: Callable[[Waiting], None] | None = None,
+    report: Callable[[ScaleProgress], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> QueueDescription:
     """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until that has ended.

@@ -11,7 +11,7 @@ import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.spark.jobs import Stop, key_values
 from spark_partq.storage.procedures import replicate as replicator
-from spark_partq.storage.procedures.replicate import Replicator, Synced
+from spark_partq.storage.procedures.replicate import Replicator, SyncReport
 
 ToOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the other store; repeatable.")
@@ -68,7 +68,7 @@ def _watch(follower: Replicator, every_s: float) -> None:
     stop = Stop()
     last = -1
 
-    def report(_: Replicator, synced: Synced) -> None:
+    def report(_: Replicator, synced: SyncReport) -> None:
         nonlocal last
         if synced.commits or synced.total_lag != last:
             last = synced.total_lag

@@ -103,7 +103,7 @@ def _interruptible(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[Callable[[partq.Waiting], None]]:
+def _told(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
     """A function that tells on stderr what is waited for: on one line of a terminal, else when that changes, and now and then."""
     console = Console(stderr=True)
     if console.is_terminal:
@@ -112,7 +112,7 @@ def _told(what: str) -> Iterator[Callable[[partq.Waiting], None]]:
         return
     said: tuple[str, float] = ("", 0.0)
 
-    def report(waiting: partq.Waiting) -> None:
+    def report(waiting: partq.ScaleProgress) -> None:
         nonlocal said
         if waiting.what != said[0] or time.monotonic() > said[1] + _TELL_EVERY_S:
             said = (waiting.what, time.monotonic())
@@ -121,7 +121,7 @@ def _told(what: str) -> Iterator[Callable[[partq.Waiting], None]]:
     yield report
 
 
-def _line(waiting: partq.Waiting) -> str:
+def _line(waiting: partq.ScaleProgress) -> str:
     hint = "; nobody reads it: start its consumers, or delete groups that are gone" if waiting.alone else ""
     return f"waiting for {waiting.what} ({waiting.left:,} left){hint}"
 

@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self, queues: list[Queue]) -> Iterator[tuple[Queue, PartitionTable, int, int]]:
         o = self._options
-        numbers = {q.name: q.state.numbers for q in queues}
+        numbers = {q.name: q.state.partition_numbers for q in queues}
         starting = parse_offsets("startingOffsets", o.startingOffsets, numbers)
         ending = parse_offsets("endingOffsets", o.endingOffsets, numbers)
         for queue in queues:

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_partq.core.errors import PartqError
-from spark_partq.core.queue.state import Mode
+from spark_partq.core.queue.facts import Mode
 
 BatchFunction = Callable[[DataFrame, int], None]
 

@@ -78,13 +78,13 @@ class QueueSink:
         def rows(written: Written) -> DataFrame:
             return _not_in(batch, queue.state, hash_, written)
 
-        self._producer.look()
+        self._producer.refresh()
         check_same_columns(queue.state.schema, batch.schema.jsonValue(), "the DataFrame", f"queue {queue.name!r}")
         hash_ = hash_column(queue.state, salt)
         return self._producer.write(
             record,
             lambda written: _write_files(
-                rows(written), queue, self._order_by, partition_column(hash_, queue.state.partitions)
+                rows(written), queue, self._order_by, partition_column(hash_, queue.state.partition_count)
             ),
             lambda written: rows(written).count(),
         )
@@ -93,7 +93,7 @@ class QueueSink:
 def _not_in(batch: DataFrame, state: QueueState, hash_: Column, written: Written) -> DataFrame:
     """The rows that no partition has yet."""
     for generation, partitions in written.items():
-        partition = partition_column(hash_, state.generations[generation].partitions)
+        partition = partition_column(hash_, state.generations[generation].partition_count)
         batch = batch.filter(~partition.isin(sorted(partitions)))
     return batch
 
@@ -109,14 +109,14 @@ def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], partit
         sf.monotonically_increasing_id().alias(_ORDER),
     )
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
-    partitions = max(1, state.partitions)
+    partitions = max(1, state.partition_count)
     direct = not order_by and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
     if direct:
         rows = rows.coalesce(slots)
     else:
         tasks = min(partitions, slots)
         order = [f"_{columns.index(c)}" for c in order_by]
-        rows = rows.repartitionById(tasks, _PARTITION if state.partitions else sf.lit(0)).sortWithinPartitions(
+        rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
             _PARTITION, *order, _ORDER
         )
     task = _task(queue.store, state.name, columns, state.key, sorted_input=not direct)

@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.errors import CommitFailedError, ScalingInProgressError
 from spark_partq.core.group.facts import Status
+from spark_partq.core.queue import decide
 from spark_partq.core.queue import partition_map as scaling
-from spark_partq.core.queue.partition_map import numbers, target
-from spark_partq.core.queue.state import Mode, QueueFact, QueueState
+from spark_partq.core.queue.facts import Mode, QueueFact
+from spark_partq.core.queue.partition_map import partition_numbers, target
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.queues import Look, Message
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Step = Iterator[None]
 UNCERTAIN = (Conflict, CommitFailedError)
+ANY_LOSS = 1 << 40  # messages that `delete` may lose here
 PATIENCE = 40  # looks of a producer at a sealed queue before it opens the next map itself
 
 
@@ -88,11 +91,11 @@ class Actor:
         """Commit what follows from the newest look, which is looked at again when a race was lost."""
         while True:
             yield from self.look()
-            wanted = facts(self.queue)
-            if not wanted:
+            decided = facts(self.queue)
+            if not decided:
                 return
             try:
-                self.town.queue.commit(self.queue, wanted)
+                self.town.queue.commit(self.queue, decided)
             except UNCERTAIN:
                 continue
             return
@@ -104,20 +107,23 @@ class Actor:
         state = self.queue
         if state.scaling is None or not state.scaling.drained or state.scaling.opened:
             return
-        yield from self.tell_groups()
-        old, new = list(numbers(state.partitions)), list(numbers(state.scaling.partitions))
+        yield from self.update_groups()
+        old, new = (
+            list(partition_numbers(state.partition_count)),
+            list(partition_numbers(state.scaling.partition_count)),
+        )
         cuts: dict[int, int] = {}
         for number in [*(n for n in new if n not in old), *old]:
             self.town.make(number)
             yield from self.seal(number, state.generation, cuts)
-        facts = [QueueFact("GenerationOpened", {"partitions": state.scaling.partitions, "cuts": cuts})]
+        remainder = None
         if state.scaling.mode == "delete":
-            gone = [n for n in state.numbers if n not in new]
-            facts.append(QueueFact("PartitionsRemoved", {"ends": self.ends(gone), "lost": self.unread(gone)}))
+            removed = state.not_named_by(state.scaling.partition_count)
+            remainder = decide.Remainder(self.ends(removed), self.unread(removed))
             yield
-        yield from self.decide(lambda now: facts if now.generation == state.generation else [])
+        yield from self.decide(lambda now: decide.open_generation(now, state.generation, cuts, remainder))
 
-    def tell_groups(self) -> Step:
+    def update_groups(self) -> Step:
         """Before a partition can come back, every group knows that it was removed: else it goes on with what `delete` has lost."""
         for group in self.town.readers():
             while group.revision < self.queue.revision:
@@ -177,7 +183,7 @@ class Producer(Actor):
             if not state.ingress and not begun:
                 continue  # it is refused, and tries again
             looks: dict[int, Look] = {}
-            for number in state.every:
+            for number in state.all_partitions:
                 if number in self.town.logs:
                     looks[number] = self.town.logs[number].look()
                     yield
@@ -192,7 +198,7 @@ class Producer(Actor):
             todo: dict[int, list[Message]] = {}
             for message in messages:
                 if not scaling.is_in(message.hash, state.generations, written):
-                    todo.setdefault(target(message.hash, state.partitions), []).append(message)
+                    todo.setdefault(target(message.hash, state.partition_count), []).append(message)
             sealed: list[int] = []
             for number in self.town.shuffled(todo):
                 yield from self.append(number, todo[number], batch, state.generation, looks, sealed)
@@ -271,7 +277,7 @@ class Scaler(Actor):
                 yield from self.drain(state)
             elif state.scaling is not None and not state.scaling.opened:
                 yield from self.open_generation()
-            elif state.going:
+            elif state.removing:
                 yield from self.remove(state)
             elif state.scaling is not None:
                 yield from self.end()
@@ -279,30 +285,25 @@ class Scaler(Actor):
                 return
 
     def start(self, state: QueueState) -> Sequence[QueueFact]:
-        current = state.scaling
-        if current is not None:
-            if self.partitions == state.partitions and not current.drained:
-                return [QueueFact("ScalingCancelled", {})]
+        if self.partitions is None or (state.scaling is None and self.partitions == state.partition_count):
             return []
-        if self.partitions == state.partitions:
-            return []
-        return [QueueFact("ScalingStarted", {"partitions": self.partitions, "mode": self.mode})]
+        try:
+            return decide.start_scaling(state, self.partitions, self.mode, confirm_lost=ANY_LOSS)
+        except ScalingInProgressError:
+            return []  # it goes on with the other change
 
     def drain(self, state: QueueState) -> Step:
         drained: list[bool] = []
-        yield from self.settled(list(state.numbers), drained)
+        yield from self.settled(list(state.partition_numbers), drained)
         if drained:
-            yield from self.decide(
-                lambda now: [QueueFact("QueueDrained", {})] if now.scaling and not now.scaling.drained else []
-            )
+            yield from self.decide(lambda now: decide.finish_draining(now, state))
 
     def remove(self, state: QueueState) -> Step:
         drained: list[bool] = []
-        going = state.going
-        yield from self.settled(going, drained)
+        yield from self.settled(state.removing, drained)
         if drained:
-            facts = [QueueFact("PartitionsRemoved", {"ends": self.ends(going), "lost": 0})]
-            yield from self.decide(lambda now: facts if now.going == going else [])
+            ends = self.ends(state.removing)
+            yield from self.decide(lambda now: decide.remove_drained(now, state.generation, ends))
 
     def settled(self, partitions: Sequence[int], drained: list[bool]) -> Step:
         """Whether every group has settled these; with no group, whether nothing is stored there."""
@@ -328,8 +329,8 @@ class Scaler(Actor):
         state = self.queue
         for group in readers:
             known = group.control.state
-            if known.members and (known.status is not Status.READY or known.queues["q0"].numbers != state.numbers):
+            if known.members and (
+                known.status is not Status.READY or known.queues["q0"].partition_numbers != state.partition_numbers
+            ):
                 return
-        yield from self.decide(
-            lambda now: [QueueFact("ScalingEnded", {})] if now.scaling and now.scaling.opened else []
-        )
+        yield from self.decide(decide.end_scaling)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.queue import decide, invariants
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.settings import QueueSettings
-from spark_partq.core.queue.state import QueueFact, QueueState, after, created, replay
+from spark_partq.core.queue.state import QueueState, after, replay
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.memory import Faults
 
@@ -105,8 +107,9 @@ class QueueLog:
 
     def __init__(self, partitions: int, faults: Faults) -> None:
         self.faults = faults
-        made = created("q0", SCHEMA, ["k"], partitions, QueueSettings.parse({}))
-        state = replay("queue-0", [made, QueueFact("PartitionsCreated", {"partitions": partitions})])
+        made = replay("queue-0", decide.create("q0", SCHEMA, ["k"], partitions, QueueSettings.parse({})))
+        assert made is not None
+        state = replay("queue-0", decide.finish_creation(made), made)
         assert state is not None
         self.state: QueueState = state
         self.facts: list[QueueFact] = []
@@ -120,6 +123,7 @@ class QueueLog:
             before, state = self.state, look
             for fact in facts:
                 state = after(state, fact)
+            invariants.check(before, state, facts)
             self.state = state
             self.facts += facts
             self.on_commit(before, facts, state)

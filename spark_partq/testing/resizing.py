@@ -18,12 +18,15 @@ from math import gcd
 
 from spark_partq.core.delivery.member import same_lineage
 from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.errors import ScalingInProgressError
 from spark_partq.core.group.events import Event, QueuesChanged, RaiseFloors
 from spark_partq.core.group.facts import GroupFact, Kind, QueueInGroup
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
-from spark_partq.core.queue.partition_map import PARENT, Barrier, numbers
-from spark_partq.core.queue.state import MODES, QueueFact, QueueState
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.facts import MODES, QueueFact
+from spark_partq.core.queue.partition_map import PARENT, Barrier, partition_numbers
+from spark_partq.core.queue.state import QueueState
 from spark_partq.testing.memory import Faults
 from spark_partq.testing.process import Process, Step
 from spark_partq.testing.producing import UNCERTAIN, Actor, Producer, Scaler, Source
@@ -45,7 +48,7 @@ class Reader(Process):
         yield from self.look_at_logs()
         yield from self.look_at_queue()
         state = self.queue
-        self.barrier = Barrier(state.generations, self.settled, state.gone)
+        self.barrier = Barrier(state.generations, self.settled, state.removed_ends)
 
     def look_at_logs(self) -> Step:
         self.ends = {n: len(log.messages) for n, log in self.world.town.logs.items()}
@@ -67,7 +70,7 @@ class Reader(Process):
         return self.control.state.committed_floor((QUEUE, number))
 
     def limit(self, where: PartitionId, first: int) -> int:
-        if where[1] not in self.queue.numbers:
+        if where[1] not in self.queue.partition_numbers:
             return first  # removed, and the group does not know yet
         return self.barrier.limit(where[1], first, max(first, self.ends.get(where[1], 0)))
 
@@ -106,7 +109,7 @@ class Witness(Recorder):
                     )
                     continue
                 stored = len(town.logs[fact.partition].messages)
-                gone = town.queue.state.gone.get(fact.partition, stored)
+                gone = town.queue.state.removed_ends.get(fact.partition, stored)
                 end = max(world.forgiven(fact.partition), fact.offset)
                 self._must(end >= gone, f"{fact.partition_id} is removed at {fact.offset}, before its end {gone}")
 
@@ -115,7 +118,7 @@ class Witness(Recorder):
         super().plan(process, ranges)
         assert isinstance(process, Reader)
         for where, r in ranges.items():
-            gone = process.queue.gone.get(where[1], 0)
+            gone = process.queue.removed_ends.get(where[1], 0)
             own = self.world.control.state.partitions.get(where)
             forgiven = where[1] == PARENT or self.world.began_after_removal(where[1])
             past = not same_lineage(own, process.incarnation, r.epoch)  # it will not count
@@ -139,9 +142,9 @@ class Witness(Recorder):
     def _check_barrier(self, b: int, x: int, j: int) -> None:
         """I16, by what the logs say."""
         town = self.world.town
-        after = town.queue.state.generations[j].partitions
+        after = town.queue.state.generations[j].partition_count
         for g in range(j):
-            before = town.queue.state.generations[g].partitions
+            before = town.queue.state.generations[g].partition_count
             for a in range(before):
                 if after and (a - b) % gcd(before, after):
                     continue
@@ -195,7 +198,7 @@ class Group(World):
             state.first,
             state.revision,
         )
-        return {QUEUE: queue}, {(QUEUE, n): state.gone.get(n, 0) for n in state.numbers}
+        return {QUEUE: queue}, {(QUEUE, n): state.removed_ends.get(n, 0) for n in state.partition_numbers}
 
     def queues(self) -> dict[str, QueueInGroup]:
         return self.found(self.town.queue.state)[0]
@@ -231,12 +234,12 @@ class Group(World):
         where, state, town = (QUEUE, number), self.control.state, self.town
         done = state.committed_floor(where) if where in state.partitions else state.removed.get(where, (0, 0))[1]
         if self.began_after_removal(number):
-            done = max(done, town.queue.state.gone[number])
+            done = max(done, town.queue.state.removed_ends[number])
         return offset < max(done, town.lost.get(number, 0), self.excused.get(number, 0))
 
     def forgiven(self, number: int) -> int:
         """Below this nothing is promised: lost by `delete`, stuck in the parent, or removed while this group began."""
-        stuck = self.town.queue.state.gone[number] if self.began_after_removal(number) else 0
+        stuck = self.town.queue.state.removed_ends[number] if self.began_after_removal(number) else 0
         if number == PARENT:
             generations = self.town.logs[PARENT].generations
             stuck = sum(1 for g in generations if g < self.town.queue.state.generation)
@@ -317,7 +320,7 @@ class Town:
         self.calm = False
         self.acting: Actor | None = None
         self.logs: dict[int, PartitionLog] = {}
-        for number in numbers(s.partitions):
+        for number in partition_numbers(s.partitions):
             self.make(number)
         self.placed: dict[tuple[str, int], tuple[int, int]] = {}  # each message: where it is
         self.keys: dict[tuple[str, int], list[tuple[int, int]]] = {}  # sink and key: where its messages are, in order
@@ -400,7 +403,7 @@ class Town:
             generation == 0 or generation - 1 in log.cuts, f"I15: {number} takes generation {generation} too early"
         )
         for x, message in enumerate(messages, first):
-            count = counts[generation].partitions
+            count = counts[generation].partition_count
             self._must(number == (message.hash % count if count else PARENT), f"I15: {number} takes {message}")
             self._must((message.sink, message.number) not in self.placed, f"DUPLICATE: {message}")
             self.placed[message.sink, message.number] = number, x
@@ -431,11 +434,11 @@ class Town:
                         cut == len(placed), f"I15: {number} has messages of generation {g + 1} before it is in force"
                     )
             if fact.kind == "ScalingStarted":
-                self.started = {n: len(self.logs[n].messages) for n in before.numbers}
+                self.started = {n: len(self.logs[n].messages) for n in before.partition_numbers}
             if fact.kind == "QueueDrained":
                 assert self.acting is not None
                 for n, end in self.started.items():
-                    if n not in after.numbers:
+                    if n not in after.partition_numbers:
                         continue  # removed meanwhile
                     left = [g.name for g in self.readers() if g.since < self.acting.looked_at and g.settled(n) < end]
                     self._must(not left, f"S4: {left} have not settled all that was in {n} when the drain began")
@@ -511,8 +514,8 @@ class Town:
         """Whether the queue takes messages; who scales it may not like that."""
         self.acting = None
         try:
-            self.queue.commit(self.queue.state, [QueueFact("IngressEnabled" if on else "IngressDisabled", {})])
-        except (*UNCERTAIN, ValueError) as error:
+            self.queue.commit(self.queue.state, decide.set_ingress(self.queue.state, on))
+        except (*UNCERTAIN, ScalingInProgressError) as error:
             self.note("", f"{error}")
 
     # ---- runs
@@ -539,8 +542,11 @@ class Town:
                     return
             self.tick()
         state = self.queue.state
-        left = {g.name: {n: (g.position(n), len(self.logs[n].messages)) for n in state.numbers} for g in self.groups}
-        raise SimulationError(f"did not converge: {state.status}, {state.scaling}, going {state.going}, {left}")
+        left = {
+            g.name: {n: (g.position(n), len(self.logs[n].messages)) for n in state.partition_numbers}
+            for g in self.groups
+        }
+        raise SimulationError(f"did not converge: {state.status}, {state.scaling}, going {state.removing}, {left}")
 
     def help(self) -> None:
         """Whoever died is replaced."""
@@ -548,7 +554,7 @@ class Town:
         for source in self.sources:
             if not source.exhausted and not any(isinstance(a, Producer) and a.source is source for a in self.alive()):
                 self.produce(source)
-        if (state.scaling or state.going) and not any(isinstance(a, Scaler) for a in self.alive()):
+        if (state.scaling or state.removing) and not any(isinstance(a, Scaler) for a in self.alive()):
             self.scale(None)
         if not state.ingress and state.scaling is None:
             self.toggle(True)
@@ -578,7 +584,7 @@ class Town:
     def settled(self, group: Group) -> bool:
         """The barrier has ended: nobody waits for anybody any more."""
         state = self.queue.state
-        return not Barrier(state.generations, group.settled, state.gone).missing
+        return not Barrier(state.generations, group.settled, state.removed_ends).missing
 
     def counted(self) -> dict[str, int]:
         return {

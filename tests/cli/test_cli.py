@@ -14,8 +14,8 @@ import pytest
 import spark_partq as partq
 from spark_partq import cli
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.settings import QueueSettings
-from spark_partq.core.queue.state import QueueFact
 from tests.cli.outcome import Command, assert_refused
 from tests.groups import Consumer
 from tests.helpers import ROOT, eventually, opened, put

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.files.disk import DiskFiles
 from tests.cli.outcome import Command, assert_refused
 from tests.helpers import ROOT, eventually, new_file, opened, put

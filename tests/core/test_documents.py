@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spark_partq.core import errors
-from spark_partq.core.diagram import partition_diagram, status_diagram
+from spark_partq.core import diagram, errors
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import Kind, Member, PartitionState, Status
 from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
+from spark_partq.core.queue import facts as queue_facts
+from spark_partq.core.queue import state as queue_state
+from spark_partq.core.replica import facts as replica_facts
+from spark_partq.core.replica import state as replica_state
 from spark_partq.spark.options import Options
 from spark_partq.storage.group import ack_table, control
 
@@ -51,20 +55,49 @@ def names(rows: list[list[str]]) -> list[str]:
 
 
 # ---- diagrams
-def test_diagrams_are_drawn_from_the_tables() -> None:
-    drawn = re.findall(r"```mermaid\n(stateDiagram.*?)```", text("docs/rebalance.md"), re.DOTALL)
-    assert drawn == [status_diagram(), partition_diagram()]
+DRAWN = {
+    "docs/rebalance.md": [diagram.group_status_diagram(), diagram.group_partition_diagram()],
+    "docs/scaling.md": [diagram.queue_status_diagram(), diagram.queue_phase_diagram()],
+    "docs/replicas.md": [diagram.replica_diagram()],
+}
+
+
+@pytest.mark.parametrize("document", DRAWN)
+def test_diagrams_are_drawn_from_the_tables(document: str) -> None:
+    drawn = re.findall(r"```mermaid\n(stateDiagram.*?)```", text(document), re.DOTALL)
+    assert drawn == DRAWN[document]
+
+
+def arrows(drawn: str) -> list[tuple[str, str, str]]:
+    """Fact, state before and state after of each arrow."""
+    return [
+        (kind, *("Unknown" if state == "[*]" else state for state in (before, after)))
+        for before, after, kinds in re.findall(r"^  (\S+) --> (\S+): (.+)$", drawn, re.MULTILINE)
+        for kind in kinds.split(", ")
+    ]
 
 
 def test_diagrams_have_every_transition_once() -> None:
-    arrows = re.findall(r"^  (\S+) --> (\S+)$", status_diagram(), re.MULTILINE)
-    assert arrows == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
-    arrows = [
-        (kind, *(PartitionState.UNKNOWN if held == "[*]" else held for held in (before, after)))
-        for before, after, kinds in re.findall(r"^  (\S+) --> (\S+): (.+)$", partition_diagram(), re.MULTILINE)
-        for kind in kinds.split(", ")
+    found = re.findall(r"^  (\S+) --> (\S+)$", diagram.group_status_diagram(), re.MULTILINE)
+    assert found == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
+    tables: list[tuple[str, Any]] = [
+        (diagram.group_partition_diagram(), TRANSITIONS),
+        (diagram.queue_status_diagram(), queue_state.STATUS_TRANSITIONS),
     ]
-    assert sorted(arrows) == sorted((kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs)
+    for drawn, table_ in tables:
+        assert sorted(arrows(drawn)) == sorted((kind, *pair) for kind, pairs in table_.items() for pair in pairs)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "transitions"),
+    [
+        (diagram.queue_phase_diagram(), queue_state.TRANSITIONS),
+        (diagram.replica_diagram(), replica_state.TRANSITIONS),
+    ],
+)
+def test_diagrams_of_phases_have_every_change(drawn: str, transitions: Any) -> None:
+    changes = [(kind, *pair) for kind, pairs in transitions.items() for pair in pairs if pair[0] != pair[1]]
+    assert sorted(arrows(drawn)) == sorted(changes)
 
 
 def test_every_change_of_status_is_explained() -> None:
@@ -89,6 +122,15 @@ def test_protocol_has_every_fact() -> None:
     part = section(text("docs/PROTOCOL.md"), "Group control table")
     facts = part[part.index("| kind | columns |") : part.index("The `body` of `MemberJoined`")]
     assert sorted(row[0].strip("`") for row in table(facts)) == sorted(Kind)
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"), [("Queue control table", queue_facts.Kind), ("Replicas (S7)", replica_facts.Kind)]
+)
+def test_protocol_has_every_fact_of_queues_and_replicas(heading: str, kinds: Any) -> None:
+    part = section(text("docs/PROTOCOL.md"), heading)
+    rows = table(part[part.index("| kind | body |") :])
+    assert sorted(names(rows)) == sorted(kinds)
 
 
 def test_protocol_has_all_that_a_member_says() -> None:

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.keys import key_hash, partition_of
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import state as core
+from spark_partq.core.queue import decide
 from spark_partq.core.queue.settings import QueueSettings
-from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.spark.hashing import hash_column, partition_column
 from tests.vectors import VECTORS
 
@@ -88,9 +88,9 @@ def test_golden_vectors(spark: SparkSession) -> None:
 
 
 def state(ddl: str, key: list[str], partitions: int) -> QueueState:
-    fact = core.created("id", payload_schema(ddl, key), key, partitions, QueueSettings.parse({}))
-    done = core.QueueFact("PartitionsCreated", {"partitions": partitions})
-    found = core.replay("q", [fact, done])
+    made = replay("q", decide.create("id", payload_schema(ddl, key), key, partitions, QueueSettings.parse({})))
+    assert made is not None
+    found = replay("q", decide.finish_creation(made), made)
     assert found is not None
     return found
 
@@ -101,7 +101,7 @@ def test_partition_of_each_row(spark: SparkSession, partitions: int) -> None:
     queue = state("a string, b int, c string", ["c", "a"], partitions)
     rows = [(f"a{i % 5}" if i % 3 else None, i, f"c{i}" if i % 4 else None) for i in range(200)]
     df = spark.createDataFrame(rows, "a string, b int, c string")
-    found = df.select(partition_column(hash_column(queue, "0"), queue.partitions).alias("p")).collect()
+    found = df.select(partition_column(hash_column(queue, "0"), queue.partition_count).alias("p")).collect()
     for (a, _, c), row in zip(rows, found, strict=True):
         assert 0 <= row.p < partitions
         if a is not None or c is not None:
@@ -112,12 +112,12 @@ def test_null_keys_do_not_depend_on_the_order(spark: SparkSession) -> None:
     """Q3, Q5: a replay that sees its rows in another order puts each row where it was."""
     queue = state("k string, m map<string,int>, v int", ["k"], 5)
     df = spark.createDataFrame([(None, {"x": i, "y": -i}, i) for i in range(100)], "k string, m map<string,int>, v int")
-    place = partition_column(hash_column(queue, "7"), queue.partitions).alias("p")
+    place = partition_column(hash_column(queue, "7"), queue.partition_count).alias("p")
     first = {r.v: r.p for r in df.select("v", place).collect()}
     second = {r.v: r.p for r in df.orderBy(sf.desc("v")).repartition(3).select("v", place).collect()}
     other_batch = {
         r.v: r.p
-        for r in df.select("v", partition_column(hash_column(queue, "8"), queue.partitions).alias("p")).collect()
+        for r in df.select("v", partition_column(hash_column(queue, "8"), queue.partition_count).alias("p")).collect()
     }
     assert first == second != other_batch
     assert min(Counter(first.values()).values()) > 8
@@ -128,5 +128,5 @@ def test_odd_column_names(spark: SparkSession) -> None:
     ddl = "`a.b` string, `c``d` string, `select` string"
     queue = state(ddl, ["a.b", "c`d", "select"], 9)
     df = spark.createDataFrame([("x", "y", "z")], ddl)
-    (row,) = df.select(partition_column(hash_column(queue, "0"), queue.partitions).alias("p")).collect()
+    (row,) = df.select(partition_column(hash_column(queue, "0"), queue.partition_count).alias("p")).collect()
     assert row.p == partition_of(["x", "y", "z"], ["string"] * 3, 9)

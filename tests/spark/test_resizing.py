@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.storage.queue.control import look
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from spark_partq.testing.keycheck import check_keys
 from tests.applications import Application, Pool, Scenario
@@ -91,7 +91,7 @@ class Resizing(Scenario):
         )
 
     def kinds(self) -> list[str]:
-        return [row["kind"] for row in look(Store.at(self.store), "q").history()]
+        return [row["kind"] for row in open_control(Store.at(self.store), "q").history()]
 
     def finish(self, killed: bool = False) -> None:
         """Producers leave after their micro-batch; then everything they wrote was processed, once and in each key's order."""

@@ -15,10 +15,11 @@ import pytest
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.steps import queue_changes
-from spark_partq.core.queue import partition_map
+from spark_partq.core.queue import decide, partition_map
 from spark_partq.core.queue import state as core_queue
-from spark_partq.core.queue.partition_map import Barrier, numbers
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.facts import Kind, Phase, QueueFact
+from spark_partq.core.queue.partition_map import Barrier, partition_numbers
+from spark_partq.core.queue.state import QueueState
 from spark_partq.testing import resizing, simulator
 from spark_partq.testing.producing import Actor, Producer, Scaler, Source
 from spark_partq.testing.queues import Look, Message, PartitionLog
@@ -155,7 +156,7 @@ def what_goes_is_unassigned_at_once(patch: Patch) -> None:
     opened = core_queue._opened
 
     def shared(state: QueueState, count: int) -> QueueState:
-        now = numbers(count)
+        now = partition_numbers(count)
         return replace(opened(state, count), first=now.start, operating_partitions=now.stop)
 
     patch.setattr(core_queue, "_opened", shared)
@@ -166,7 +167,7 @@ def what_goes_is_unassigned_at_once(patch: Patch) -> None:
 @bug(maps.test_the_parent_is_never_waited_for)
 @bug()
 def the_parent_is_waited_for(patch: Patch) -> None:
-    rewrite(patch, Barrier, "__init__", "if not generations[g].partitions:", "if False:")
+    rewrite(patch, Barrier, "__init__", "if not generations[g].partition_count:", "if False:")
 
 
 @bug(maps.test_4_to_6_by_hand)
@@ -292,7 +293,11 @@ def only_a_change_of_the_queues_unbinds(patch: Patch) -> None:
 def a_partition_that_is_gone_is_planned(patch: Patch) -> None:
     def limit(self: Reader, where: Any, first: int) -> int:
         number = where[1]
-        return first + 1 if number not in self.queue.numbers and self.ends[number] > first else old(self, where, first)
+        return (
+            first + 1
+            if number not in self.queue.partition_numbers and self.ends[number] > first
+            else old(self, where, first)
+        )
 
     old = Reader.limit
     patch.setattr(Reader, "limit", limit)
@@ -301,7 +306,7 @@ def a_partition_that_is_gone_is_planned(patch: Patch) -> None:
 @bug(scenarios.test_what_is_lost_does_not_come_back_with_its_partition)
 @bug()
 def groups_are_not_told_before_a_partition_comes_back(patch: Patch) -> None:
-    patch.setattr(Actor, "tell_groups", lambda self: iter(()))
+    patch.setattr(Actor, "update_groups", lambda self: iter(()))
 
 
 @bug(scenarios.test_what_is_lost_does_not_come_back_with_its_partition)
@@ -320,12 +325,16 @@ def a_partition_comes_back_from_its_beginning(patch: Patch) -> None:
 @bug(scenarios.test_a_drain)
 @bug()
 def ingress_is_enabled_in_a_drain(patch: Patch) -> None:
-    rewrite(patch, core_queue, "_after", "ingress = state.ingress and not drain", "ingress = state.ingress")
+    rewrite(
+        patch, core_queue, "_after_scaling_fact", "ingress = state.ingress and not drain", "ingress = state.ingress"
+    )
 
 
 @bug()
 def somebody_enables_ingress_in_a_drain(patch: Patch) -> None:
-    rewrite(patch, core_queue, "_after", 'if scaling is None or scaling.mode != "drain"', "if True")
+    for kind in (Kind.INGRESS_ENABLED, Kind.INGRESS_DISABLED):
+        patch.setitem(core_queue.TRANSITIONS, kind, tuple((phase, phase) for phase in Phase))
+    rewrite(patch, decide, "set_ingress", 'if state.scaling is not None and state.scaling.mode == "drain"', "if False")
 
 
 @bug()

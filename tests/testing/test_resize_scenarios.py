@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.queue.state import QueueFact
 from spark_partq.testing.process import Checkpoint
 from tests.testing.resize_stage import Stage
 
@@ -112,7 +112,7 @@ def test_a_producer_opens_the_next_map_itself() -> None:
     town.until(scaler, "seals 1")
     scaler.stop("crashes")
     town.write("0 1 2")
-    assert town.queue.state.partitions == 3
+    assert town.queue.state.partition_count == 3
     assert town.held() == {0: ["0:0"], 1: ["1:1"], 2: ["2:2"]}
 
 
@@ -297,7 +297,7 @@ def test_a_drain_is_taken_back() -> None:
     town.until(scaler, "ScalingStarted")
     town.finish(town.scale(2))
     town.finish(scaler)
-    assert (town.queue.state.scaling, town.queue.state.ingress, town.queue.state.partitions) == (None, True, 2)
+    assert (town.queue.state.scaling, town.queue.state.ingress, town.queue.state.partition_count) == (None, True, 2)
 
 
 def test_nothing_is_removed_that_nobody_has_read() -> None:
@@ -307,7 +307,7 @@ def test_nothing_is_removed_that_nobody_has_read() -> None:
     scaler = town.open(1)
     for _ in range(50):
         scaler.step()
-    assert town.queue.state.going == [1]
+    assert town.queue.state.removing == [1]
     a = town.consumer()
     town.live(a)
     town.until(scaler, "PartitionsRemoved")

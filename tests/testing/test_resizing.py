@@ -66,7 +66,7 @@ def test_much_happens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def happening(town: Town) -> Iterator[str]:
     """Names for what one run tells."""
-    counts = [g.partitions for g in town.queue.state.generations]
+    counts = [g.partition_count for g in town.queue.state.generations]
     for before, after in itertools.pairwise(counts):
         yield "up" if after > before else "down"
         if 0 in (before, after):

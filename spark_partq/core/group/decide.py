@@ -27,6 +27,7 @@ from spark_partq.core.group.events import (
     Join,
     Leave,
     LoadsMeasured,
+    MessagesRemoved,
     QueuesChanged,
     RaiseFloors,
 )
@@ -105,3 +106,5 @@ def _apply(decision: Decision, event: Event) -> None:
             rebalancing.loads_measured(decision)
         case RaiseFloors():
             ownership.raise_floors(decision, event)
+        case MessagesRemoved():
+            ownership.skip_removed(decision, event)

@@ -5,6 +5,7 @@ Each may come late or more than once, from any process that notices it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_partq.core.group.facts import Member, QueueInGroup
@@ -103,6 +104,29 @@ class RaiseFloors:
     partitions: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True)
+class MessagesRemoved:
+    """Messages are gone that the group may not have acknowledged yet: a replica was promoted that lacks its last acknowledgements.
+
+    Attributes
+    ----------
+    firsts : dict
+        Of each partition of the queue the first message that is there.
+    """
+
+    queue_id: str
+    firsts: Mapping[int, int]
+
+
 Event = (
-    Join | Leave | HolddownOver | Drained | DeadlinePassed | QueuesChanged | AssignmentDue | LoadsMeasured | RaiseFloors
+    Join
+    | Leave
+    | HolddownOver
+    | Drained
+    | DeadlinePassed
+    | QueuesChanged
+    | AssignmentDue
+    | LoadsMeasured
+    | RaiseFloors
+    | MessagesRemoved
 )

@@ -192,7 +192,7 @@ class QueueInGroup:
     revision: int = 0
 
     @property
-    def numbers(self) -> range:
+    def partition_numbers(self) -> range:
         return range(self.first, self.partitions)
 
     @property

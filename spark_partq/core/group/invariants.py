@@ -9,22 +9,24 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.events import Event, MessagesRemoved
 from spark_partq.core.group.facts import GroupFact, Kind, Member, Ownership, PartitionState, Protocol, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import Flow, PartitionId
+from spark_partq.core.invariants import must_hold
 
 
-class InvariantError(AssertionError):
-    """A promise about groups is broken."""
-
-
-def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], acks: Acks) -> None:
+def check(
+    before: GroupState, after: GroupState, facts: Sequence[GroupFact], acks: Acks, events: Sequence[Event] = ()
+) -> None:
     """Check that the facts may lead from `before` to `after`.
 
     Parameters
     ----------
     acks
         Those on which the decision was made.
+    events
+        On which that was decided: by none but `MessagesRemoved` a position may pass messages that nobody acknowledged.
 
     Raises
     ------
@@ -32,6 +34,8 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
         With the first rule that is broken.
     """
     state = before.copy()
+    removed = [event for event in events if isinstance(event, MessagesRemoved)]
+    firsts = {(event.queue_id, number): first for event in removed for number, first in event.firsts.items()}
     released: set[PartitionId] = set()
     rejoined: set[str] = set()
     for fact in facts:
@@ -40,8 +44,10 @@ def check(before: GroupState, after: GroupState, facts: Sequence[GroupFact], ack
         if fact.kind == Kind.RELEASED:
             released.add(fact.partition_id)
         _check_fact(state, fact, acks, released, len(before.flows))
+        if fact.kind == Kind.FLOOR and fact.partition_id in state.partitions:
+            _check_floor(state, fact, acks, firsts)
         state.replay(fact)
-    _must(state == after, "the state after the commit is not what its facts say")
+    must_hold(state == after, "the state after the commit is not what its facts say")
     computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     _check_progress(before, after, acks, rejoined, everything_moves)
@@ -58,13 +64,13 @@ def check_state(state: GroupState, acks: Acks) -> None:
     """
     live = {flow: m for m in state.members.values() for flow in m.flow_names}
     for partition_id, own in state.partitions.items():
-        _must(partition_id[0] in state.queues, f"{_name(partition_id)}: the group does not know the queue")
+        must_hold(partition_id[0] in state.queues, f"{_name(partition_id)}: the group does not know the queue")
         _check_ownership(state, partition_id, own, live)
-        _must(
+        must_hold(
             state.position(partition_id, acks) == _position(state, partition_id, acks),
             f"{_name(partition_id)}: only its epoch and incarnation may acknowledge",
         )
-    _must(set(state.floors) <= set(state.partitions), "a floor of a partition that the group does not have")
+    must_hold(set(state.floors) <= set(state.partitions), "a floor of a partition that the group does not have")
     _check_status(state)
 
 
@@ -82,10 +88,10 @@ def check_balance(state: GroupState) -> None:
     for partition_id, own in state.partitions.items():
         readers = [flow for flow in live if _reads(state, live[flow], partition_id)]
         if readers:
-            _must(own.target in readers, f"R1: {_name(partition_id)} has no live target in status {state.status}")
+            must_hold(own.target in readers, f"R1: {_name(partition_id)} has no live target in status {state.status}")
             loads[own.target or ""] += 1
     if loads and alike(state):
-        _must(max(loads.values()) - min(loads.values()) <= 1, f"R1: not balanced: {loads}")
+        must_hold(max(loads.values()) - min(loads.values()) <= 1, f"R1: not balanced: {loads}")
 
 
 def alike(state: GroupState) -> bool:
@@ -101,41 +107,41 @@ def _reads(state: GroupState, member: Member, partition_id: PartitionId) -> bool
 
 def _check_ownership(state: GroupState, partition_id: PartitionId, own: Ownership, live: dict[Flow, Member]) -> None:
     name = _name(partition_id)
-    _must(own.lineage_epoch <= own.epoch, f"{name}: lineage epoch {own.lineage_epoch} is past epoch {own.epoch}")
-    _must(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
+    must_hold(own.lineage_epoch <= own.epoch, f"{name}: lineage epoch {own.lineage_epoch} is past epoch {own.epoch}")
+    must_hold(own.delivered >= own.start, f"{name}: delivered {own.delivered} lies before start {own.start}")
     if own.flow is None:
-        _must(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
+        must_hold(own.to_flow is None and own.handoff < 0, f"{name}: nobody owns it, yet it drains")
         return
-    _must(own.flow in live, f"{name}: its owner {own.flow} is gone")
-    _must(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
-    _must(_reads(state, live[own.flow], partition_id), f"{name}: its owner {own.flow} does not read the queue")
+    must_hold(own.flow in live, f"{name}: its owner {own.flow} is gone")
+    must_hold(own.incarnation == live[own.flow].incarnation, f"{name}: its owner is another process than the member")
+    must_hold(_reads(state, live[own.flow], partition_id), f"{name}: its owner {own.flow} does not read the queue")
     if own.state is not PartitionState.DRAINING:
-        _must(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
+        must_hold(own.to_flow is None, f"{name}: a handoff without a number has no deadline")
     elif own.to_flow is None:
-        _must(state.assignment_due, f"{name}: it is revoked, and no assignment is to come")
+        must_hold(state.assignment_due, f"{name}: it is revoked, and no assignment is to come")
     else:
-        _must(own.to_flow in live, f"{name}: it drains to {own.to_flow}, which is gone")
-        _must(
+        must_hold(own.to_flow in live, f"{name}: it drains to {own.to_flow}, which is gone")
+        must_hold(
             _reads(state, live[own.to_flow], partition_id),
             f"{name}: it drains to {own.to_flow}, which does not read the queue",
         )
-        _must(own.to_flow != own.flow, f"{name}: it drains to its own owner")
+        must_hold(own.to_flow != own.flow, f"{name}: it drains to its own owner")
 
 
 def _check_status(state: GroupState) -> None:
     draining = any(own.state is PartitionState.DRAINING for own in state.partitions.values())
     if state.status is Status.READY:
-        _must(not draining, "R7: Ready, yet a handoff is under way")
+        must_hold(not draining, "R7: Ready, yet a handoff is under way")
         if state.members:
             check_balance(state)
     elif state.status is Status.REBALANCING:
         # An assignment stays due, with nothing under way, only while the assignor fails.
-        _must(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
+        must_hold(draining or state.assignment_due, "R7: Rebalancing, yet no handoff is under way")
         flows = {flow: m for m in state.members.values() for flow in m.flow_names}
         for partition_id, own in state.partitions.items():
             subscribed = any(_reads(state, member, partition_id) for member in flows.values())
             known = own.target in flows or state.assignment_due or not subscribed
-            _must(known, f"R8: {_name(partition_id)} has no live target while Rebalancing")
+            must_hold(known, f"R8: {_name(partition_id)} has no live target while Rebalancing")
 
 
 def _check_fact(
@@ -143,7 +149,7 @@ def _check_fact(
 ) -> None:
     """One fact, against the state just before it."""
     if fact.kind == Kind.STATUS_CHANGED and fact.status == Status.HOLDDOWN:
-        _must(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
+        must_hold(state.rebalance_delay_ms > 0, "R5: a holddown without a delay")
     if fact.kind == Kind.ASSIGNMENT_COMPUTED:
         check_assignment(state, json.loads(fact.body or "{}"))
     if fact.queue_id is None or fact.partition is None:
@@ -155,21 +161,27 @@ def _check_fact(
     delivered = max(position, own.delivered, acks.delivered_ends.get(fact.partition_id, 0))
     if fact.kind == Kind.GRANTED:
         _check_grant(state, fact, own, released, flows_before)
-        _must(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
-        _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+        must_hold(fact.offset == position, f"{name}: granted from {fact.offset}, but its position is {position}")
+        must_hold(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind in (Kind.RELEASED, Kind.UNASSIGNED):
-        _must(not fact.forced or fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives its deadline")
-        _must(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
-        _must(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+        must_hold(
+            not fact.forced or fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives its deadline"
+        )
+        must_hold(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
+        must_hold(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
     elif fact.kind == Kind.HANDOFF_STARTED:
         flows = state.flows
-        _must(state.status is not Status.HOLDDOWN, f"R5: a handoff of {name} starts in the holddown")
-        _must(own.flow in flows, f"{name}: handed off by {own.flow}, which is gone")
+        must_hold(state.status is not Status.HOLDDOWN, f"R5: a handoff of {name} starts in the holddown")
+        must_hold(own.flow in flows, f"{name}: handed off by {own.flow}, which is gone")
         eager = any(not m.cooperative for m in state.members.values())
         revoked = fact.to_flow is None and eager and state.assignment_due
-        _must(fact.to_flow in flows or revoked, f"{name}: handed off to {fact.to_flow}, which is gone")
-    elif fact.kind == Kind.FLOOR:
-        _must((fact.offset or 0) <= position, f"Q8: the floor of {name} lies past its position {position}")
+        must_hold(fact.to_flow in flows or revoked, f"{name}: handed off to {fact.to_flow}, which is gone")
+
+
+def _check_floor(state: GroupState, fact: GroupFact, acks: Acks, firsts: Mapping[PartitionId, int]) -> None:
+    position = max(_position(state, fact.partition_id, acks), firsts.get(fact.partition_id, 0))
+    past = f"Q8: the floor of {_name(fact.partition_id)} lies past its position {position}"
+    must_hold((fact.offset or 0) <= position, past)
 
 
 def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
@@ -181,11 +193,11 @@ def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
         If not.
     """
     members = state.members.values()
-    _must(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
+    must_hold(all(body["assignor"] in m.assignors for m in members), f"K7: not everybody supports {body['assignor']}")
     eager = any(not m.cooperative for m in members)
-    _must((body["protocol"] == Protocol.EAGER) == eager, f"K7: the protocol is {body['protocol']}")
+    must_hold((body["protocol"] == Protocol.EAGER) == eager, f"K7: the protocol is {body['protocol']}")
     owned = [partition_id for partition_id, own in state.partitions.items() if own.flow is not None]
-    _must(not eager or not owned, f"K4: {len(owned)} partitions are still owned when an eager rebalance assigns")
+    must_hold(not eager or not owned, f"K4: {len(owned)} partitions are still owned when an eager rebalance assigns")
 
 
 def _check_grant(
@@ -193,11 +205,11 @@ def _check_grant(
 ) -> None:
     name = _name(fact.partition_id)
     member = state.members.get(fact.instance or "")
-    _must(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
-    _must(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
-    _must((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
+    must_hold(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
+    must_hold(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
+    must_hold((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
     expected = own.lineage_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
-    _must(fact.lineage_epoch == expected, f"{name}: lineage epoch {fact.lineage_epoch} instead of {expected}")
+    must_hold(fact.lineage_epoch == expected, f"{name}: lineage epoch {fact.lineage_epoch} instead of {expected}")
     if own.flow is None and own.last_flow is not None and fact.partition_id not in released:
         flows = len(state.flows)
         partitions = sum(
@@ -205,7 +217,9 @@ def _check_grant(
         )
         missing = min(flows, partitions) != min(state.baseline, partitions)
         excess = flows_before > partitions  # R3: a standby takes over at once
-        _must(state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown")
+        must_hold(
+            state.status is not Status.HOLDDOWN or not missing or excess, f"R5: {name} is given away in the holddown"
+        )
 
 
 def _check_progress(
@@ -216,24 +230,24 @@ def _check_progress(
         new, name = after.partitions.get(partition_id), _name(partition_id)
         if new is None:
             continue
-        _must(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
+        must_hold(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
         was, now = _position(before, partition_id, acks), _position(after, partition_id, acks)
-        _must(now >= was, f"{name}: the position went from {was} to {now}")
-        _must(
+        must_hold(now >= was, f"{name}: the position went from {was} to {now}")
+        must_hold(
             after.delivered(partition_id, acks) >= before.delivered(partition_id, acks), f"{name}: delivered went back"
         )
         if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
-            _must(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
+            must_hold(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
         elif old.flow and old.target and new.target == old.target and not everything_moves:
             rejoining = old.flow.rpartition("/")[0] in rejoined
-            _must(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
+            must_hold(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
         if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
-            _must(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
+            must_hold(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
     for queue_id, queue in before.queues.items():
         known = after.queues.get(queue_id, queue)
-        _must(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
+        must_hold(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
     for partition_id, floor in before.floors.items():
-        _must(
+        must_hold(
             partition_id not in after.partitions or after.floors.get(partition_id, 0) >= floor,
             f"{_name(partition_id)}: the floor sank",
         )
@@ -251,8 +265,3 @@ def _position(state: GroupState, partition_id: PartitionId, acks: Acks) -> int:
 
 def _name(partition_id: PartitionId) -> str:
     return f"partition {partition_id[1]} of {partition_id[0]}"
-
-
-def _must(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise InvariantError(otherwise)

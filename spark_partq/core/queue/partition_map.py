@@ -21,12 +21,12 @@ from math import gcd
 PARENT = -1
 
 
-def numbers(count: int) -> range:
+def partition_numbers(count: int) -> range:
     """Numbers of the partitions over which a map of this count spreads keys.
 
     Examples
     --------
-    >>> list(numbers(3)), list(numbers(0))
+    >>> list(partition_numbers(3)), list(partition_numbers(0))
     ([0, 1, 2], [-1])
     """
     return range(count) if count else range(PARENT, 0)
@@ -38,14 +38,14 @@ class Generation:
 
     Attributes
     ----------
-    partitions : int
-        Its count; 0 is exclusive.
+    partition_count : int
+        0 is exclusive.
     cuts : dict
         Of each partition that was sealed when it ended, the offset from which on later generations placed messages. Empty while
         the map is in force.
     """
 
-    partitions: int
+    partition_count: int
     cuts: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -56,15 +56,15 @@ def generation_at(generations: Sequence[Generation], partition: int, offset: int
 
 
 class Barrier:
-    """How far a group may be given each partition of a queue, as of one look.
+    """How far a group may be given each partition of a queue, as of one refresh.
 
     Parameters
     ----------
     generations : sequence of Generation
-        Of the queue, in order; the look at them is not older than that at the partitions' logs.
+        Of the queue, in order; they were read no earlier than the partitions' logs.
     settled : function
         Partition number to the offset below which the group will never again want anything, as its control table says.
-    gone : dict
+    removed_ends : dict
         Of each partition that was removed, the offset below which nothing is left to wait for.
     first : int
         Generations before this one are known to be settled.
@@ -74,17 +74,21 @@ class Barrier:
         self,
         generations: Sequence[Generation],
         settled: Callable[[int], int],
-        gone: Mapping[int, int],
+        removed_ends: Mapping[int, int],
         first: int = 0,
     ) -> None:
         self._generations = generations
         # generation -> partition -> its cut, where not everything below is settled
         self._open: dict[int, dict[int, int]] = {}
         for g in range(first, len(generations) - 1):
-            if not generations[g].partitions:
+            if not generations[g].partition_count:
                 continue  # the parent keeps its own order, and nobody else waits for it
             cuts = generations[g].cuts
-            left = {a: cuts[a] for a in numbers(generations[g].partitions) if max(settled(a), gone.get(a, 0)) < cuts[a]}
+            left = {
+                a: cuts[a]
+                for a in partition_numbers(generations[g].partition_count)
+                if max(settled(a), removed_ends.get(a, 0)) < cuts[a]
+            }
             if left:
                 self._open[g] = left
 
@@ -105,7 +109,7 @@ class Barrier:
         )
 
     def _blocks(self, g: int, left: Mapping[int, int], b: int, j: int) -> bool:
-        before, after = self._generations[g].partitions, self._generations[j].partitions
+        before, after = self._generations[g].partition_count, self._generations[j].partition_count
         common = gcd(before, after) if after else 1
         return any((a - b) % common == 0 for a in left)
 
@@ -128,7 +132,7 @@ def target(hash_: int, count: int) -> int:
 
 def is_in(hash_: int, generations: Sequence[Generation], written: Mapping[int, Collection[int]]) -> bool:
     """Whether a row of a batch was written before: `written` has, by generation, the partitions that record the batch under it."""
-    return any(target(hash_, generations[g].partitions) in partitions for g, partitions in written.items())
+    return any(target(hash_, generations[g].partition_count) in partitions for g, partitions in written.items())
 
 
 def may_append(sealed: int, generation: int) -> bool:

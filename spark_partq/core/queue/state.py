@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from spark_partq.core.payload.schema import Struct
-from spark_partq.core.queue.partition_map import PARENT, Generation, numbers
+from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, Status
+from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
 from spark_partq.core.queue.settings import QueueSettings
 
-Status = Literal["ScalingUp", "ScalingDown", "Ready", "Deleting"]
-Mode = Literal["live", "drain", "delete"]
-MODES: tuple[Mode, ...] = ("live", "drain", "delete")
-
-
-@dataclass(frozen=True)
-class QueueFact:
-    """One row of a queue's control table.
-
-    `kind` is one of
-
-    - ``QueueCreated``  body: queue_id, schema, key, partitions, settings
-    - ``PartitionsCreated``  body: partitions; all tables of the first map exist
-    - ``ScalingStarted``  body: partitions, mode; with mode ``delete`` also confirmed. Mode ``drain`` ends ingress
-    - ``QueueDrained``  body: nothing; of mode ``drain``: everything was acknowledged, and the count may change
-    - ``ScalingCancelled``  body: nothing; of mode ``drain``, before it has drained
-    - ``GenerationOpened``  body: partitions, cuts; the next map is in force
-    - ``PartitionsRemoved``  body: ends, lost; what the map no longer names is drained, or lost
-    - ``ScalingEnded``  body: nothing; of mode ``drain``: ingress is what it was before
-    - ``IngressDisabled``, ``IngressEnabled``  body: nothing
-    - ``StuckCopyStarted``  body: start; of the parent's messages those from here on are being copied into the partitions
-    - ``StuckCopied``  body: end; of the parent's messages those below are in the partitions, or nobody wants them any more
-    - ``ReplicaAdded``, ``ReplicaRemoved``  body: location
-    - ``QueueFenced``  body: location of the replica that took over
-    - ``QueueDeleted``  body: nothing; what remains of the queue is being removed
-    """
-
-    kind: str
-    body: dict[str, Any]
+# In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
+_USABLE = (Phase.STABLE, Phase.SCALING, Phase.DRAINING, Phase.DRAINED, Phase.REBALANCING)
+_IN_ANY_USABLE_PHASE = tuple((phase, phase) for phase in _USABLE)
+_UNLESS_DRAINING = ((Phase.STABLE, Phase.STABLE), (Phase.SCALING, Phase.SCALING))  # which decides about ingress itself
+TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
+    Kind.QUEUE_CREATED: ((Phase.UNKNOWN, Phase.CREATING),),
+    Kind.PARTITIONS_CREATED: ((Phase.CREATING, Phase.STABLE),),
+    Kind.SCALING_STARTED: (
+        (Phase.STABLE, Phase.SCALING),  # modes live and delete
+        (Phase.STABLE, Phase.DRAINING),  # mode drain
+    ),
+    Kind.QUEUE_DRAINED: ((Phase.DRAINING, Phase.DRAINED),),
+    Kind.SCALING_CANCELLED: ((Phase.DRAINING, Phase.STABLE),),
+    Kind.GENERATION_OPENED: ((Phase.SCALING, Phase.STABLE), (Phase.DRAINED, Phase.REBALANCING)),
+    Kind.SCALING_ENDED: ((Phase.REBALANCING, Phase.STABLE),),
+    Kind.PARTITIONS_REMOVED: _IN_ANY_USABLE_PHASE,
+    Kind.INGRESS_DISABLED: _UNLESS_DRAINING,
+    Kind.INGRESS_ENABLED: _UNLESS_DRAINING,
+    Kind.STUCK_COPY_STARTED: _IN_ANY_USABLE_PHASE,
+    Kind.STUCK_COPIED: _IN_ANY_USABLE_PHASE,
+    Kind.REPLICA_ADDED: _IN_ANY_USABLE_PHASE,
+    Kind.REPLICA_REMOVED: _IN_ANY_USABLE_PHASE,
+    Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
+    Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
+}
+# Which facts change the status that users see (S8). It follows from the state; `core.queue.invariants` compares the two.
+STATUS_TRANSITIONS: dict[Kind, tuple[tuple[Status, Status], ...]] = {
+    Kind.QUEUE_CREATED: ((Status.UNKNOWN, Status.SCALING_UP),),
+    Kind.PARTITIONS_CREATED: ((Status.SCALING_UP, Status.READY),),
+    Kind.SCALING_STARTED: (
+        (Status.READY, Status.SCALING_UP),
+        (Status.READY, Status.SCALING_DOWN),
+        (Status.SCALING_DOWN, Status.SCALING_UP),  # more again, while others still go
+    ),
+    Kind.SCALING_CANCELLED: (
+        (Status.SCALING_UP, Status.READY),
+        (Status.SCALING_UP, Status.SCALING_DOWN),
+        (Status.SCALING_DOWN, Status.READY),
+    ),
+    Kind.GENERATION_OPENED: (
+        (Status.SCALING_UP, Status.READY),
+        (Status.SCALING_UP, Status.SCALING_DOWN),  # others still go
+    ),
+    Kind.PARTITIONS_REMOVED: ((Status.SCALING_DOWN, Status.READY),),
+    Kind.QUEUE_DELETED: tuple(
+        (status, Status.DELETING) for status in (Status.SCALING_UP, Status.SCALING_DOWN, Status.READY)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,8 @@ class Scaling:
 
     Attributes
     ----------
+    partition_count : int
+        The count that the queue is to have.
     drained : bool
         The partitions may be sealed: at once, but for mode ``drain``.
     opened : bool
@@ -58,7 +79,7 @@ class Scaling:
         With mode ``delete``: more messages may not be lost. None is no limit.
     """
 
-    partitions: int
+    partition_count: int
     mode: Mode
     drained: bool
     opened: bool = False
@@ -79,12 +100,12 @@ class QueueState:
     key : tuple of str
         Columns of the partition key, empty if the queue has none.
     configured_partitions : int
-        The wanted partition count (S8); 0 is an exclusive queue.
+        The partition count that was asked for (S8); 0 is an exclusive queue.
     first, operating_partitions : int
         The partitions that consumers share have the numbers ``[first, operating_partitions)``; `first` is -1 while the parent is one.
     generations : tuple of Generation
         Every map so far; the last is in force.
-    gone : dict
+    removed_ends : dict
         Of each partition that was removed, the offset at which it ended then. Should it come back, it goes on there.
     copying : int or None
         While what is stuck is being copied: the parent's offset at which that began. It ends before the parent may come back.
@@ -99,7 +120,7 @@ class QueueState:
     first: int = 0
     operating_partitions: int = 0
     generations: tuple[Generation, ...] = ()
-    gone: dict[int, int] = field(default_factory=dict)
+    removed_ends: dict[int, int] = field(default_factory=dict)
     copying: int | None = None
     scaling: Scaling | None = None
     ingress: bool = True
@@ -114,33 +135,43 @@ class QueueState:
         return len(self.generations) - 1
 
     @property
-    def partitions(self) -> int:
-        """Partition count of the map in force: what keys are hashed over. 0 is exclusive."""
-        return self.generations[-1].partitions
+    def partition_count(self) -> int:
+        """Of the map in force: what keys are hashed over. 0 is exclusive."""
+        return self.generations[-1].partition_count
 
     @property
-    def numbers(self) -> range:
+    def partition_numbers(self) -> range:
         """Numbers of the partitions that consumers share."""
         return range(self.first, self.operating_partitions)
 
-    @property
-    def going(self) -> list[int]:
-        """Partitions that the map no longer names and that are to be drained and removed (S2)."""
-        return [n for n in self.numbers if n not in numbers(self.partitions)] if self.generations else []
+    def not_named_by(self, partition_count: int) -> list[int]:
+        """The partitions that consumers share and that a map of this count does not name."""
+        named = partition_numbers(partition_count)
+        return [number for number in self.partition_numbers if number not in named]
 
     @property
-    def every(self) -> range:
+    def removing(self) -> list[int]:
+        """Partitions that the map no longer names and that are to be drained and removed (S2)."""
+        return self.not_named_by(self.partition_count) if self.generations else []
+
+    @property
+    def all_partitions(self) -> range:
         """Numbers of all tables that the queue ever had: a table is never deleted, for its log remembers who wrote what."""
-        counts = [g.partitions for g in self.generations]
+        counts = [g.partition_count for g in self.generations]
         return range(PARENT if 0 in counts else 0, max(counts, default=0))
 
     @property
     def stuck(self) -> bool:
         """Whether messages may be left in the parent of a queue that became partitioned (S6)."""
-        return PARENT in self.every and self.first != PARENT and self.gone.get(PARENT, 0) < self._parents_cut
+        return (
+            PARENT in self.all_partitions
+            and self.first != PARENT
+            and self.removed_ends.get(PARENT, 0) < self.end_of_parent
+        )
 
     @property
-    def _parents_cut(self) -> int:
+    def end_of_parent(self) -> int:
+        """The last cut of the parent: how many messages it has, while the queue is partitioned."""
         return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
 
     @property
@@ -149,14 +180,28 @@ class QueueState:
         return bool(self.generations) and not self.deleted
 
     @property
+    def phase(self) -> Phase:
+        if self.deleted:
+            return Phase.DELETED
+        if not self.generations:
+            return Phase.CREATING
+        if self.scaling is None:
+            return Phase.STABLE
+        if self.scaling.mode != "drain":
+            return Phase.SCALING
+        if self.scaling.opened:
+            return Phase.REBALANCING
+        return Phase.DRAINED if self.scaling.drained else Phase.DRAINING
+
+    @property
     def status(self) -> Status:
         if self.deleted:
-            return "Deleting"
+            return Status.DELETING
         if not self.generations:
-            return "ScalingUp"
+            return Status.SCALING_UP
         if self.scaling is not None and not self.scaling.opened:
-            return "ScalingUp" if self.scaling.partitions > self.partitions else "ScalingDown"
-        return "ScalingDown" if self.going else "Ready"
+            return Status.SCALING_UP if self.scaling.partition_count > self.partition_count else Status.SCALING_DOWN
+        return Status.SCALING_DOWN if self.removing else Status.READY
 
     @property
     def key_types(self) -> list[Any]:
@@ -165,14 +210,20 @@ class QueueState:
 
 
 def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = None) -> QueueState | None:
-    """The state after these facts, which follow `state` or begin the queue; None if there are none."""
+    """The state after these facts, which follow `state` or begin the queue; None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If one of them cannot follow.
+    """
     for fact in facts:
-        if state is None:
-            if fact.kind != "QueueCreated":
-                raise ValueError(f"fact {fact.kind} cannot follow nothing")
+        if state is not None:
+            state = after(state, fact)
+        elif fact.kind == Kind.QUEUE_CREATED:
             state = _created(name, fact.body)
         else:
-            state = after(state, fact)
+            raise ValueError(f"fact {fact.kind} cannot follow nothing")
     return state
 
 
@@ -184,69 +235,72 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
     ValueError
         If it cannot follow.
     """
-    return replace(_after(state, fact), revision=state.revision + 1)
+    kind = Kind(fact.kind)
+    following = [phase for before, phase in TRANSITIONS[kind] if before is state.phase]
+    _must(bool(following), f"fact {kind} cannot follow {state.status} ({state.phase})")
+    changed = replace(_after(state, kind, fact.body), revision=state.revision + 1)
+    _must(changed.phase in following, f"fact {kind} cannot lead from {state.phase} to {changed.phase}")
+    return changed
 
 
-def _after(state: QueueState, fact: QueueFact) -> QueueState:
-    """The state after one more fact, but for its revision.
-
-    Raises
-    ------
-    ValueError
-        If it cannot follow.
-    """
-    body, scaling = fact.body, state.scaling
-    match fact.kind:
-        case "PartitionsCreated" if not (state.generations or state.deleted):
+def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
+    """The state after one more fact, which may come in this phase; but for its revision."""
+    match kind:
+        case Kind.PARTITIONS_CREATED:
             _must(body["partitions"] == state.configured_partitions, "the queue was created with another count")
             return _opened(state, body["partitions"])
-        case "QueueDeleted":
+        case Kind.QUEUE_DELETED:
             return replace(state, deleted=True)
-        case _ if not state.usable:
-            pass
-        case "ScalingStarted" if scaling is None:
-            _must(body["mode"] in MODES, f"there is no mode {body['mode']!r}")
-            _must(bool(body["partitions"]) or state.copying is None, "what is stuck is being copied")
-            drain, confirmed = body["mode"] == "drain", body.get("confirmed")
-            started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress, confirmed=confirmed)
-            ingress = state.ingress and not drain
-            return replace(state, scaling=started, ingress=ingress, configured_partitions=body["partitions"])
-        case "QueueDrained" if scaling is not None and not scaling.drained:
+        case Kind.PARTITIONS_REMOVED:
+            return _removed(state, {int(p): end for p, end in body["ends"].items()})
+        case Kind.INGRESS_DISABLED | Kind.INGRESS_ENABLED:
+            return replace(state, ingress=kind is Kind.INGRESS_ENABLED)
+        case Kind.STUCK_COPY_STARTED:
+            _must(state.stuck and state.copying is None, "nothing is stuck, or it is being copied already")
+            _must(state.scaling is None or bool(state.scaling.partition_count), "the parent is about to come back")
+            return replace(state, copying=body["start"])
+        case Kind.STUCK_COPIED:
+            _must(state.stuck, "nothing is stuck")
+            _must(body["end"] <= state.end_of_parent, "the parent does not hold so many messages")
+            return replace(state, removed_ends={**state.removed_ends, PARENT: body["end"]}, copying=None)
+        case Kind.REPLICA_ADDED:
+            return replace(state, replicas=(*state.replicas, body["location"]))
+        case Kind.REPLICA_REMOVED:
+            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
+        case Kind.QUEUE_FENCED:
+            return replace(state, fenced_by=body["location"])
+    return _after_scaling_fact(state, kind, body)
+
+
+def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
+    """The same of a fact that begins a change of the partition count, or takes it on."""
+    if kind is Kind.SCALING_STARTED:
+        _must(body["mode"] in MODES, f"there is no mode {body['mode']!r}")
+        _must(bool(body["partitions"]) or state.copying is None, "what is stuck is being copied")
+        drain, confirmed = body["mode"] == "drain", body.get("confirmed")
+        started = Scaling(body["partitions"], body["mode"], not drain, ingress=state.ingress, confirmed=confirmed)
+        ingress = state.ingress and not drain
+        return replace(state, scaling=started, ingress=ingress, configured_partitions=body["partitions"])
+    scaling = state.scaling
+    if scaling is None:
+        raise ValueError("no change of the partition count is under way")
+    match kind:
+        case Kind.QUEUE_DRAINED:
             return replace(state, scaling=replace(scaling, drained=True))
-        case "ScalingCancelled" if scaling is not None and not scaling.drained:
-            return replace(state, scaling=None, ingress=scaling.ingress, configured_partitions=state.partitions)
-        case "GenerationOpened" if scaling is not None and scaling.drained and not scaling.opened:
+        case Kind.SCALING_CANCELLED:
+            return replace(state, scaling=None, ingress=scaling.ingress, configured_partitions=state.partition_count)
+        case Kind.GENERATION_OPENED:
+            _must(body["partitions"] == scaling.partition_count, "the count that was decided is another")
             cuts = {int(p): cut for p, cut in body["cuts"].items()}
-            _must(body["partitions"] == scaling.partitions, "the count that was decided is another")
-            sealed = {*numbers(state.partitions), *numbers(scaling.partitions)}
+            sealed = {*partition_numbers(state.partition_count), *partition_numbers(scaling.partition_count)}
             _must(cuts.keys() == sealed, "not exactly the partitions of both maps are sealed")
-            ended = Generation(state.partitions, cuts)
+            ended = Generation(state.partition_count, cuts)
             state = replace(state, generations=(*state.generations[:-1], ended))
             left = replace(scaling, opened=True) if scaling.mode == "drain" else None
             return replace(_opened(state, body["partitions"]), scaling=left)
-        case "PartitionsRemoved":
-            ends = {int(p): end for p, end in body["ends"].items()}
-            last = numbers(state.partitions)
-            may = set(state.every).difference(last)
-            _must(set(state.going) <= ends.keys() <= may, "not exactly what the map no longer names is removed")
-            return replace(state, first=last.start, operating_partitions=last.stop, gone={**state.gone, **ends})
-        case "ScalingEnded" if scaling is not None and scaling.opened:
+        case Kind.SCALING_ENDED:
             return replace(state, scaling=None, ingress=scaling.ingress)
-        case "IngressDisabled" | "IngressEnabled" if scaling is None or scaling.mode != "drain":
-            return replace(state, ingress=fact.kind == "IngressEnabled")
-        case "StuckCopyStarted" if state.stuck and state.copying is None:
-            _must(scaling is None or bool(scaling.partitions), "the parent is about to come back")
-            return replace(state, copying=body["start"])
-        case "StuckCopied" if state.stuck:
-            _must(body["end"] <= state._parents_cut, "the parent does not hold so many messages")
-            return replace(state, gone={**state.gone, PARENT: body["end"]}, copying=None)
-        case "ReplicaAdded":
-            return replace(state, replicas=(*state.replicas, body["location"]))
-        case "ReplicaRemoved":
-            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
-        case "QueueFenced":
-            return replace(state, fenced_by=body["location"])
-    raise ValueError(f"fact {fact.kind} cannot follow {state.status}")
+    raise ValueError(f"fact {kind} has no meaning here")
 
 
 def _must(condition: bool, otherwise: str) -> None:
@@ -254,17 +308,25 @@ def _must(condition: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def _opened(state: QueueState, count: int) -> QueueState:
+def _opened(state: QueueState, partition_count: int) -> QueueState:
     """A new map is in force, and its partitions are shared. Those that go are shared until they are drained, but not the parent."""
-    now = numbers(count)
-    kept = state.numbers if state.generations else now
+    now = partition_numbers(partition_count)
+    kept = state.partition_numbers if state.generations else now
     parent = PARENT in now  # what is left in the parent of a queue that becomes partitioned is stuck
     return replace(
         state,
         first=PARENT if parent else 0,
         operating_partitions=max(now.stop, kept.stop),
-        generations=(*state.generations, Generation(count)),
+        generations=(*state.generations, Generation(partition_count)),
     )
+
+
+def _removed(state: QueueState, ends: dict[int, int]) -> QueueState:
+    named = partition_numbers(state.partition_count)
+    may = set(state.all_partitions).difference(named)
+    _must(set(state.removing) <= ends.keys() <= may, "not exactly what the map no longer names is removed")
+    removed_ends = {**state.removed_ends, **ends}
+    return replace(state, first=named.start, operating_partitions=named.stop, removed_ends=removed_ends)
 
 
 def _created(name: str, body: dict[str, Any]) -> QueueState:
@@ -276,14 +338,3 @@ def _created(name: str, body: dict[str, Any]) -> QueueState:
         settings=QueueSettings.parse(body["settings"]),
         configured_partitions=body["partitions"],
     )
-
-
-def created(queue_id: str, schema: Struct, key: Iterable[str], partitions: int, settings: QueueSettings) -> QueueFact:
-    body = {
-        "queue_id": queue_id,
-        "schema": schema,
-        "key": list(key),
-        "partitions": partitions,
-        "settings": settings.model_dump(),
-    }
-    return QueueFact("QueueCreated", json.loads(json.dumps(body)))

@@ -226,7 +226,7 @@ def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, war
     name, number = state.queues[partition_id[0]].name, partition_id[1]
     position = group.position(partition_id) or 0
     end = lag = None
-    if queue is not None and number in queue.state.numbers:
+    if queue is not None and number in queue.state.partition_numbers:
         table = queue.table(number)
         end, first = table.next_offset, table.first_offset
         lag = max(0, end - max(position, first))

@@ -83,11 +83,11 @@ def in_sync(store: Store, queue: str, options: Options | None = None) -> bool:
 def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
     try:
         with reaching(target):
-            about = ReplicaTable(target, state.name).look()
-            if about is None:
+            replica = ReplicaTable(target, state.name).refresh()
+            if replica is None:
                 return ReplicaStatus(target.uri, False, problem="there is no replica any more")
-            found = ReplicaStatus(target.uri, True, about.promoting or about.promoted)
-            lag = {n: next_offset(log_of(store, state.name, n)) for n in state.every}
+            found = ReplicaStatus(target.uri, True, replica.takes_over)
+            lag = {n: next_offset(log_of(store, state.name, n)) for n in state.all_partitions}
             try:
                 there = queue_state(target, state.name)
             except QueueNotFoundError:
@@ -112,7 +112,7 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
 def _unread(store: Store, state: QueueState) -> int:
     groups = groups_of(store, state.queue_id)
     unread = 0
-    for number in state.numbers:
+    for number in state.partition_numbers:
         table = PartitionTable(store, state.name, number, state.schema)
         table.refresh()
         read = min(((group.position((state.queue_id, number)) or 0) for group in groups), default=0)

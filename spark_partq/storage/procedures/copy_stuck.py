@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError, SinkAheadError
+from spark_partq.core.errors import SinkAheadError
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages
-from spark_partq.storage.procedures.partition_map import remove_files, tell_groups
+from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer, Written
@@ -41,7 +43,7 @@ def copy_stuck(queue: Queue) -> int:
     queue.control.refresh()
     check_usable(queue.control)
     check_primary(queue, opening=True)
-    tell_groups(queue)  # from here on no group moves its position in the parent
+    update_groups(queue)  # from here on no group moves its position in the parent
     close_parent(queue)
     start = _start(queue)
     copied = 0
@@ -54,7 +56,7 @@ def copy_stuck(queue: Queue) -> int:
             piece = Slice(
                 queue.name, PARENT, index.path(i), max(0, start - base), rows, base, int(index.enqueued_us[i])
             )
-            producer.look()
+            producer.refresh()
             try:
                 copied += producer.write(
                     BatchRecord(SINK, base),
@@ -64,8 +66,7 @@ def copy_stuck(queue: Queue) -> int:
                 )
             except SinkAheadError:
                 continue  # a later file was begun, which is only done when this one is in
-        ended = [QueueFact("StuckCopied", {"end": end})]
-        queue.control.decide(lambda state: ended if state.stuck and state.copying == start else [])
+        queue.control.decide(lambda state: decide.finish_copying_stuck(state, start, end))
     remove_files(queue)
     return copied
 
@@ -74,21 +75,11 @@ def _start(queue: Queue) -> int | None:
     """Decide from which offset on to copy, once for all who do it; None if nothing is stuck."""
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
-        if state.first == PARENT:
-            raise InvalidArgumentError(
-                f"queue {queue.name!r} is exclusive: its consumers read what is in the parent, and nothing is stuck",
-                queue=queue.name,
-            )
-        if not state.stuck or state.copying is not None:
-            return []
-        if state.scaling is not None and state.scaling.partitions == 0:
-            raise ScalingInProgressError(
-                f"queue {queue.name!r} is about to become exclusive; then its consumers read what is in the parent",
-                queue=queue.name,
-            )
-        queue.table(PARENT).refresh()
-        start = max(stuck_from(queue, groups(queue)), state.gone.get(PARENT, 0))
-        return [QueueFact("StuckCopyStarted", {"start": start})]
+        unread_from = 0
+        if state.stuck and state.copying is None:
+            queue.table(PARENT).refresh()
+            unread_from = stuck_from(queue, groups(queue))
+        return decide.start_copying_stuck(state, unread_from)
 
     return queue.control.decide(facts).copying
 
@@ -108,6 +99,6 @@ def close_parent(queue: Queue) -> bool:
     """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
     if not queue.state.stuck or queue.state.copying is not None or stuck_messages(queue, groups(queue)):
         return False
-    copied = [QueueFact("StuckCopied", {"end": queue.table(PARENT).next_offset})]
-    queue.control.decide(lambda now: copied if now.stuck and now.copying is None else [])
+    end = queue.table(PARENT).next_offset
+    queue.control.decide(lambda state: decide.finish_copying_stuck(state, None, end))
     return True

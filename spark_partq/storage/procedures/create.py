@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from spark_partq.core.errors import (
-    QueueAlreadyExistsError,
-    ReplicaError,
-)
+from spark_partq.core.errors import QueueAlreadyExistsError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, payload_schema
-from spark_partq.core.queue import state as core
-from spark_partq.core.queue.partition_map import numbers
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.settings import QueueSettings, check_partition_count
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.queue.control import QueueControl
-from spark_partq.storage.queue.handle import (
-    Queue,
-)
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -41,7 +36,7 @@ def create_queue(
     """
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
-    fact = core.created(
+    facts = decide.create(
         str(store.runtime.new_uuid()),
         payload_schema(schema, columns),
         columns,
@@ -57,7 +52,7 @@ def create_queue(
     try:
         if control.exists():
             raise Conflict
-        control.create(fact)
+        control.create(facts)
     except Conflict:
         control.refresh()
         if not control.state.generations:
@@ -74,14 +69,11 @@ def create_queue(
 
 
 def _create_partitions(control: QueueControl) -> QueueState:
-    count = control.state.configured_partitions
-    make_tables(Queue(control), numbers(count))
-    # Another process may have finished the same creation, and the queue may have been deleted since.
-    created = QueueFact("PartitionsCreated", {"partitions": count})
-    return control.decide(lambda state: [] if state.generations or state.deleted else [created])
+    make_tables(Queue(control), partition_numbers(control.state.configured_partitions))
+    return control.decide(decide.finish_creation)
 
 
-def make_tables(queue: Queue, wanted: Iterable[int]) -> None:
+def make_tables(queue: Queue, partitions: Iterable[int]) -> None:
     """Make the tables of these partitions, unless they are there."""
     grace_ms = queue.state.settings.vacuum_grace_ms
-    queue.store.map(lambda number: queue.table(number).create(grace_ms), list(wanted))
+    queue.store.map(lambda number: queue.table(number).create(grace_ms), list(partitions))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from spark_partq.core.errors import (
-    QueueNotReadyError,
-)
+from spark_partq.core.errors import QueueNotReadyError
 from spark_partq.core.names import check_name
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue import decide
 from spark_partq.storage.group.handle import open_group
-from spark_partq.storage.queue.control import look
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 
@@ -22,9 +20,7 @@ def delete_queue(store: Store, name: str) -> None:
     NotAStoreError, QueueNotFoundError
     """
     with contextlib.suppress(QueueNotReadyError):  # only a part of the control table is left
-        look(store, check_name("queue", name)).decide(
-            lambda state: [] if state.deleted else [QueueFact("QueueDeleted", {})]
-        )
+        open_control(store, check_name("queue", name)).decide(decide.delete)
     folder = queue_folder(name)
     for part in ("replica", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")

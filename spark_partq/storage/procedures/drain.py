@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import drained
-from spark_partq.core.queue.state import QueueFact
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.inspect.replicas import ReplicaStatus, status
-from spark_partq.storage.procedures.partition_map import next_offsets, remove_files, tell_groups
+from spark_partq.storage.procedures.partition_map import next_offsets, remove_files, update_groups
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import Queue
 
 
 @dataclass(frozen=True)
-class Waiting:
+class ScaleProgress:
     """What a change of the partition count waits for.
 
     Attributes
@@ -33,21 +33,21 @@ class Waiting:
     alone: bool = False
 
 
-def decide_drained(queue: Queue) -> Waiting | None:
+def decide_drained(queue: Queue) -> ScaleProgress | None:
     """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
-    looked = queue.state
-    left = _not_drained(queue, list(looked.numbers))
+    measured = queue.state
+    left = _not_drained(queue, list(measured.partition_numbers))
     if left is None:
         behind = [replica for replica in update_replicas(queue) if replica.total_lag or replica.unread]
         if behind:
-            return Waiting(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
-        queue.control.decide(lambda state: [QueueFact("QueueDrained", {})] if state.revision == looked.revision else [])
+            return ScaleProgress(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
+        queue.control.decide(lambda state: decide.finish_draining(state, measured))
         if queue.state.scaling is not None and not queue.state.scaling.drained:
-            return Waiting("others who decide about the queue", 1)
+            return ScaleProgress("others who decide about the queue", 1)
     return left
 
 
-def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
+def _not_drained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
     """None if every group has settled all of these partitions; with no group, if nothing is stored in them.
 
     What maintenance has removed, as it was too old, nobody waits for.
@@ -69,7 +69,7 @@ def _not_drained(queue: Queue, partitions: Sequence[int]) -> Waiting | None:
         for group in readers
         if any((group.position((queue_id, n)) or 0) < queue.table(n).next_offset for n in partitions)
     ]
-    return Waiting(
+    return ScaleProgress(
         "consumers to acknowledge what is left", left, alone=not any(group.state.members for group in behind)
     )
 
@@ -87,19 +87,18 @@ def update_replicas(queue: Queue) -> list[ReplicaStatus]:
     return status(queue.store, queue.name) if queue.state.replicas else []
 
 
-def remove_drained(queue: Queue) -> Waiting | None:
+def remove_drained(queue: Queue) -> ScaleProgress | None:
     """Remove the partitions that go, once every group has settled all of them (S2); None if none is left.
 
     Nothing is written to them any more: they are sealed, and the map in force does not name them.
     """
     queue.control.refresh()
-    looked, going = queue.state, queue.state.going
-    left = _not_drained(queue, going) if going else None
-    if left is not None or not going:
+    generation, removing = queue.state.generation, queue.state.removing
+    left = _not_drained(queue, removing) if removing else None
+    if left is not None or not removing:
         return left
-    removed = [QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, going), "lost": 0})]
-    same = (looked.generation, going)  # else they may have come back, and be written again
-    queue.control.decide(lambda now: removed if (now.generation, now.going) == same else [])
-    tell_groups(queue)
+    ends = next_offsets(queue, removing)
+    queue.control.decide(lambda state: decide.remove_drained(state, generation, ends))
+    update_groups(queue)
     remove_files(queue)
     return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_partq.core.errors import ScalingInProgressError
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.facts import QueueFact
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue
 
@@ -22,15 +23,6 @@ def set_ingress(queue: Queue, enabled: bool) -> QueueState:
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue, opening=True)
-        if state.scaling is not None and state.scaling.mode == "drain":
-            raise ScalingInProgressError(
-                f"queue {queue.name!r} is being drained to change its partition count to {state.scaling.partitions}; that disables "
-                "ingress, and enables it again at its end. Wait for it, or take it back by scaling to the count it has",
-                queue=queue.name,
-                partitions=state.scaling.partitions,
-            )
-        if state.ingress == enabled:
-            return []
-        return [QueueFact("IngressEnabled" if enabled else "IngressDisabled", {})]
+        return decide.set_ingress(state, enabled)
 
     return queue.control.decide(facts)

@@ -13,7 +13,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
-from spark_partq.storage.procedures.partition_map import tell_groups
+from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
 from spark_partq.storage.queue.handle import Queue
@@ -44,7 +44,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     Partitions that a change of the count left to be drained are removed if they are (S2).
     """
     check_primary(queue, opening=True)
-    tell_groups(queue)
+    update_groups(queue)
     remove_drained(queue)
     close_parent(queue)
     state = queue.state
@@ -55,12 +55,12 @@ def maintain(queue: Queue) -> MaintenanceReport:
         oldest = queue.store.now() - dt.timedelta(milliseconds=state.settings.retention_ms)
 
     def floor_of(number: int) -> int:
-        if number in state.numbers:
+        if number in state.partition_numbers:
             return min((f.get(number, 0) for f in floors), default=0)
         left = [
             group.position((state.queue_id, number)) for group in groups
         ]  # removed, or the parent with what is stuck
-        return max(state.gone.get(number, 0), min((p for p in left if p is not None), default=0))
+        return max(state.removed_ends.get(number, 0), min((p for p in left if p is not None), default=0))
 
     def clean(table: PartitionTable) -> tuple[int, int]:
         floor = floor_of(table.partition)
@@ -88,7 +88,11 @@ def maintain(queue: Queue) -> MaintenanceReport:
 def _removed(queue: Queue) -> list[PartitionTable]:
     """The tables that are not operating and whose files are not all deleted yet; of a parent that is being copied none are."""
     state = queue.state
-    tables = [queue.table(n) for n in state.every if n not in state.numbers and (n != PARENT or state.copying is None)]
+    tables = [
+        queue.table(n)
+        for n in state.all_partitions
+        if n not in state.partition_numbers and (n != PARENT or state.copying is None)
+    ]
 
     def holds_files(table: PartitionTable) -> bool:
         return bool(queue.store.files.list_files(table.folder))

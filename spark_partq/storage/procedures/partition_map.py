@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.group.events import QueuesChanged
-from spark_partq.core.queue.partition_map import numbers
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.decide import Remainder
+from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.queue.file_index import FileIndex
@@ -21,23 +22,26 @@ def open_generation(queue: Queue) -> None:
     queue.control.refresh()
     state = queue.state
     scaling = state.scaling
-    if scaling is None or not scaling.drained or scaling.opened or not state.usable or state.fenced_by:
+    if scaling is None or not decide.may_open_generation(state):
         return
-    old, new = list(numbers(state.partitions)), list(numbers(scaling.partitions))
+    old, new = list(partition_numbers(state.partition_count)), list(partition_numbers(scaling.partition_count))
     added = [n for n in new if n not in old]
-    tell_groups(queue)  # a partition that comes back is new to everybody
+    update_groups(queue)  # a partition that comes back is new to everybody
     remove_files(queue)  # and holds nothing of what was removed
     make_tables(queue, added)
     cuts: dict[int, int] = {}
     for part in (added, old):
         cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
-    facts = [QueueFact("GenerationOpened", {"partitions": scaling.partitions, "cuts": cuts})]
+    remainder = None
     if scaling.mode == "delete":
-        gone = [n for n in state.numbers if n not in new]
-        lost = unread(queue, gone, groups(queue))
-        if scaling.confirmed is None or lost <= scaling.confirmed:  # else they are drained
-            facts.append(QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, gone), "lost": lost}))
-    queue.control.decide(lambda now: facts if now.generation == state.generation and now.usable else [])
+        remainder = measure_remainder(queue, state.not_named_by(scaling.partition_count))
+    queue.control.decide(lambda now: decide.open_generation(now, state.generation, cuts, remainder))
+
+
+def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:
+    """What these partitions hold, and how much of it not every group has acknowledged."""
+    lost = unread(queue, partitions, groups(queue))
+    return Remainder(next_offsets(queue, partitions), lost)
 
 
 def next_offsets(queue: Queue, partitions: Sequence[int]) -> Mapping[int, int]:
@@ -47,24 +51,24 @@ def next_offsets(queue: Queue, partitions: Sequence[int]) -> Mapping[int, int]:
 def remove_files(queue: Queue) -> int:
     """Take out of the logs what removed partitions held, and return how many messages that were."""
     state = queue.state
-    gone = [n for n in state.every if n in state.gone and n not in state.numbers]
+    removed = [n for n in state.all_partitions if n in state.removed_ends and n not in state.partition_numbers]
 
     def below(end: int) -> Callable[[FileIndex], int]:
         return lambda index: int((index.end <= end).sum())
 
-    return sum(queue.store.map(lambda n: queue.table(n).remove(below(state.gone[n])), gone))
+    return sum(queue.store.map(lambda n: queue.table(n).remove(below(state.removed_ends[n])), removed))
 
 
-def tell_groups(queue: Queue) -> bool:
+def update_groups(queue: Queue) -> bool:
     """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2); any?"""
     queue.control.refresh()
-    queue_id, shared = queue.state.queue_id, queue.state.numbers
-    untold = [group for group in groups(queue) if group.state.queues[queue_id].numbers != shared]
-    if not untold:
+    queue_id, shared = queue.state.queue_id, queue.state.partition_numbers
+    outdated = [group for group in groups(queue) if group.state.queues[queue_id].partition_numbers != shared]
+    if not outdated:
         return False
     queue.refresh()
     starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue)}, starts)
-    for group in untold:
+    for group in outdated:
         group.decide(lambda: [changes], "scaling")
     return True

@@ -49,7 +49,7 @@ def write_rows(
         of_rows = hashes(first, batch)
         rows = [i for i, hash_ in enumerate(of_rows) if not is_in(hash_, state.generations, written)]
         if rows:
-            places = np.array([target(of_rows[i], state.partitions) for i in rows])
+            places = np.array([target(of_rows[i], state.partition_count) for i in rows])
             writer.write(batch.take(pa.array(rows)), places, np.array(rows) + first)
     return sorted(writer.finish(), key=lambda file: file.order)
 

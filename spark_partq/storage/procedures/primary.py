@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import contextlib
 
-from spark_partq.core.errors import (
-    PartqError,
-    ReplicaError,
-)
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.errors import PartqError, ReplicaError
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import FileMissing
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import (
-    Options,
-    ReplicaTable,
-    fenced_error,
-    is_replica,
-    tell,
-)
+from spark_partq.storage.replica.table import Options, ReplicaTable, fenced_error, is_replica
 from spark_partq.storage.store import Store, queue_folder
 
 
 def check_primary(queue: Queue, opening: bool = False) -> None:
-    """Refuse a queue, as of its last look, whose replica took over, or that is a replica.
+    """Refuse a queue, as of its last refresh, whose replica took over, or that is a replica.
 
     Parameters
     ----------
@@ -48,13 +41,18 @@ def check_primary(queue: Queue, opening: bool = False) -> None:
 
 
 def fence(store: Store, queue: str, location: str) -> QueueState:
-    """Let the queue take and give nothing any more: its replica there takes over. Ends also who looked before."""
-    state = tell(
-        store,
-        queue,
-        lambda s: [] if s.fenced_by == location else [QueueFact("QueueFenced", {"location": location})],
-    )
-    fence_partitions(store, state, True)
+    """Fence the queue, as its replica there takes over: producers and consumers get `QueueFencedError`.
+
+    Also a producer that has read the control table before cannot append any more.
+
+    Raises
+    ------
+    ReplicaError
+        If another replica has taken over, or there is no such replica any more.
+    """
+    state = open_control(store, queue).decide(lambda state: decide.fence(state, location))
+    if state.fenced_by == location:
+        fence_partitions(store, state, True)
     return state
 
 
@@ -74,9 +72,9 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
     if state.fenced_by is not None:
         raise fenced_error(store, state, state.fenced_by)
     for location in state.replicas:
-        about = None
+        replica = None
         with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be asked
-            about = ReplicaTable(store.sibling(location, options), state.name).look()
-        if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
+            replica = ReplicaTable(store.sibling(location, options), state.name).refresh()
+        if replica is not None and replica.queue_id == state.queue_id and replica.takes_over:
             fence(store, state.name, location)
             raise fenced_error(store, state, location)

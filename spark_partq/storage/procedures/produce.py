@@ -37,7 +37,7 @@ class Producer:
         self._looked = False
         self._removed_at = -1  # revision of the queue as of which its removed tables were looked at
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Look at the queue, before anything is written.
 
         Raises
@@ -199,9 +199,9 @@ class Producer:
         """Every table that the queue ever had, looked at. Those that were removed change no more."""
         queue = self._queue
         queue.refresh()
-        tables = [queue.table(number) for number in queue.state.every]
+        tables = [queue.table(number) for number in queue.state.all_partitions]
         if self._removed_at != queue.state.revision:
-            removed = [table for table in tables if table.partition not in queue.state.numbers]
+            removed = [table for table in tables if table.partition not in queue.state.partition_numbers]
             queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables

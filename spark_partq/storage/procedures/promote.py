@@ -20,24 +20,22 @@ from spark_partq.core.errors import (
     ReplicaError,
     StoreUnavailableError,
 )
-from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.events import MessagesRemoved
+from spark_partq.core.group.facts import Kind
 from spark_partq.core.names import check_name
-from spark_partq.core.queue.state import QueueFact, QueueState
-from spark_partq.storage.group.ack_table import AckTable
-from spark_partq.storage.group.control import ControlTable
+from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica import decide as decide_replica
+from spark_partq.core.replica.facts import Phase
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import groups_of
-from spark_partq.storage.log import DeltaLog, retrying
+from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import fence, fence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import (
-    About,
-    Options,
-    ReplicaFact,
-    ReplicaTable,
-    tell,
-)
+from spark_partq.storage.replica.table import Options, ReplicaTable
 from spark_partq.storage.replica.table_copy import close, drop_ahead
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
@@ -54,7 +52,7 @@ class Promotion:
     primary : str
         The store that was the primary's.
     fenced : bool
-        Whether it takes and gives nothing any more. If not, `problem` says why: it could not be reached, and may have had messages
+        Whether its producers and consumers get `QueueFencedError`. If not, `problem` says why: it could not be reached, and may have had messages
         that nobody has copied. Should it come back, whoever opens the queue there while this store can be reached fences it.
     floors : tuple
         (group, partition, from, to) where the primary had removed messages, as acknowledged by all groups or as too old, of which the
@@ -88,49 +86,31 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     """
     store.check_exists()
     table = ReplicaTable(store, check_name("queue", queue))
-    about = table.look()
-    if about is None:
+    replica = table.refresh()
+    if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
-    if about.promoted:
-        raise _already(store, queue)
-    if about.removed and not force:
-        raise ReplicaError(
-            f"queue {queue!r} in {store.uri} was removed as a replica of {about.primary}, which goes on without it; pass force to "
-            "use it none the less",
-            queue=queue,
-        )
-    problem = _take_over(store, queue, about, force, options)
+    decide_replica.check_can_be_promoted(replica, force)
+    problem = _take_over(store, replica, force, options)
     if not DeltaLog(store, f"{queue_folder(queue)}/control", "the control table").exists():
         raise ReplicaError(
-            f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {about.primary} cannot be "
-            f"reached ({problem}): there is nothing that could be used",
+            f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {replica.primary} cannot "
+            f"be reached ({problem}): there is nothing that could be used",
             queue=queue,
         )
-
-    def begin(was: About | None) -> list[ReplicaFact]:
-        if was is not None and was.promoted:
-            raise _already(store, queue)
-        return [] if was is None or was.promoting else [("Promoting", {})]
-
-    table.tell(begin)
+    fenced = not problem
+    table.decide(lambda state: decide_replica.start_promotion(state, force or fenced))
     state = queue_state(store, queue)
     _close(store, state)
-    floors = _settle(store, state)
+    floors = _raise_floors(store, state)
     fence_partitions(store, state, False)
-    tell(store, queue, _free)
-
-    def end(was: About | None) -> list[ReplicaFact]:
-        if was is not None and was.promoted:
-            raise _already(store, queue)
-        return [("Promoted", {})]
-
-    table.tell(end)
-    return Promotion(queue, about.primary, not problem, problem, floors)
+    open_control(store, queue).decide(decide_queue.become_primary)
+    table.decide(decide_replica.finish_promotion)
+    return Promotion(queue, replica.primary, fenced, problem, floors)
 
 
-def _take_over(store: Store, queue: str, about: About, force: bool, options: Options | None) -> str:
+def _take_over(store: Store, replica: ReplicaState, force: bool, options: Options | None) -> str:
     """Fence the primary and copy what is left; returns why not, if it cannot be reached."""
-    primary = store.sibling(about.primary, options)
+    queue, primary = replica.queue, store.sibling(replica.primary, options)
     try:
         state = _reached(primary, queue)
     except (NotAStoreError, StoreUnavailableError, QueueNotFoundError) as error:
@@ -139,19 +119,15 @@ def _take_over(store: Store, queue: str, about: About, force: bool, options: Opt
         if not force:
             raise _insist(primary, queue, error) from error
         return str(error)
-    if state.queue_id != about.queue_id:
+    if state.queue_id != replica.queue_id:
         return f"queue {queue!r} in {primary.uri} was deleted and made anew"
     try:
-        if state.fenced_by not in (None, about.location):
-            raise ReplicaError(f"another replica, {state.fenced_by}, has taken over from it", queue=queue)
-        if about.location not in state.replicas:
-            raise ReplicaError("it does not know this replica any more", queue=queue)
-        fence(primary, queue, about.location)
-        if not about.promoting:
+        fence(primary, queue, replica.location)
+        if replica.phase is not Phase.PROMOTING:
             Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError as error:
-        met = ReplicaTable(store, queue).look()
-        if met is not None and (met.promoting or met.promoted):
+        now = ReplicaTable(store, queue).refresh()
+        if now is not None and now.takes_over:
             return ""  # by somebody else, whose last pass has ended
         if not force:
             raise _insist(primary, queue, error) from error
@@ -173,8 +149,8 @@ def _close(store: Store, state: QueueState) -> None:
     """Nothing that a pass had still on its way may be put into the copies any more."""
     jumps: dict[str, set[int]] = {}
     for queue in store.names("queues"):
-        about = ReplicaTable(store, queue).look()
-        for folder, version in about.jumps if about is not None else ():
+        replica = ReplicaTable(store, queue).refresh()
+        for folder, version in replica.jumps if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
     folders = [f"{queue_folder(state.name)}/control"]
     folders += [
@@ -192,61 +168,20 @@ def _close(store: Store, state: QueueState) -> None:
     store.map(end, folders)
 
 
-def _settle(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
-    """Floors where messages are gone. A pass copies removals before it copies the floors that allowed them (Q8)."""
-    raised = []
+def _raise_floors(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
+    """Set positions to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8)."""
+    raised: list[tuple[str, int, int, int]] = []
     firsts = {}
-    for number in state.every:
+    for number in state.all_partitions:
         table = PartitionTable(store, state.name, number, state.schema)
         table.refresh()
         firsts[number] = table.first_offset
     for group in groups_of(store, state.queue_id):
-        control, acks = ControlTable(store, group.name), AckTable(store, group.name)
-
-        def attempt(control: ControlTable = control, acks: AckTable = acks) -> list[tuple[int, int, int]]:
-            if acks.exists():
-                acks.refresh()
-            control.refresh()
-            behind = []
-            facts = []
-            for number, first in firsts.items():
-                where = state.queue_id, number
-                own, position = control.state.partitions.get(where), control.state.position(where, acks.acks)
-                if own is None or position is None or position >= first:
-                    continue
-                behind.append((number, position, first))
-                facts.append(
-                    GroupFact(
-                        Kind.FLOOR,
-                        state.name,
-                        *where,
-                        offset=first,
-                        epoch_before=own.epoch,
-                        epoch=own.epoch,
-                        lineage_epoch=own.lineage_epoch,
-                        cause="the replica was promoted; what lies below was removed",
-                        by="promotion",
-                    )
-                )
-            if facts:
-                control.commit(facts)
-            return behind
-
-        raised += [
-            (group.name, *floor)
-            for floor in retrying(group.store.runtime, attempt, f"a decision of group {group.name!r}")
-        ]
+        before = {number: group.position((state.queue_id, number)) for number in firsts}
+        for fact in group.decide(lambda: [MessagesRemoved(state.queue_id, firsts)], "promotion"):
+            if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
+                raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
     return tuple(raised)
-
-
-def _free(state: QueueState) -> list[QueueFact]:
-    """What makes a queue out of a replica: it has none itself, and nobody has taken over from it."""
-    facts = [QueueFact("ReplicaRemoved", {"location": location}) for location in state.replicas]
-    return [*facts, QueueFact("QueueFenced", {"location": None})] if state.fenced_by is not None else facts
-
-
-def _already(store: Store, queue: str) -> ReplicaError:
-    return ReplicaError(f"the replica of queue {queue!r} in {store.uri} is already promoted; use it", queue=queue)
 
 
 def _insist(primary: Store, queue: str, error: PartqError) -> ReplicaError:

@@ -13,7 +13,7 @@ from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAS
 from spark_partq.core.group.facts import GroupFact, Status
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.group.handle import Group, list_groups, open_group
-from spark_partq.storage.queue.control import who
+from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -39,7 +39,7 @@ class _Watched:
         due = self.observer.due(group.state, group.acks, now_ms)
         if not due or any(is_replica(group.store, queue.name) for queue in group.state.queues.values()):
             return []  # a copy is its replicator's
-        return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {who()}")
+        return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {user_and_host()}")
 
     @property
     def settled(self) -> bool:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 
 from spark_partq.core.errors import PartqError, ReplicaError
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica import decide as decide_replica
 from spark_partq.storage.procedures.primary import fence_partitions
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import (
-    About,
-    Options,
-    ReplicaFact,
-    ReplicaTable,
-    reaching,
-    tell,
-)
+from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store
 
 
@@ -45,20 +41,15 @@ def remove_replica(
             f"{target.uri} is no replica of queue {queue!r}; it has {', '.join(state.replicas) or 'none'}", queue=queue
         )
 
-    def leave(about: About | None) -> list[ReplicaFact]:
-        if about is not None and about.queue_id == state.queue_id and (about.promoting or about.promoted):
-            raise ReplicaError(f"{target.uri} was promoted and took over from queue {queue!r}; use it", queue=queue)
-        return [] if about is None or about.queue_id != state.queue_id or about.removed else [("Removed", {})]
-
-    table, about, why = ReplicaTable(target, queue), None, "it is not there"
+    table, replica, why = ReplicaTable(target, queue), None, "it is not there"
     try:
         with reaching(target):
-            about = table.look()
+            replica = table.refresh()
     except PartqError as error:
         why = str(error)
-    if about is not None and about.queue_id == state.queue_id:
+    if replica is not None and replica.queue_id == state.queue_id:
         with reaching(target):
-            table.tell(leave)
+            table.decide(lambda replica: decide_replica.remove(replica, state.queue_id))
     elif state.fenced_by == target.uri and not force:
         raise ReplicaError(
             f"queue {queue!r} in {store.uri} was fenced for the promotion of {target.uri}, which cannot be asked whether it took over "
@@ -66,12 +57,7 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    mine = state.fenced_by == target.uri
-    if mine:
+    unfence = state.fenced_by == target.uri
+    if unfence:
         fence_partitions(store, state, False)
-    back = [QueueFact("QueueFenced", {"location": None})] if mine else []
-    return tell(
-        store,
-        queue,
-        lambda s: [*back, QueueFact("ReplicaRemoved", {"location": target.uri})] if target.uri in s.replicas else [],
-    )
+    return open_control(store, queue).decide(lambda state: decide_queue.remove_replica(state, target.uri, unfence))

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 
 from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica import decide as decide_replica
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import (
     SYNCED,
-    About,
     Options,
     ReplicaTable,
     check_apart,
@@ -31,14 +34,13 @@ from spark_partq.storage.replica.table import (
     next_offset,
     reaching,
     replica_role,
-    tell,
 )
 from spark_partq.storage.replica.table_copy import Step, TableCopy
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 
 @dataclass(frozen=True)
-class Synced:
+class SyncReport:
     """What one pass did: versions copied, and what was left of each partition, in messages, when it ended."""
 
     commits: int
@@ -94,24 +96,15 @@ class Replicator:
         state = self._check_source()
         with reaching(self.target):
             self._check_target(state)
-            about = {
-                "replica_id": str(self.target.runtime.new_uuid()),
-                "primary": self.store.uri,
-                "location": self.target.uri,
-                "queue_id": state.queue_id,
-            }
-            self._table(self.queue).tell(
-                lambda was: [] if was is not None and self._follows(was, state) else [("ReplicaOf", about)]
+            replica_id = str(self.target.runtime.new_uuid())
+            self._table(self.queue).decide(
+                lambda replica: decide_replica.follow(
+                    replica, replica_id, self.store.uri, self.target.uri, state.queue_id
+                )
             )
-        tell(
-            self.store,
-            self.queue,
-            lambda s: (
-                [] if self.target.uri in s.replicas else [QueueFact("ReplicaAdded", {"location": self.target.uri})]
-            ),
-        )
+        open_control(self.store, self.queue).decide(lambda queue: decide_queue.add_replica(queue, self.target.uri))
 
-    def sync(self) -> Synced:
+    def sync(self) -> SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.
 
         Raises
@@ -121,27 +114,27 @@ class Replicator:
         QueueFencedError
             If another replica took over.
         """
-        about = self._check_follows()
+        replica = self._check_follows()
         state = self._check_source()
-        if about is None or not self._follows(about, state):
+        if replica is None or replica.queue_id != state.queue_id or replica.removed:
             raise ReplicaError(
                 f"there is no replica of queue {self.queue!r} in {self.target.uri} any more: bring it back, or remove it and add it "
                 "again",
                 queue=self.queue,
                 location=self.target.uri,
             )
-        if about.replica_id != self._replica_id:  # what is remembered is of another copy
-            self._copies, self._offsets, self._replica_id = {}, {}, about.replica_id
+        if replica.replica_id != self._replica_id:  # what is remembered is of another copy
+            self._copies, self._offsets, self._replica_id = {}, {}, replica.replica_id
         with reaching(self.target):
             commits, problems = self._pass(state)
-            synced = Synced(commits, self._lag(state))
+            report = SyncReport(commits, self._lag(state))
             self.target.files.put(
                 f"{queue_folder(self.queue)}/replica/{SYNCED}",
-                json.dumps({"at": self.target.now().isoformat(), "lag": synced.total_lag}).encode(),
+                json.dumps({"at": self.target.now().isoformat(), "lag": report.total_lag}).encode(),
             )
         if problems:
             raise problems[0]
-        return synced
+        return report
 
     def _pass(self, state: QueueState) -> tuple[int, list[ReplicaError]]:
         captured: list[tuple[TableCopy, list[Step]]] = []
@@ -197,10 +190,10 @@ class Replicator:
         """
         together = set()
         for id_, name in read.items():
-            about = self._about(name)
-            if about is None or about.queue_id != id_ or (about.removed and name != self.queue):
+            replica = self._replica(name)
+            if replica is None or replica.queue_id != id_ or (replica.removed and name != self.queue):
                 continue
-            if name != self.queue and (about.promoting or about.promoted):
+            if name != self.queue and replica.takes_over:
                 return None
             if self.store.has_folder(f"{queue_folder(name)}/partitions"):
                 together.add(name)
@@ -215,24 +208,18 @@ class Replicator:
 
     def _announce(self, folder: str, version: int) -> None:
         """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""
-        self._table(self.queue).tell(
-            lambda about: (
-                []
-                if about and (folder, version) in about.jumps
-                else [("Jumping", {"folder": folder, "version": version})]
-            )
-        )
+        self._table(self.queue).decide(lambda replica: decide_replica.announce_jump(replica, folder, version))
         self._check_open(folder)
 
     def _check_open(self, folder: str) -> None:
         for queue in {self.queue, *self._owners[folder]}:
-            about = self._about(queue)
-            if about is not None and (about.promoting or about.promoted):
-                raise self._was_promoted(queue)
+            replica = self._replica(queue)
+            if replica is not None:
+                decide_replica.check_follows(replica)
 
     def _lag(self, state: QueueState) -> dict[int, int]:
         lag = {}
-        for number in state.every:
+        for number in state.all_partitions:
             source = self._sources.setdefault(number, log_of(self.store, self.queue, number))
             source.refresh()
             folder = f"{queue_folder(self.queue)}/partitions/partition={number}"
@@ -243,13 +230,13 @@ class Replicator:
         return lag
 
     # ---- refusals
-    def _check_follows(self) -> About | None:
+    def _check_follows(self) -> ReplicaState | None:
         """What the replica says of itself, if it was not promoted."""
         with reaching(self.target):
-            about = self._about(self.queue)
-        if about is not None and (about.promoting or about.promoted):
-            raise self._was_promoted(self.queue)
-        return about
+            replica = self._replica(self.queue)
+        if replica is not None:
+            decide_replica.check_follows(replica)
+        return replica
 
     def _check_source(self) -> QueueState:
         state = queue_state(self.store, self.queue)
@@ -266,12 +253,16 @@ class Replicator:
     def _check_target(self, state: QueueState) -> None:
         check_apart(self.store, self.target, self.queue)
         self.target.check_can_be_made()
-        about = self._about(self.queue)
-        if about is not None:
-            if about.queue_id != state.queue_id:
-                raise self._taken(f"the replica of another queue {self.queue!r} (of {about.primary})")
+        replica = self._replica(self.queue)
+        if replica is not None:
+            decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
-            raise self._taken(f"a queue {self.queue!r} that is none of its replicas")
+            raise ReplicaError(
+                f"{self.target.uri} holds a queue {self.queue!r} that is none of its replicas; choose another location, or delete "
+                "that queue there",
+                queue=self.queue,
+                location=self.target.uri,
+            )
         for name, read in self._read_by(state.queue_id):
             if self._together(read) is not None:
                 for part in ("acks", "control"):
@@ -282,37 +273,18 @@ class Replicator:
         ]:
             _ = self._copy(f"{queue_folder(self.queue)}/{table}", (self.queue,)).version
 
-    def _follows(self, about: About, state: QueueState) -> bool:
-        if about.promoting or about.promoted:
-            raise self._was_promoted(self.queue)
-        return about.queue_id == state.queue_id and not about.removed
-
-    def _taken(self, what: str) -> ReplicaError:
-        return ReplicaError(
-            f"{self.target.uri} holds {what}; choose another location, or delete that queue there",
-            queue=self.queue,
-            location=self.target.uri,
-        )
-
-    def _was_promoted(self, queue: str) -> ReplicaError:
-        return ReplicaError(
-            f"the replica of queue {queue!r} in {self.target.uri} was promoted; nothing is copied there any more",
-            queue=queue,
-            location=self.target.uri,
-        )
-
     def _table(self, queue: str) -> ReplicaTable:
         return self._tables.setdefault(queue, ReplicaTable(self.target, queue))
 
-    def _about(self, queue: str) -> About | None:
-        return self._table(queue).look()
+    def _replica(self, queue: str) -> ReplicaState | None:
+        return self._table(queue).refresh()
 
 
 def run(
     replicators: Sequence[Replicator],
     every_s: float,
     wait: Callable[[float], bool],
-    report: Callable[[Replicator, Synced], None],
+    report: Callable[[Replicator, SyncReport], None],
     complain: Callable[[PartqError], None] | None = None,
 ) -> None:
     """Pass after pass, until `wait` returns True.
@@ -324,18 +296,18 @@ def run(
     complain : function
         Told of an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
     """
-    told: dict[int, str] = {}
+    last_reported: dict[int, str] = {}
     while True:
         for n, replicator in enumerate(replicators):
             try:
                 report(replicator, replicator.sync())
-                told.pop(n, None)
+                last_reported.pop(n, None)
             except PartqError as error:
                 if complain is None:
                     raise
-                if told.get(n) != str(error):
+                if last_reported.get(n) != str(error):
                     complain(error)
-                told[n] = str(error)
+                last_reported[n] = str(error)
         if wait(every_s):
             return
 

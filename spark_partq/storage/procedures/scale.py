@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
 from spark_partq.core.group.facts import Status
-from spark_partq.core.queue.partition_map import numbers
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.facts import MODES, Mode, QueueFact
 from spark_partq.core.queue.settings import check_partition_count
-from spark_partq.core.queue.state import MODES, Mode, QueueFact, QueueState
-from spark_partq.storage.inspect.backlog import groups, unread
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.copy_stuck import close_parent
-from spark_partq.storage.procedures.drain import Waiting, decide_drained, remove_drained, update_replicas
-from spark_partq.storage.procedures.partition_map import next_offsets, open_generation, remove_files, tell_groups
+from spark_partq.storage.procedures.drain import ScaleProgress, decide_drained, remove_drained, update_replicas
+from spark_partq.storage.procedures.partition_map import measure_remainder, open_generation, remove_files, update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -31,7 +32,7 @@ def scale(
     mode: Mode = "live",
     confirm_lost: int | None = None,
     timeout_s: float | None = None,
-    report: Callable[[Waiting], None] = lambda _: None,
+    report: Callable[[ScaleProgress], None] = lambda _: None,
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
@@ -51,17 +52,17 @@ def scale(
     deadline = None if timeout_s is None else clock() + timeout_s
     watchers = [Rebalancer(queue.store, group.name) for group in groups(queue)]
     while True:
-        waiting = step(queue)
-        if waiting is None or (mode == "live" and waiting.alone):
+        progress = step(queue)
+        if progress is None or (mode == "live" and progress.alone):
             update_replicas(queue)
             return queue.state
         if mode == "delete":  # until the partitions were sealed more came in than was confirmed
             start(queue, partitions, mode, confirm_lost)
             continue
-        report(waiting)
+        report(progress)
         if deadline is not None and clock() > deadline:
             raise ScalingInProgressError(
-                f"scaling queue {queue.name!r} to {partitions} partitions still waits for {waiting.what} ({waiting.left} left); "
+                f"scaling queue {queue.name!r} to {partitions} partitions still waits for {progress.what} ({progress.left} left); "
                 "run it again to go on",
                 queue=queue.name,
                 partitions=partitions,
@@ -93,91 +94,36 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue)
-        if state.scaling is not None:
-            return _go_on(state, partitions, mode)
-        lost = _confirmed_loss(queue, partitions, confirm_lost) if mode == "delete" else 0
-        if partitions != state.partitions:
-            _check_not_copying(state, partitions)
-            confirmed = {"confirmed": confirm_lost or 0} if mode == "delete" else {}
-            return [QueueFact("ScalingStarted", {"partitions": partitions, "mode": mode, **confirmed})]
-        if state.going and mode == "delete":
-            return [QueueFact("PartitionsRemoved", {"ends": next_offsets(queue, state.going), "lost": lost})]
-        if not state.going and not ended:
-            raise InvalidArgumentError(
-                f"queue {queue.name!r} has {partitions} partitions already, and nothing of a change is left to do",
-                queue=queue.name,
-                partitions=partitions,
-            )
-        return []  # an interrupted change is ended
+        remainder = None
+        if mode == "delete" and state.scaling is None:
+            remainder = measure_remainder(queue, state.not_named_by(partitions))
+        return decide.start_scaling(state, partitions, mode, remainder, confirm_lost, finished)
 
     # What an interrupted change has left to do; each of them, whatever the others had.
-    ended = any([tell_groups(queue), close_parent(queue), remove_files(queue)])
+    finished = any([update_groups(queue), close_parent(queue), remove_files(queue)])
     return queue.control.decide(facts)
 
 
-def _go_on(state: QueueState, partitions: int, mode: Mode) -> Sequence[QueueFact]:
-    """A change is under way: the same is gone on with; one that is not drained yet can be taken back."""
-    scaling = state.scaling
-    assert scaling is not None
-    if (partitions, mode) == (scaling.partitions, scaling.mode):
-        return []
-    if partitions == state.partitions and not scaling.drained:
-        return [QueueFact("ScalingCancelled", {})]
-    cancel = "" if scaling.drained else f", or scale it to {state.partitions} to take that back"
-    raise ScalingInProgressError(
-        f"queue {state.name!r} is being scaled to {scaling.partitions} partitions (mode {scaling.mode}); wait for it, or run that "
-        f"again if it was interrupted{cancel}",
-        queue=state.name,
-        partitions=scaling.partitions,
-        mode=scaling.mode,
-    )
-
-
-def _check_not_copying(state: QueueState, partitions: int) -> None:
-    if partitions == 0 and state.copying is not None:
-        raise ScalingInProgressError(
-            f"what was stuck in the parent of queue {state.name!r} is being copied into its partitions, so the queue cannot become "
-            "exclusive now; run copy_stuck again to finish that",
-            queue=state.name,
-        )
-
-
-def _confirmed_loss(queue: Queue, partitions: int, confirmed: int | None) -> int:
-    """How many messages mode ``delete`` would lose now."""
-    lost = unread(queue, [n for n in queue.state.numbers if n not in numbers(partitions)], groups(queue))
-    if lost and (confirmed is None or confirmed < lost):
-        told = "nothing was confirmed" if confirmed is None else f"only {confirmed} were confirmed"
-        raise InvalidArgumentError(
-            f"mode delete would lose {lost} messages of queue {queue.name!r} that not every group has acknowledged, and {told}; "
-            f"confirm_lost={lost} accepts that, and mode live loses none",
-            queue=queue.name,
-            lost=lost,
-        )
-    return lost
-
-
-def step(queue: Queue) -> Waiting | None:
+def step(queue: Queue) -> ScaleProgress | None:
     """Take a change of the count as far as it can go now; None if nothing is left to do."""
     queue.control.refresh()
     check_usable(queue.control)
     check_primary(queue)
     scaling = queue.state.scaling
     if scaling is not None and not scaling.drained:
-        waiting = decide_drained(queue)
-        if waiting is not None:
-            return waiting
+        progress = decide_drained(queue)
+        if progress is not None:
+            return progress
     open_generation(queue)
-    tell_groups(queue)
-    waiting = remove_drained(queue)
-    if waiting is not None:
-        return waiting
+    update_groups(queue)
+    progress = remove_drained(queue)
+    if progress is not None:
+        return progress
     close_parent(queue)
     remove_files(queue)
     if queue.state.scaling is not None and queue.state.scaling.opened:
         behind = [group for group in groups(queue) if group.state.members and group.state.status is not Status.READY]
         if behind:
-            return Waiting("the rebalance of " + ", ".join(group.name for group in behind), len(behind))
-        queue.control.decide(
-            lambda state: [QueueFact("ScalingEnded", {})] if state.scaling and state.scaling.opened else []
-        )
+            return ScaleProgress("the rebalance of " + ", ".join(group.name for group in behind), len(behind))
+        queue.control.decide(decide.end_scaling)
     return None

@@ -10,21 +10,21 @@ import socket
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.queue import state as core
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.state import QueueState, after, replay
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, queue_folder
 
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
-# So many files are merged into one: a look at a queue that was toggled for years reads one file.
+# So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
 MERGE_AFTER = 64
 DISCARDED = "partq:discarded"
 
 
 class QueueControl:
-    """One process's view of a queue's control table, as of its last look. Not safe for use by several threads at once."""
+    """One process's view of a queue's control table, as of its last refresh. Not safe for use by several threads at once."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
@@ -36,14 +36,17 @@ class QueueControl:
 
     @property
     def state(self) -> QueueState:
-        """As of the last look (the first use looks)."""
+        """As of the last refresh; the first use refreshes."""
         if self._state is None:
             self.refresh()
-        assert self._state is not None
+        if self._state is None:
+            raise CorruptTableError(
+                f"the control table of queue {self.name!r} in {self.store.uri} is empty", queue=self.name
+            )
         return self._state
 
     def refresh(self) -> bool:
-        """Look at the table; True if the queue has changed.
+        """Read what is new in the table; True if the queue has changed.
 
         Raises
         ------
@@ -61,7 +64,7 @@ class QueueControl:
         return changed
 
     def reopen(self) -> None:
-        """Look without relying on what was read before; on an object store only this tells a table that was made anew."""
+        """Read the table without relying on what was read before; on an object store only this tells a table that was made anew."""
         before = self._state
         self._rows, self._state = self._table(), None
         self.refresh()
@@ -102,12 +105,12 @@ class QueueControl:
             expired_records,
         )
 
-    def create(self, fact: QueueFact) -> None:
+    def create(self, facts: Sequence[QueueFact]) -> None:
         """Make the table; `Conflict` if it is there by now."""
-        self._rows.create([_row(fact, 0, self.store.now())])
+        self._rows.create([_row(fact, seq, self.store.now()) for seq, fact in enumerate(facts)])
 
     def commit(self, facts: Sequence[QueueFact]) -> None:
-        """Commit facts on top of the last look, or `Conflict`.
+        """Commit facts on top of the last refresh, or `Conflict`.
 
         Raises
         ------
@@ -116,7 +119,7 @@ class QueueControl:
         """
         state = self.state
         for fact in facts:  # refused before anything is written
-            state = core.after(state, fact)
+            state = after(state, fact)
         before = self._rows.rows()
         rows = [_row(fact, seq, self.store.now()) for seq, fact in enumerate(facts, len(before))]
         if len(self._rows.files) >= MERGE_AFTER:
@@ -126,13 +129,13 @@ class QueueControl:
         self._take_in()
 
     def decide(self, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
-        """Commit what follows from the newest state, which is looked at again when a race was lost; the state after that."""
+        """Commit what follows from the newest state, which is read again when a race was lost; the state after that."""
 
         def attempt() -> QueueState:
             self.refresh()
-            wanted = facts(self.state)
-            if wanted:
-                self.commit(wanted)
+            decided = facts(self.state)
+            if decided:
+                self.commit(decided)
             return self.state
 
         return retrying(self.store.runtime, attempt, f"a decision about queue {self.name!r}")
@@ -140,7 +143,7 @@ class QueueControl:
     # ---- what was discarded while ingress was disabled (S3)
     @property
     def discarded(self) -> int:
-        """Messages, as of the last look."""
+        """Messages, as of the last refresh."""
         return self._rows.recorded(DISCARDED, 0)
 
     def discard(self, messages: int, batch: tuple[str, int] | None) -> None:
@@ -168,8 +171,8 @@ class QueueControl:
         return self._rows.rows()
 
     def _take_in(self) -> None:
-        """Bring the state to the rows as of the last look."""
-        state, self._state = self._state, None  # an error leaves none, so that the next look begins with all rows
+        """Bring the state to the rows as of the last refresh."""
+        state, self._state = self._state, None  # an error leaves none, so that the next refresh begins with all rows
         fresh = self._rows.take_fresh()
         if state is None or fresh is None:
             self._state = self._replayed(None, self._rows.rows())
@@ -180,10 +183,10 @@ class QueueControl:
         rows = sorted(rows, key=lambda row: int(row["seq"]))
         try:
             facts = (QueueFact(row["kind"], json.loads(row["body"])) for row in rows)
-            found = core.replay(self.name, facts, state)
+            found = replay(self.name, facts, state)
             if found is None:
                 raise ValueError("it is empty")
-        except (TypeError, ValueError, KeyError, AttributeError, AssertionError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise CorruptTableError(
                 f"the control table of queue {self.name!r} in {self.store.uri} holds a fact that cannot be ({error}): it was "
                 "edited. Restore it from a backup",
@@ -192,8 +195,8 @@ class QueueControl:
         return found
 
 
-def look(store: Store, name: str) -> QueueControl:
-    """The control table of a queue, looked at.
+def open_control(store: Store, name: str) -> QueueControl:
+    """The control table of a queue, refreshed.
 
     Raises
     ------
@@ -216,7 +219,7 @@ def list_queues(store: Store) -> list[str]:
     return [name for name in store.names("queues") if QueueControl(store, name).exists()]
 
 
-def who() -> str:
+def user_and_host() -> str:
     """User and host, for people."""
     try:
         user = getpass.getuser()
@@ -226,4 +229,4 @@ def who() -> str:
 
 
 def _row(fact: QueueFact, seq: int, at: dt.datetime) -> Row:
-    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": who(), "at": at}
+    return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": user_and_host(), "at": at}

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_partq.core.errors import (
-    InvalidArgumentError,
-    QueueNotReadyError,
-)
+from spark_partq.core.errors import InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, type_name
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.queue.control import QueueControl, look
+from spark_partq.storage.queue.control import QueueControl, open_control
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
@@ -31,7 +28,7 @@ class Queue:
     @property
     def partitions(self) -> list[PartitionTable]:
         """The operating partitions, by number."""
-        return [self.table(number) for number in self.state.numbers]
+        return [self.table(number) for number in self.state.partition_numbers]
 
     def table(self, number: int) -> PartitionTable:
         """Any table that the queue ever had."""
@@ -52,7 +49,7 @@ def open_queue(store: Store, name: str) -> Queue:
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError
     """
-    return Queue(check_usable(look(store, name)))
+    return Queue(check_usable(open_control(store, name)))
 
 
 def check_usable(control: QueueControl) -> QueueControl:
@@ -75,12 +72,12 @@ def check_usable(control: QueueControl) -> QueueControl:
 
 
 def queue_state(store: Store, name: str) -> QueueState:
-    return look(store, check_name("queue", name)).state
+    return open_control(store, check_name("queue", name)).state
 
 
 def first_left(queue: Queue, table: PartitionTable) -> int:
     """Where a group starts that is new to a partition: not at what was removed with it before it came back."""
-    return max(table.first_offset, queue.state.gone.get(table.partition, 0))
+    return max(table.first_offset, queue.state.removed_ends.get(table.partition, 0))
 
 
 def in_group(queue: Queue) -> QueueInGroup:

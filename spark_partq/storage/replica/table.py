@@ -11,8 +11,7 @@ import json
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from spark_partq.core.errors import (
@@ -23,45 +22,26 @@ from spark_partq.core.errors import (
     QueueFencedError,
     ReplicaError,
 )
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.facts import ReplicaFact
+from spark_partq.core.replica.state import ReplicaState, replay
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
-from spark_partq.storage.queue.control import look
 from spark_partq.storage.queue.partition_table import NEXT
 from spark_partq.storage.rows import RowTable
 from spark_partq.storage.store import Store, partition_folder, queue_folder
 
 Role = Literal["primary", "replica", "promoted"]
 Options = Mapping[str, str]
-# A kind and a body.
-ReplicaFact = tuple[str, dict[str, Any]]
 
 _COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
-
-
-@dataclass(frozen=True)
-class About:
-    """A replica, replayed from the facts of its table.
-
-    The facts are ``ReplicaOf`` (replica_id, primary, location, queue_id), ``Jumping`` (folder, version: a copy is about to skip
-    commits), ``Removed``, ``Promoting`` (nothing is copied any more), ``Promoted``.
-    """
-
-    replica_id: str
-    primary: str
-    location: str
-    queue_id: str
-    jumps: tuple[tuple[str, int], ...] = ()
-    removed: bool = False
-    promoting: bool = False
-    promoted: bool = False
 
 
 class ReplicaTable:
     """One process's view of a replica's table. Tables are copied by several threads, which all may ask."""
 
     def __init__(self, store: Store, queue: str) -> None:
-        self._store, self._folder = store, f"{queue_folder(queue)}/replica"
+        self._store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
         self._what = f"the replica table of queue {queue!r}"
         self._rows = self._open()
         self._lock = store.runtime.lock()
@@ -69,12 +49,18 @@ class ReplicaTable:
     def _open(self) -> RowTable:
         return RowTable(self._store, self._folder, self._what, _COLUMNS)
 
-    def look(self) -> About | None:
-        """As it is now; None if there is none."""
-        with self._lock:
-            return self._look()
+    def refresh(self) -> ReplicaState | None:
+        """The state as it is now; None if there is no replica.
 
-    def _look(self) -> About | None:
+        Raises
+        ------
+        CorruptTableError
+            If its facts cannot follow one another.
+        """
+        with self._lock:
+            return self._refresh()
+
+    def _refresh(self) -> ReplicaState | None:
         try:
             if not self._store.is_local:
                 self._rows = self._open()  # only so a table that was made anew is seen there
@@ -86,59 +72,60 @@ class ReplicaTable:
             if not self._rows.exists():
                 return None
             self._rows.refresh()
-        about: About | None = None
-        for row in sorted(self._rows.rows(), key=lambda row: int(row["seq"])):
-            body = json.loads(row["body"])
-            if row["kind"] == "ReplicaOf":
-                about = About(**body) if about is None else replace(about, **body, removed=False)
-            elif about is None:
-                raise CorruptTableError(f"{self._what} in {self._store.uri} does not begin with a replica")
-            elif row["kind"] == "Jumping":
-                about = replace(about, jumps=(*about.jumps, (body["folder"], body["version"])))
-            else:
-                told: dict[str, Any] = {row["kind"].lower(): True}
-                about = replace(about, **told)
-        return about
+        return self._replayed()
 
-    def tell(self, facts: Callable[[About | None], Sequence[ReplicaFact]]) -> About:
-        """Commit what follows from the newest look; makes the table if there is none."""
+    def _replayed(self) -> ReplicaState | None:
+        rows = sorted(self._rows.rows(), key=lambda row: int(row["seq"]))
+        try:
+            return replay(self._queue, (ReplicaFact(row["kind"], json.loads(row["body"])) for row in rows))
+        except (TypeError, ValueError, KeyError) as error:
+            raise CorruptTableError(
+                f"{self._what} in {self._store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
+                "backup, or delete the replica and make it anew",
+                queue=self._queue,
+            ) from error
 
-        def attempt() -> About:
-            about = self.look()
+    def decide(self, facts: Callable[[ReplicaState | None], Sequence[ReplicaFact]]) -> ReplicaState | None:
+        """Commit what follows from the newest state, which is read again when a race was lost; the state after that.
+
+        Makes the table if there is none.
+        """
+
+        def attempt() -> ReplicaState | None:
+            state = self._refresh()
             rows = [
-                {"seq": seq, "kind": kind, "body": json.dumps(body), "by": "replication", "at": self._store.now()}
-                for seq, (kind, body) in enumerate(facts(about), len(self._rows.rows()))
+                {
+                    "seq": seq,
+                    "kind": fact.kind,
+                    "body": json.dumps(fact.body),
+                    "by": "replication",
+                    "at": self._store.now(),
+                }
+                for seq, fact in enumerate(facts(state), len(self._rows.rows()) if state is not None else 0)
             ]
-            if rows and about is None:
+            if rows and state is None:
                 self._rows.create(rows)
             elif rows:
                 self._rows.append(rows)
-            found = self.look()
-            assert found is not None
-            return found
+            return self._replayed() if rows else state
 
         with self._lock:
             return retrying(self._store.runtime, attempt, self._what)
 
 
 def replica_role(store: Store, queue: str) -> Role:
-    """What the queue in this store is. Costs one look at the file system if it never was a replica."""
+    """What the queue in this store is. Asks the file system once, if it never was a replica."""
     if not store.has_folder(f"{queue_folder(queue)}/replica"):
         return "primary"
-    about = ReplicaTable(store, queue).look()
-    if about is None:
+    state = ReplicaTable(store, queue).refresh()
+    if state is None:
         return "primary"
-    return "promoted" if about.promoted else "replica"
+    return "promoted" if state.promoted else "replica"
 
 
 def is_replica(store: Store, queue: str) -> bool:
     """Whether only a replicator may write the queue's tables in this store."""
     return replica_role(store, queue) == "replica"
-
-
-def tell(store: Store, queue: str, facts: Callable[[QueueState], Sequence[QueueFact]]) -> QueueState:
-    """Commit facts about the queue that follow from its newest state."""
-    return look(store, queue).decide(facts)
 
 
 def check_apart(store: Store, target: Store, queue: str) -> None:

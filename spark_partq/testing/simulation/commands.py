@@ -119,8 +119,8 @@ def _promote(run: Run) -> Body:
         try:
             promote(process.store(COPY), "q")
         except ReplicaError:
-            about = ReplicaTable(run.raw(COPY), "q").look()
-            if about is None or not about.promoted:
+            replica = ReplicaTable(run.raw(COPY), "q").refresh()
+            if replica is None or not replica.promoted:
                 raise
         run.oracle.moved(COPY, lost=run.setup.primary_lost)
 

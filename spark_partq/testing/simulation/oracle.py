@@ -20,9 +20,11 @@ from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import Event
 from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import state as queue_core
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.queue.state import QueueFact, QueueState
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
@@ -193,7 +195,7 @@ class Oracle:
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
         state = queue.state
-        if self.retention or uri != self.live or state is None or high <= state.gone.get(number, 0):
+        if self.retention or uri != self.live or state is None or high <= state.removed_ends.get(number, 0):
             return
         for (place, group), known in self.groups.items():
             partition_id = state.queue_id, number
@@ -280,8 +282,8 @@ class Oracle:
         try:
             for fact in facts:
                 after.replay(fact)
-            invariants.check(before, after, facts, acks)
-        except (ValueError, invariants.InvariantError) as error:
+            invariants.check(before, after, facts, acks, events)
+        except (ValueError, InvariantError) as error:
             self._fail(f"DECISION: {error}")
 
     # ---- at the end
@@ -308,7 +310,7 @@ class Oracle:
             live = {i for low, high in log.files.values() for i in log.ids[low:high]}
             state = queue.state
             stuck = state is None or (number == PARENT and state.first != PARENT)
-            gone = 0 if state is None else state.gone.get(number, 0)
+            gone = 0 if state is None else state.removed_ends.get(number, 0)
             reader.excused |= {i for n, i in enumerate(log.ids) if i not in live or stuck or n < gone}
 
     def _fail(self, what: str) -> None:

@@ -216,7 +216,7 @@ class Run:
             while not source.is_exhausted():
                 number = source.done
                 batch = source.batches[number]
-                producer.look()
+                producer.refresh()
                 record = BatchRecord(source.setup.sink, number, source.setup.query)
                 try:
                     producer.write(record, lambda written, batch=batch: _files(queue, batch, written), lambda _: 0)  # type: ignore[misc]
@@ -295,7 +295,8 @@ class Run:
                 continue
             group.refresh()
             at = {
-                n: (group.position((queue.state.queue_id, n)), queue.table(n).next_offset) for n in queue.state.numbers
+                n: (group.position((queue.state.queue_id, n)), queue.table(n).next_offset)
+                for n in queue.state.partition_numbers
             }
             told.append(f"group {name} {group.state.status}: position and end by partition {at}")
         last = {job.name: job.last_error for job in self.jobs if job.last_error and not job.is_done()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from spark_partq.core.queue.state import Mode
+from spark_partq.core.queue.facts import Mode
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Resized(Decided):
 
     @property
     def starts(self) -> dict[PartitionId, int]:
-        return {("id", p): self.first for p in self.queue.numbers}
+        return {("id", p): self.first for p in self.queue.partition_numbers}
 
     def look(self) -> QueuesChanged:
         return QueuesChanged({"id": self.queue}, self.starts)

@@ -17,7 +17,7 @@ from spark_partq.core.queue.partition_map import (
     generation_at,
     is_in,
     may_append,
-    numbers,
+    partition_numbers,
     target,
 )
 
@@ -36,14 +36,14 @@ class Past:
 def pasts(draw: st.DrawFn) -> Past:
     """Cuts as sealing makes them: of the partitions of the old and the new map, at the end of each."""
     counts = draw(st.lists(COUNTS, min_size=1, max_size=5))
-    placed: dict[int, list[int]] = {p: [] for count in counts for p in numbers(count)}
+    placed: dict[int, list[int]] = {p: [] for count in counts for p in partition_numbers(count)}
     generations = []
     for g, count in enumerate(counts):
-        for p in numbers(count):
+        for p in partition_numbers(count):
             placed[p] += [g] * draw(st.integers(0, 2))
         cuts = {}
         if g + 1 < len(counts):
-            cuts = {p: len(placed[p]) for p in {*numbers(count), *numbers(counts[g + 1])}}
+            cuts = {p: len(placed[p]) for p in {*partition_numbers(count), *partition_numbers(counts[g + 1])}}
         generations.append(Generation(count, cuts))
     return Past(generations, placed)
 
@@ -51,13 +51,13 @@ def pasts(draw: st.DrawFn) -> Past:
 def may(past: Past, settled: dict[int, int], gone: dict[int, int], b: int, x: int) -> bool:
     """The definition, word for word."""
     j = past.placed[b][x]
-    after = past.generations[j].partitions
+    after = past.generations[j].partition_count
     for g in range(j):
         before = past.generations[g]
-        if before.partitions == 0:
+        if before.partition_count == 0:
             continue
-        for a in range(before.partitions):
-            reachable = after == 0 or (a - b) % gcd(before.partitions, after) == 0
+        for a in range(before.partition_count):
+            reachable = after == 0 or (a - b) % gcd(before.partition_count, after) == 0
             if reachable and max(settled.get(a, 0), gone.get(a, 0)) < before.cuts[a]:
                 return False
     return True
@@ -178,7 +178,7 @@ def test_what_a_past_map_left_behind_waits_no_longer_than_it_must() -> None:
 def test_where_a_row_goes(hash_: int, count: int, partition: int) -> None:
     """Q2: the remainder is never negative."""
     assert target(hash_, count) == partition
-    assert partition in numbers(count)
+    assert partition in partition_numbers(count)
 
 
 def test_a_row_is_in_if_any_generation_wrote_it() -> None:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_partq.core.queue.partition_map import PARENT, numbers
+from spark_partq.core.queue.decide import create
+from spark_partq.core.queue.facts import MODES, QueueFact
+from spark_partq.core.queue.partition_map import PARENT, partition_numbers
 from spark_partq.core.queue.settings import QueueSettings
-from spark_partq.core.queue.state import MODES, QueueFact, QueueState, after, created, replay
+from spark_partq.core.queue.state import QueueState, after, replay
 
 SCHEMA: Any = {"type": "struct", "fields": [{"name": "k", "type": "string", "nullable": True, "metadata": {}}]}
 
@@ -21,7 +23,7 @@ class Queue:
     """Facts, one after the other; each state is also what a replay of all of them gives."""
 
     def __init__(self, partitions: int = 4, ready: bool = True) -> None:
-        self.facts = [created("id", SCHEMA, ["k"], partitions, QueueSettings())]  # type: ignore[call-arg]
+        self.facts = [*create("id", SCHEMA, ["k"], partitions, QueueSettings.parse({}))]
         if ready:
             self.do("PartitionsCreated", partitions=partitions)
 
@@ -38,7 +40,7 @@ class Queue:
         return self.state
 
     def cuts(self, partitions: int, at: int = 0) -> dict[int, int]:
-        return dict.fromkeys([*numbers(self.state.partitions), *numbers(partitions)], at)
+        return dict.fromkeys([*partition_numbers(self.state.partition_count), *partition_numbers(partitions)], at)
 
     def scale(self, partitions: int, mode: str = "live", at: int = 0) -> QueueState:
         """Up to the new map."""
@@ -48,18 +50,24 @@ class Queue:
         return self.do("GenerationOpened", partitions=partitions, cuts=self.cuts(partitions, at))
 
     def remove(self, end: int = 0) -> QueueState:
-        return self.do("PartitionsRemoved", ends=dict.fromkeys(self.state.going, end), lost=0)
+        return self.do("PartitionsRemoved", ends=dict.fromkeys(self.state.removing, end), lost=0)
 
 
 def shape(state: QueueState) -> tuple[Any, ...]:
-    return state.status, state.configured_partitions, state.partitions, list(state.numbers), state.going
+    return (
+        state.status,
+        state.configured_partitions,
+        state.partition_count,
+        list(state.partition_numbers),
+        state.removing,
+    )
 
 
 def test_a_queue_is_made() -> None:
     """Q1, S8: it is ScalingUp until its tables are there."""
     queue = Queue(ready=False)
     assert queue.state.status == "ScalingUp"
-    assert not queue.state.usable and list(queue.state.numbers) == [] and queue.state.going == []
+    assert not queue.state.usable and list(queue.state.partition_numbers) == [] and queue.state.removing == []
     ready = queue.do("PartitionsCreated", partitions=4)
     assert shape(ready) == ("Ready", 4, 4, [0, 1, 2, 3], [])
     assert (ready.generation, ready.usable, ready.ingress, ready.revision) == (0, True, True, 2)
@@ -81,10 +89,10 @@ def test_4_6_16_5_3() -> None:
     opened = queue.do("GenerationOpened", partitions=5, cuts=queue.cuts(5))
     assert shape(opened) == ("ScalingDown", 5, 5, list(range(16)), list(range(5, 16)))
     assert shape(queue.remove(9)) == ("Ready", 5, 5, list(range(5)), [])
-    assert queue.state.gone == dict.fromkeys(range(5, 16), 9)
+    assert queue.state.removed_ends == dict.fromkeys(range(5, 16), 9)
     queue.scale(3)
     assert shape(queue.remove()) == ("Ready", 3, 3, [0, 1, 2], [])
-    assert queue.state.every == range(16)
+    assert queue.state.all_partitions == range(16)
     assert queue.state.generation == 4
 
 
@@ -95,7 +103,7 @@ def test_what_goes_can_stay_after_all() -> None:
     assert shape(queue.do("ScalingStarted", partitions=3, mode="live")) == ("ScalingUp", 3, 2, [0, 1, 2, 3], [2, 3])
     opened = queue.do("GenerationOpened", partitions=3, cuts=queue.cuts(3))
     assert shape(opened) == ("ScalingDown", 3, 3, [0, 1, 2, 3], [3])
-    assert queue.remove(5).gone == {3: 5}
+    assert queue.remove(5).removed_ends == {3: 5}
 
 
 def test_0_8_0() -> None:
@@ -105,7 +113,7 @@ def test_0_8_0() -> None:
     assert queue.do("ScalingStarted", partitions=8, mode="live").status == "ScalingUp"
     opened = queue.do("GenerationOpened", partitions=8, cuts=queue.cuts(8, 4))
     assert shape(opened) == ("Ready", 8, 8, list(range(8)), [])
-    assert opened.stuck and opened.every == range(PARENT, 8)
+    assert opened.stuck and opened.all_partitions == range(PARENT, 8)
     assert queue.do("StuckCopied", end=3).stuck
     assert not queue.do("StuckCopied", end=4).stuck
     assert queue.do("ScalingStarted", partitions=0, mode="live").status == "ScalingDown"
@@ -114,7 +122,7 @@ def test_0_8_0() -> None:
     assert not opened.stuck
     assert shape(queue.remove(6)) == ("Ready", 0, 0, [PARENT], [])
     assert queue.scale(1, at=9).stuck
-    assert queue.state.gone[PARENT] == 4
+    assert queue.state.removed_ends[PARENT] == 4
 
 
 def test_what_is_being_copied_keeps_the_parent_away() -> None:
@@ -144,10 +152,10 @@ def test_delete_takes_the_parent_too() -> None:
 def test_delete() -> None:
     """S2: what the map does not name is gone in the same commit."""
     queue = Queue()
-    assert queue.scale(1, "delete").going == [1, 2, 3]
+    assert queue.scale(1, "delete").removing == [1, 2, 3]
     removed = queue.do("PartitionsRemoved", ends={1: 3, 2: 0, 3: 4}, lost=7)
     assert shape(removed) == ("Ready", 1, 1, [0], [])
-    assert removed.gone == {1: 3, 2: 0, 3: 4}
+    assert removed.removed_ends == {1: 3, 2: 0, 3: 4}
 
 
 @pytest.mark.parametrize("ingress", [True, False])
@@ -291,16 +299,16 @@ def test_any_way_of_scaling(data: st.DataObject) -> None:
         end = queue.state.revision
         before = queue.state
         opened = queue.scale(partitions, mode, at=end)
-        assert set(opened.going).isdisjoint(numbers(partitions))
-        assert set(opened.numbers) >= {*numbers(partitions), *opened.going}
-        assert set(before.numbers) - set(opened.numbers) <= {PARENT}
+        assert set(opened.removing).isdisjoint(partition_numbers(partitions))
+        assert set(opened.partition_numbers) >= {*partition_numbers(partitions), *opened.removing}
+        assert set(before.partition_numbers) - set(opened.partition_numbers) <= {PARENT}
         if mode == "delete" or data.draw(st.booleans()):
             removed = queue.remove(end)
-            assert removed.numbers == numbers(partitions)
-            assert all(removed.gone[p] == end for p in opened.going)
+            assert removed.partition_numbers == partition_numbers(partitions)
+            assert all(removed.removed_ends[p] == end for p in opened.removing)
         if mode == "drain":
             queue.do("ScalingEnded")
         state = queue.state
-        assert state.status == ("ScalingDown" if state.going else "Ready")
-        assert set(state.numbers) <= set(state.every)
-        assert state.configured_partitions == state.partitions == partitions
+        assert state.status == ("ScalingDown" if state.removing else "Ready")
+        assert set(state.partition_numbers) <= set(state.all_partitions)
+        assert state.configured_partitions == state.partition_count == partitions

@@ -15,7 +15,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import GroupFact, Kind
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.group.control import MERGE_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.doctor import Diagnosis, diagnose

@@ -20,7 +20,7 @@ from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.replicate import Replicator, Synced, replicate, run
+from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate, run
 from spark_partq.storage.replica import table_copy
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
@@ -65,7 +65,7 @@ def test_follows(queue: str, there: str) -> None:
     (behind,) = replicas.status(Store.at(queue), "q")
     assert behind.lag == {0: 4, 1: 1} and not replicas.in_sync(Store.at(queue), "q")
     replicator = Replicator(Store.at(queue), "q", there)
-    assert replicator.sync() == Synced(3, {0: 0, 1: 0})
+    assert replicator.sync() == SyncReport(3, {0: 0, 1: 0})
     assert_equal(queue, there)
     assert replicator.sync().commits == 0
     assert replicas.in_sync(Store.at(queue), "q")
@@ -240,7 +240,7 @@ def test_goes_on_at_a_checkpoint(queue: str, there: str) -> None:
     assert version(queue, "groups/g/acks") == version(there, "groups/g/acks")
     assert group_of(there).position(consumer.partition_id(0)) == 250
     assert len(log_names(there, "groups/g/acks")) <= len(log_names(queue, "groups/g/acks")) + 1
-    about = ReplicaTable(Store.at(there), "q").look()
+    about = ReplicaTable(Store.at(there), "q").refresh()
     assert about is not None and [folder for folder, _ in about.jumps] == ["groups/g/acks"]
     consumer.ack(0, 300)
     sync(queue, there)
@@ -376,7 +376,7 @@ def test_run(queue: str, there: str) -> None:
     """S7: pass after pass; an error is told once and the loop goes on."""
     replicator = Replicator(Store.at(queue), "q", there)
     replicator.register()
-    seen: list[Synced] = []
+    seen: list[SyncReport] = []
     errors: list[partq.PartqError] = []
     waits: list[float] = []
 

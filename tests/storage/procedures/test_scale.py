@@ -12,7 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.procedures import scale as scaling
-from spark_partq.storage.procedures.drain import Waiting
+from spark_partq.storage.procedures.drain import ScaleProgress
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling
@@ -105,7 +105,7 @@ def test_a_decrease_removes_the_highest(store: str) -> None:
     scaling.start(queue, 2, "live")
     waiting = scaling.step(queue)
     assert waiting is not None and waiting.left > 0 and not waiting.alone
-    assert shape(store) == ("ScalingDown", 2, 4, 1) and queue.state.going == [2, 3]
+    assert shape(store) == ("ScalingDown", 2, 4, 1) and queue.state.removing == [2, 3]
     assert known(store) == [0, 1, 2, 3]
     sink.write(1, messages(60, 90))
     assert_in_order(reader.all(), messages(0, 90))
@@ -120,7 +120,7 @@ def test_groups_that_are_absent(store: str) -> None:
     Sink(store).write(0, messages(0, 30))
     reader, absent = Reader(store), Reader(store, group="absent")
     absent.leave()
-    reported: list[Waiting] = []
+    reported: list[ScaleProgress] = []
     found = while_scaling(lambda: partq.scale(store, "q", 1, report=reported.append), reader.turn)
     assert not isinstance(found, BaseException), found
     assert shape(store) == ("ScalingDown", 1, 3, 1)
@@ -208,7 +208,7 @@ def test_several_scale_at_once(store: str, mode: Any) -> None:
     assert all(isinstance(f, partq.ScalingInProgressError) or "already" in str(f) for f in errors) and len(errors) < 3
     done = [n for n, f in zip(counts, found, strict=True) if not isinstance(f, BaseException)]
     state = opened(store).state
-    assert state.status == "Ready" and state.partitions in done and state.generation == 1 + len(done)
+    assert state.status == "Ready" and state.partition_count in done and state.generation == 1 + len(done)
 
 
 def test_another_change_is_under_way(store: str) -> None:
@@ -246,7 +246,7 @@ def test_deleted_while_it_is_scaled(store: str) -> None:
     reader = Reader(store)
     begun = []
 
-    def delete_it(_: Waiting) -> None:
+    def delete_it(_: ScaleProgress) -> None:
         if not begun:
             begun.append(partq.delete_queue(store, "q"))
 

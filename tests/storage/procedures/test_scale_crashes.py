@@ -57,16 +57,16 @@ def test_between_any_two_commits(store: str, monkeypatch: pytest.MonkeyPatch, na
     found = partq.describe_queue(store, "q")
     assert (found.status, found.operating_partitions, found.scaling, found.ingress) == ("Ready", after, None, True)
     assert (found.configured_partitions, found.generation, found.stuck) == (after, 1, 0)
-    assert known(store) == list(opened(store).state.numbers)
+    assert known(store) == list(opened(store).state.partition_numbers)
     sink, reader = Sink(store), Reader(store)  # another process of the same instance
     assert sink.write(0, messages(0, 30)) == 0
     assert sink.write(1, messages(30, 50)) == 20
     assert sorted(v for _, v in reader.all()) == list(range(30 if settled else 0, 50))
     assert scale(store, after).generation == 1
     state = opened(store).state
-    assert [sum(opened(store).table(n).index.rows) for n in state.every if n not in state.numbers] == [0] * (
-        len(state.every) - len(state.numbers)
-    )
+    assert [
+        sum(opened(store).table(n).index.rows) for n in state.all_partitions if n not in state.partition_numbers
+    ] == [0] * (len(state.all_partitions) - len(state.partition_numbers))
 
 
 def test_a_producer_between_any_two_commits(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.procedures import drain, partition_map, scale
 from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.queue.control import QueueControl
@@ -33,7 +33,7 @@ def test_drain(store: str, count: int, ingress: bool) -> None:
         partq.set_ingress(store, "q", False)
     looks = []
 
-    def look(waiting: drain.Waiting) -> None:
+    def look(waiting: drain.ScaleProgress) -> None:
         looks.append((waiting.left, opened(store).state))
 
     found = while_scaling(
@@ -108,7 +108,7 @@ def test_a_drain_waits_for_the_groups(store: str) -> None:
     queue.control.decide(lambda _: [QueueFact("QueueDrained", {})])
     partition_map.open_generation(queue)
     assert known(store) == [0, 1, 2, 3] and opened(store).state.status == "Ready"
-    assert scale.step(queue) == drain.Waiting("the rebalance of g", 1)  # a is to give one of its four
+    assert scale.step(queue) == drain.ScaleProgress("the rebalance of g", 1)  # a is to give one of its four
     assert known(store) == [0, 1, 2, 3, 4] and not queue.state.ingress
     assert scale.step(queue) is not None
     reader.turn()
@@ -140,7 +140,7 @@ def test_a_look_from_before_does_not_drain(store: str, monkeypatch: pytest.Monke
     scale.start(queue, 3, "drain")
     not_drained = drain._not_drained
 
-    def and_then(*args: Any) -> drain.Waiting | None:
+    def and_then(*args: Any) -> drain.ScaleProgress | None:
         found = not_drained(*args)
         monkeypatch.setattr(drain, "_not_drained", not_drained)
         other = opened(store)
@@ -230,7 +230,7 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
     partition_map.open_generation(queue)
     not_drained = drain._not_drained
 
-    def and_then(*args: Any) -> drain.Waiting | None:
+    def and_then(*args: Any) -> drain.ScaleProgress | None:
         found = not_drained(*args)
         monkeypatch.setattr(drain, "_not_drained", not_drained)
         other = opened(store)
@@ -243,7 +243,7 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(drain, "_not_drained", and_then)
     drain.remove_drained(queue)
-    assert opened(store).state.going == [1]
+    assert opened(store).state.removing == [1]
     assert_in_order(reader.all(), messages(0, 30))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.ingress import set_ingress
-from spark_partq.storage.queue.control import MERGE_AFTER, QueueControl, look
+from spark_partq.storage.queue.control import MERGE_AFTER, QueueControl, open_control
 from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel, opened
@@ -22,7 +22,7 @@ OFF, ON = QueueFact("IngressDisabled", {}), QueueFact("IngressEnabled", {})
 @pytest.fixture
 def control(store: str) -> QueueControl:
     make(store, 1)
-    return look(Store.at(store), "q")
+    return open_control(Store.at(store), "q")
 
 
 def toggle(store: str, times: int) -> None:
@@ -61,7 +61,7 @@ def test_of_several_decisions_each_rests_on_the_one_before(store: str, control: 
     """Nobody's decision is lost, and none is made on an old look."""
 
     def other() -> list[bool]:
-        mine, seen = look(Store.at(store), "q"), []
+        mine, seen = open_control(Store.at(store), "q"), []
         for _ in range(10):
             state = mine.decide(lambda state: [OFF if state.ingress else ON])
             seen.append(state.ingress)
@@ -76,7 +76,7 @@ def test_of_several_decisions_each_rests_on_the_one_before(store: str, control: 
 def test_an_old_look_loses(store: str, control: QueueControl) -> None:
     """It is a conflict, and the table is as it was."""
     assert control.state.ingress
-    look(Store.at(store), "q").decide(lambda _: [OFF])
+    open_control(Store.at(store), "q").decide(lambda _: [OFF])
     with pytest.raises(Conflict):
         control.commit([OFF])
     with pytest.raises(ValueError, match="ScalingEnded cannot follow"):
@@ -89,11 +89,13 @@ def test_an_old_look_loses(store: str, control: QueueControl) -> None:
 )
 def test_facts_that_cannot_be(control: QueueControl, kind: str, body: str) -> None:
     """A table that was edited is refused, and the queue and the store are named."""
-    look(control.store, "q")._rows.append([{"seq": 2, "kind": kind, "body": body, "by": "", "at": control.store.now()}])
+    open_control(control.store, "q")._rows.append(
+        [{"seq": 2, "kind": kind, "body": body, "by": "", "at": control.store.now()}]
+    )
     with pytest.raises(partq.CorruptTableError, match=r"queue 'q' in .* holds a fact that cannot be"):
         control.refresh()
     with pytest.raises(partq.CorruptTableError, match="edited"):
-        look(control.store, "q")
+        open_control(control.store, "q")
 
 
 def test_discarded_counts_are_kept_apart_from_facts(store: str, control: QueueControl) -> None:
@@ -107,7 +109,7 @@ def test_discarded_counts_are_kept_apart_from_facts(store: str, control: QueueCo
     control.refresh()
     assert control.discarded == 7
     assert partq.describe_queue(store, "q").discarded == 7
-    found = in_parallel([lambda: look(Store.at(store), "q").discard(1, None) for _ in range(5)])
+    found = in_parallel([lambda: open_control(Store.at(store), "q").discard(1, None) for _ in range(5)])
     assert found == [None] * 5
     control.refresh()
     assert control.discarded == 12

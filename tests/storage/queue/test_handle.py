@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spark_partq as partq
-from spark_partq.core.queue.state import QueueFact
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.handle import open_queue

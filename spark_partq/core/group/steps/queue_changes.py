@@ -47,7 +47,7 @@ def add_queues(
             remove_partitions(decision, queue_id, queue)
     for partition_id, start in sorted(starts.items()):
         queue_id, number = partition_id
-        if partition_id not in state.partitions and number in state.queues[queue_id].numbers:
+        if partition_id not in state.partitions and number in state.queues[queue_id].partition_numbers:
             epoch, position = state.removed.get(partition_id, (-1, 0))
             decision.emit_partition(
                 Kind.PARTITION_ADDED, partition_id, "new to the group",
@@ -67,7 +67,7 @@ def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) ->
     """Remove the partitions that the queue has no longer; their owners lose them at once (S2)."""
     state = decision.state
     for partition_id in sorted(state.partitions):
-        if partition_id[0] == queue_id and partition_id[1] not in queue.numbers:
+        if partition_id[0] == queue_id and partition_id[1] not in queue.partition_numbers:
             cause = f"queue {queue.name} has no partition {partition_id[1]} any more"
             if state.partitions[partition_id].flow is not None:
                 ownership.end(decision, Kind.UNASSIGNED, partition_id, cause)

@@ -10,6 +10,7 @@ from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.invariants import InvariantError
 from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -55,7 +56,7 @@ def check_acks(
             return
     try:
         invariants.check_state(state, acks)
-    except invariants.InvariantError as error:
+    except InvariantError as error:
         check.fault(f"{error}", RESTORE_GROUP)
     _check_positions(check, state, acks)
 

@@ -120,5 +120,5 @@ def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
 
 def _replicas(store: Store) -> set[str]:
     """Ids of the queues that are replicas here, and not promoted."""
-    found = (ReplicaTable(store, name).look() for name in store.names("queues"))
-    return {about.queue_id for about in found if about is not None and not about.promoted}
+    found = (ReplicaTable(store, name).refresh() for name in store.names("queues"))
+    return {replica.queue_id for replica in found if replica is not None and not replica.promoted}

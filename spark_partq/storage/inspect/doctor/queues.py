@@ -46,7 +46,7 @@ class QueueCheck(Check):
             self.warn(f"it is {state.status}", f"unless that is under way just now, {undo} to finish it")
             return
         if state.scaling is not None and not replica:
-            to = f"scaled to {state.scaling.partitions} partitions (mode {state.scaling.mode})"
+            to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
         control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS)
         control.refresh()

@@ -148,7 +148,7 @@ class Planner:
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
         """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
         queues = self._subscription.queues
-        return [((queue.state.queue_id, n), queue.table(n)) for queue in queues for n in queue.state.every]
+        return [((queue.state.queue_id, n), queue.table(n)) for queue in queues for n in queue.state.all_partitions]
 
     # ---- one plan
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:

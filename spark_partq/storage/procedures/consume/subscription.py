@@ -49,7 +49,7 @@ class Subscription:
         self._payload = same_payload(list(self._queues.values()))
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
-        numbers = {name: queue.state.numbers for name, queue in self._queues.items()}
+        numbers = {name: queue.state.partition_numbers for name, queue in self._queues.items()}
         self._starting_offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
 
@@ -133,7 +133,7 @@ class Subscription:
             for queue in self._queues.values()
             if (known := state.queues.get(queue.state.queue_id)) is not None
             and known.revision < queue.state.revision
-            and known.numbers != queue.state.numbers
+            and known.partition_numbers != queue.state.partition_numbers
         }
         return _changes(new, ()) if new else None
 
@@ -148,7 +148,7 @@ class Subscription:
                 continue
             removed = {table.partition: table.first_offset for table in queue.partitions}  # retention's work, too
             floors = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, floors, {**queue.state.gone, **removed}, first)
+            barriers[queue_id] = Barrier(queue.state.generations, floors, {**queue.state.removed_ends, **removed}, first)
             self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
@@ -156,7 +156,7 @@ class Subscription:
         """Names of queues of which the group has drained all partitions that shall be removed (S2)."""
         found = []
         for queue in self._queues.values():
-            ends = {number: queue.table(number).next_offset for number in queue.state.going}
+            ends = {number: queue.table(number).next_offset for number in queue.state.removing}
             if ends and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found

@@ -1,0 +1,340 @@
+"""Decisions about a queue: from its newest state, and from what was measured, to the facts that follow.
+
+Each function is pure and anybody may call it: it is called on the newest look, its facts are committed as the next version of the
+control table or not at all, and then it is called again on the look after that. Each may come late or more than once: what no
+longer applies gives no facts. `core.queue.state` says which fact may come when.
+
+What was measured before a look is passed with the state in which that was, for it may have gone since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
+from spark_partq.core.payload.schema import Struct
+from spark_partq.core.queue.facts import Kind, Mode, QueueFact
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.core.queue.state import QueueState
+
+Facts = Sequence[QueueFact]
+_NOTHING: Facts = ()
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What partitions that are to be removed still hold.
+
+    Attributes
+    ----------
+    ends : dict
+        Of each its next offset.
+    unread : int
+        Messages in them that not every group has acknowledged.
+    """
+
+    ends: Mapping[int, int] = field(default_factory=dict)
+    unread: int = 0
+
+
+# ---- its life
+def create(queue_id: str, schema: Struct, key: Iterable[str], partition_count: int, settings: QueueSettings) -> Facts:
+    """Begin a queue; its tables do not exist yet."""
+    body = {
+        "queue_id": queue_id,
+        "schema": schema,
+        "key": list(key),
+        "partitions": partition_count,
+        "settings": settings.model_dump(),
+    }
+    return [QueueFact(Kind.QUEUE_CREATED, json.loads(json.dumps(body)))]
+
+
+def finish_creation(state: QueueState) -> Facts:
+    """All tables of the first map exist. Another process may have found that before, or have deleted the queue."""
+    if state.generations or state.deleted:
+        return _NOTHING
+    return [QueueFact(Kind.PARTITIONS_CREATED, {"partitions": state.configured_partitions})]
+
+
+def delete(state: QueueState) -> Facts:
+    return _NOTHING if state.deleted else [QueueFact(Kind.QUEUE_DELETED, {})]
+
+
+# ---- its partition count
+def start_scaling(
+    state: QueueState,
+    partition_count: int,
+    mode: Mode,
+    remainder: Remainder | None = None,
+    confirm_lost: int | None = None,
+    finished: bool = False,
+) -> Facts:
+    """Change the count; or go on with the same change, if one is under way, or take one back.
+
+    Parameters
+    ----------
+    remainder : Remainder
+        With mode ``delete``: what the partitions hold that a map of this count does not name.
+    confirm_lost : int, optional
+        With mode ``delete``: how many messages may be lost at most.
+    finished : bool
+        Something that an interrupted change had left to do was just done: then it is no fault to ask for the count that the
+        queue has.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing is to be changed, or messages would be lost that were not confirmed.
+    ScalingInProgressError
+        If another change is under way.
+    """
+    if not state.usable or state.fenced_by is not None:
+        return _NOTHING
+    if state.scaling is not None:
+        return _go_on_scaling(state, partition_count, mode)
+    remainder = remainder or Remainder()
+    if mode == "delete":
+        _check_confirmed(state, remainder.unread, confirm_lost)
+    if partition_count != state.partition_count:
+        _check_not_copying(state, partition_count)
+        confirmed = {"confirmed": confirm_lost or 0} if mode == "delete" else {}
+        return [QueueFact(Kind.SCALING_STARTED, {"partitions": partition_count, "mode": mode, **confirmed})]
+    if state.removing and mode == "delete":
+        return _removal(remainder.ends, lost=remainder.unread)
+    if not state.removing and not finished:
+        raise InvalidArgumentError(
+            f"queue {state.name!r} has {partition_count} partitions already, and nothing of a change is left to do",
+            queue=state.name,
+            partitions=partition_count,
+        )
+    return _NOTHING  # an interrupted change is ended
+
+
+def _go_on_scaling(state: QueueState, partition_count: int, mode: Mode) -> Facts:
+    """A change is under way: the same is gone on with; one that is not drained yet can be taken back."""
+    scaling = state.scaling
+    if scaling is None or (partition_count, mode) == (scaling.partition_count, scaling.mode):
+        return _NOTHING
+    if partition_count == state.partition_count and not scaling.drained:
+        return cancel_scaling(state)
+    cancel = "" if scaling.drained else f", or scale it to {state.partition_count} to take that back"
+    raise ScalingInProgressError(
+        f"queue {state.name!r} is being scaled to {scaling.partition_count} partitions (mode {scaling.mode}); wait for it, or run "
+        f"that again if it was interrupted{cancel}",
+        queue=state.name,
+        partitions=scaling.partition_count,
+        mode=scaling.mode,
+    )
+
+
+def _check_confirmed(state: QueueState, lost: int, confirmed: int | None) -> None:
+    if lost and (confirmed is None or confirmed < lost):
+        known = "nothing was confirmed" if confirmed is None else f"only {confirmed} were confirmed"
+        raise InvalidArgumentError(
+            f"mode delete would lose {lost} messages of queue {state.name!r} that not every group has acknowledged, and {known}; "
+            f"confirm_lost={lost} accepts that, and mode live loses none",
+            queue=state.name,
+            lost=lost,
+        )
+
+
+def _check_not_copying(state: QueueState, partition_count: int) -> None:
+    if partition_count == 0 and state.copying is not None:
+        raise ScalingInProgressError(
+            f"what was stuck in the parent of queue {state.name!r} is being copied into its partitions, so the queue cannot become "
+            "exclusive now; run copy_stuck again to finish that",
+            queue=state.name,
+        )
+
+
+def cancel_scaling(state: QueueState) -> Facts:
+    """Take a change back that has not drained yet."""
+    if not state.usable or state.scaling is None or state.scaling.drained:
+        return _NOTHING
+    return [QueueFact(Kind.SCALING_CANCELLED, {})]
+
+
+def finish_draining(state: QueueState, measured: QueueState) -> Facts:
+    """Mode ``drain``: every group had settled everything in the state `measured`; so the count may change, if nothing else has."""
+    draining = state.usable and state.scaling is not None and not state.scaling.drained
+    return [QueueFact(Kind.QUEUE_DRAINED, {})] if draining and state.revision == measured.revision else _NOTHING
+
+
+def open_generation(
+    state: QueueState, generation: int, cuts: Mapping[int, int], remainder: Remainder | None = None
+) -> Facts:
+    """Put the next map in force: all tables of both maps are sealed under `generation`.
+
+    Parameters
+    ----------
+    cuts : dict
+        Of each sealed table the next offset when it was sealed.
+    remainder : Remainder, optional
+        With mode ``delete``: what the partitions hold that the next map does not name. They are removed at once, unless more would
+        be lost than was confirmed; then they are drained.
+    """
+    if not may_open_generation(state) or state.generation != generation or state.scaling is None:
+        return _NOTHING
+    scaling = state.scaling
+    opened = QueueFact(Kind.GENERATION_OPENED, {"partitions": scaling.partition_count, "cuts": dict(cuts)})
+    if scaling.mode != "delete" or remainder is None:
+        return [opened]
+    may_be_lost = scaling.confirmed is None or remainder.unread <= scaling.confirmed
+    return [opened, *_removal(remainder.ends, lost=remainder.unread)] if may_be_lost else [opened]
+
+
+def may_open_generation(state: QueueState) -> bool:
+    """Whether a change is at the point where the tables are sealed and the next map comes into force.
+
+    Not if a replica has taken over: who goes on there would not know of the map.
+    """
+    scaling = state.scaling
+    return state.usable and state.fenced_by is None and scaling is not None and scaling.drained and not scaling.opened
+
+
+def remove_drained(state: QueueState, generation: int, ends: Mapping[int, int]) -> Facts:
+    """Remove the partitions that go, of which every group has settled all.
+
+    Parameters
+    ----------
+    generation : int
+        In force when that was measured; since the next one partitions may have come back, and be written again.
+    ends : dict
+        Of each partition that goes its next offset.
+    """
+    same = (state.generation, state.removing) == (generation, list(ends))
+    return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
+
+
+def _removal(ends: Mapping[int, int], lost: int) -> Facts:
+    return [QueueFact(Kind.PARTITIONS_REMOVED, {"ends": dict(ends), "lost": lost})]
+
+
+def end_scaling(state: QueueState) -> Facts:
+    """Mode ``drain``: the groups have rebalanced, so ingress is what it was before."""
+    opened = state.usable and state.scaling is not None and state.scaling.opened
+    return [QueueFact(Kind.SCALING_ENDED, {})] if opened else _NOTHING
+
+
+# ---- its ingress
+def set_ingress(state: QueueState, enabled: bool) -> Facts:
+    """Disable or enable ingress; what is so already stays so.
+
+    Raises
+    ------
+    ScalingInProgressError
+        If the queue is being drained, which disables ingress and enables it again itself.
+    """
+    if state.scaling is not None and state.scaling.mode == "drain":
+        raise ScalingInProgressError(
+            f"queue {state.name!r} is being drained to change its partition count to {state.scaling.partition_count}; that "
+            "disables ingress, and enables it again at its end. Wait for it, or take it back by scaling to the count it has",
+            queue=state.name,
+            partitions=state.scaling.partition_count,
+        )
+    if not state.usable or state.ingress == enabled:
+        return _NOTHING
+    return [QueueFact(Kind.INGRESS_ENABLED if enabled else Kind.INGRESS_DISABLED, {})]
+
+
+# ---- what is stuck in its parent
+def start_copying_stuck(state: QueueState, unread_from: int) -> Facts:
+    """Copy what is stuck into the partitions; one copy at a time.
+
+    Parameters
+    ----------
+    unread_from : int
+        The first of the parent's messages that some group has not acknowledged.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the queue is exclusive.
+    ScalingInProgressError
+        If it is about to become exclusive.
+    """
+    if state.first == PARENT:
+        raise InvalidArgumentError(
+            f"queue {state.name!r} is exclusive: its consumers read what is in the parent, and nothing is stuck",
+            queue=state.name,
+        )
+    if not state.usable or not state.stuck or state.copying is not None:
+        return _NOTHING
+    if state.scaling is not None and state.scaling.partition_count == 0:
+        raise ScalingInProgressError(
+            f"queue {state.name!r} is about to become exclusive; then its consumers read what is in the parent",
+            queue=state.name,
+        )
+    start = max(unread_from, state.removed_ends.get(PARENT, 0))
+    return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": start})]
+
+
+def finish_copying_stuck(state: QueueState, start: int | None, end: int) -> Facts:
+    """Of the parent's messages those below `end` are in the partitions: the copy that began at `start` has ended.
+
+    A `start` of None: nothing had to be copied, as every group has acknowledged what was stuck.
+    """
+    if not state.usable or not state.stuck or state.copying != start:
+        return _NOTHING
+    return [QueueFact(Kind.STUCK_COPIED, {"end": end})]
+
+
+# ---- its replicas
+def add_replica(state: QueueState, location: str) -> Facts:
+    if not state.usable or location in state.replicas:
+        return _NOTHING
+    return [QueueFact(Kind.REPLICA_ADDED, {"location": location})]
+
+
+def remove_replica(state: QueueState, location: str, unfence: bool = False) -> Facts:
+    """Follow the queue there no more.
+
+    Parameters
+    ----------
+    unfence : bool
+        A promotion of the replica that did not end is taken back, and the partitions are unfenced already.
+
+    Raises
+    ------
+    ReplicaError
+        If the replica takes over, and that is not to be taken back.
+    """
+    if not state.usable or location not in state.replicas:
+        return _NOTHING
+    if state.fenced_by == location and not unfence:
+        raise ReplicaError(f"{location} was promoted and took over from queue {state.name!r}; use it", queue=state.name)
+    removed = QueueFact(Kind.REPLICA_REMOVED, {"location": location})
+    return [*(_fence(None) if state.fenced_by == location else _NOTHING), removed]
+
+
+def fence(state: QueueState, location: str) -> Facts:
+    """Let the queue take no messages and give none any more: its replica there takes over.
+
+    Raises
+    ------
+    ReplicaError
+        If another replica has, or there is no such replica any more.
+    """
+    if not state.usable:
+        return _NOTHING
+    if state.fenced_by not in (None, location):
+        raise ReplicaError(f"another replica, {state.fenced_by}, has taken over from it", queue=state.name)
+    if location not in state.replicas:
+        raise ReplicaError("it does not know this replica any more", queue=state.name)
+    return _NOTHING if state.fenced_by == location else _fence(location)
+
+
+def _fence(location: str | None) -> Facts:
+    return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
+
+
+def become_primary(state: QueueState) -> Facts:
+    """What makes a queue out of a replica: it has none itself, and nobody has taken over from it."""
+    if not state.usable:
+        return _NOTHING
+    forgotten = [QueueFact(Kind.REPLICA_REMOVED, {"location": location}) for location in state.replicas]
+    return [*forgotten, *(_fence(None) if state.fenced_by is not None else _NOTHING)]

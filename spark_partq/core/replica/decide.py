@@ -1,0 +1,151 @@
+"""Decisions about a replica: from its newest state to the facts that follow.
+
+Each function is pure and anybody may call it: it is called on the newest look, its facts are committed as the next version of the
+replica's table or not at all, and then it is called again on the look after that. What no longer applies gives no facts.
+`core.replica.state` says which fact may come when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.errors import ReplicaError
+from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
+from spark_partq.core.replica.state import ReplicaState
+
+Facts = Sequence[ReplicaFact]
+_NOTHING: Facts = ()
+
+
+def follow(state: ReplicaState | None, replica_id: str, primary: str, location: str, queue_id: str) -> Facts:
+    """Let the store at `location` have a replica of that queue of the store `primary`, unless it has.
+
+    Raises
+    ------
+    ReplicaError
+        If what is there has been promoted, or is the replica of another queue.
+    """
+    if state is not None:
+        check_follows(state)
+        check_same_queue(state, location, queue_id)
+        if not state.removed:
+            return _NOTHING
+    body = {"replica_id": replica_id, "primary": primary, "location": location, "queue_id": queue_id}
+    return [ReplicaFact(Kind.REPLICA_OF, body)]
+
+
+def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Facts:
+    """A copy is about to skip to a version of that table: who promotes the replica can then take its place.
+
+    Raises
+    ------
+    ReplicaError
+        If the replica has been promoted.
+    """
+    if state is None:
+        return _NOTHING
+    check_follows(state)
+    if (folder, version) in state.jumps:
+        return _NOTHING
+    return [ReplicaFact(Kind.JUMPING, {"folder": folder, "version": version})]
+
+
+def remove(state: ReplicaState | None, queue_id: str) -> Facts:
+    """The queue follows it no more.
+
+    Raises
+    ------
+    ReplicaError
+        If the replica takes over from that queue.
+    """
+    if state is None or state.queue_id != queue_id:
+        return _NOTHING
+    if state.takes_over:
+        raise ReplicaError(
+            f"{state.location} was promoted and took over from queue {state.queue!r}; use it", queue=state.queue
+        )
+    return _NOTHING if state.removed else [ReplicaFact(Kind.REMOVED, {})]
+
+
+def start_promotion(state: ReplicaState | None, force: bool = False) -> Facts:
+    """End the following. A promotion that was interrupted is gone on with.
+
+    Parameters
+    ----------
+    force : bool
+        Also if the replica was removed: the primary is fenced for it already, or somebody insists.
+
+    Raises
+    ------
+    ReplicaError
+        If it was promoted, or was removed.
+    """
+    if state is None:
+        return _NOTHING
+    check_can_be_promoted(state, force)
+    return _NOTHING if state.phase is Phase.PROMOTING else [ReplicaFact(Kind.PROMOTING, {})]
+
+
+def finish_promotion(state: ReplicaState | None) -> Facts:
+    """Open the queue here to producers and consumers.
+
+    Raises
+    ------
+    ReplicaError
+        If somebody else has.
+    """
+    if state is None:
+        return _NOTHING
+    check_can_be_promoted(state, force=True)
+    return [ReplicaFact(Kind.PROMOTED, {})] if state.phase is Phase.PROMOTING else _NOTHING
+
+
+# ---- refusals
+def check_can_be_promoted(state: ReplicaState, force: bool) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If it was promoted, or was removed and `force` is not set.
+    """
+    if state.promoted:
+        raise ReplicaError(
+            f"the replica of queue {state.queue!r} in {state.location} is already promoted; use it", queue=state.queue
+        )
+    if state.removed and not force:
+        raise ReplicaError(
+            f"queue {state.queue!r} in {state.location} was removed as a replica of {state.primary}, which goes on without it; pass "
+            "force to use it none the less",
+            queue=state.queue,
+        )
+
+
+def check_follows(state: ReplicaState) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If it was promoted, or is being.
+    """
+    if state.takes_over:
+        raise ReplicaError(
+            f"the replica of queue {state.queue!r} in {state.location} was promoted; nothing is copied there any more",
+            queue=state.queue,
+            location=state.location,
+        )
+
+
+def check_same_queue(state: ReplicaState, location: str, queue_id: str) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If it is the replica of another queue.
+    """
+    if state.queue_id != queue_id:
+        raise ReplicaError(
+            f"{location} holds the replica of another queue {state.queue!r} (of {state.primary}); choose another location, or "
+            "delete that queue there",
+            queue=state.queue,
+            location=location,
+        )

@@ -1,0 +1,56 @@
+"""What must hold of a replica, whatever happens to it: checked on every commit of its table.
+
+The rules are written down once more here, in other words than in the code that keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.invariants import must_hold
+from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
+from spark_partq.core.replica.state import ReplicaState, replay
+
+# A replica never goes back to an earlier one of these; but one that was removed may be followed again.
+_ORDER = (Phase.FOLLOWING, Phase.REMOVED, Phase.PROMOTING, Phase.PROMOTED)
+
+
+def check(before: ReplicaState | None, after: ReplicaState, facts: Sequence[ReplicaFact]) -> None:
+    """Check that the facts, as they were decided, may lead from `before` to `after`.
+
+    Raises
+    ------
+    InvariantError
+        With the first rule that is broken.
+    """
+    state = before
+    for fact in facts:
+        taking_over = state is not None and state.takes_over
+        must_hold(not taking_over or fact.kind == Kind.PROMOTED, f"S7: {fact.kind} although it takes over")
+        state = replay(after.queue, [fact], state)
+    must_hold(state == after, "the state after the commit is not what its facts say")
+    check_state(after)
+    if before is not None:
+        _check_progress(before, after)
+
+
+def check_state(state: ReplicaState) -> None:
+    """Check one state of a replica.
+
+    Raises
+    ------
+    InvariantError
+        With the first rule that is broken.
+    """
+    must_hold(state.primary != state.location, f"S7: {state.location} follows itself")
+    must_hold(len(set(state.jumps)) == len(state.jumps), "S7: a jump was announced twice")
+
+
+def _check_progress(before: ReplicaState, after: ReplicaState) -> None:
+    must_hold(before.queue_id == after.queue_id, f"S7: it followed {before.queue_id}, and now {after.queue_id}")
+    must_hold(after.jumps[: len(before.jumps)] == before.jumps, "S7: a jump that was announced is forgotten")
+    again = before.phase is Phase.REMOVED and after.phase is Phase.FOLLOWING
+    onwards = _ORDER.index(after.phase) >= _ORDER.index(before.phase)
+    must_hold(onwards or again, f"S7: it went from {before.phase} back to {after.phase}")
+    new_id = before.replica_id != after.replica_id
+    must_hold(new_id == again, "S7: it has another id exactly when it is followed once more")

@@ -1,0 +1,109 @@
+"""State of a replica, replayed from the facts of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
+
+# In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
+TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
+    Kind.REPLICA_OF: (
+        (Phase.UNKNOWN, Phase.FOLLOWING),
+        (Phase.REMOVED, Phase.FOLLOWING),  # it is followed once more
+    ),
+    # A pass that is under way goes on while the replica is removed. One that sleeps through a promotion may announce a jump,
+    # and then finds that it must not make it.
+    Kind.JUMPING: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
+    Kind.REMOVED: ((Phase.FOLLOWING, Phase.REMOVED),),
+    Kind.PROMOTING: (
+        (Phase.FOLLOWING, Phase.PROMOTING),
+        (Phase.REMOVED, Phase.PROMOTING),  # only if that is forced
+    ),
+    Kind.PROMOTED: ((Phase.PROMOTING, Phase.PROMOTED),),
+}
+
+
+@dataclass(frozen=True)
+class ReplicaState:
+    """What a replica is.
+
+    Attributes
+    ----------
+    queue : str
+        Name of the queue, here as at its primary.
+    replica_id : str
+        UUID; a replica that was removed and is followed once more has another one.
+    primary, location : str
+        URIs of both stores.
+    queue_id : str
+        Of the queue that it follows.
+    jumps : tuple
+        (folder, version) of each jump of a copy that was announced.
+    """
+
+    queue: str
+    replica_id: str
+    primary: str
+    location: str
+    queue_id: str
+    jumps: tuple[tuple[str, int], ...] = ()
+    phase: Phase = Phase.FOLLOWING
+
+    @property
+    def removed(self) -> bool:
+        return self.phase is Phase.REMOVED
+
+    @property
+    def promoted(self) -> bool:
+        return self.phase is Phase.PROMOTED
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether it was promoted, or is being: no pass may bring anything any more."""
+        return self.phase in (Phase.PROMOTING, Phase.PROMOTED)
+
+
+def replay(queue: str, facts: Iterable[ReplicaFact], state: ReplicaState | None = None) -> ReplicaState | None:
+    """The state after these facts, which follow `state` or begin the replica; None if there are none.
+
+    Raises
+    ------
+    ValueError
+        If one of them cannot follow.
+    """
+    for fact in facts:
+        state = after(queue, state, fact)
+    return state
+
+
+def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaState:
+    """The state after one more fact.
+
+    Raises
+    ------
+    ValueError
+        If it cannot follow.
+    """
+    kind, before = Kind(fact.kind), Phase.UNKNOWN if state is None else state.phase
+    phase = dict(TRANSITIONS[kind]).get(before)
+    if phase is None:
+        raise ValueError(f"fact {kind} cannot follow {before}")
+    if kind is Kind.REPLICA_OF:
+        return _following(queue, state, fact.body)
+    if state is None:
+        raise ValueError(f"fact {kind} cannot follow nothing")
+    if kind is Kind.JUMPING:
+        return replace(state, jumps=(*state.jumps, (fact.body["folder"], fact.body["version"])))
+    return replace(state, phase=phase)
+
+
+def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> ReplicaState:
+    following = ReplicaState(queue, body["replica_id"], body["primary"], body["location"], body["queue_id"])
+    if state is None:
+        return following
+    if state.queue_id != following.queue_id:
+        raise ValueError("it follows another queue than before")
+    return replace(following, jumps=state.jumps)

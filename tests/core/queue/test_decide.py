@@ -1,0 +1,270 @@
+"""Decisions about a queue: what follows from its state and from what was measured, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
+from spark_partq.core.queue import decide
+from spark_partq.core.queue.decide import Facts, Remainder
+from spark_partq.core.queue.facts import Phase
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.state import QueueState
+from tests.core.queue.queues import create, cuts, follow, kinds, open_, ready, scale, start
+
+
+# ---- its life
+def test_a_queue_is_created_once() -> None:
+    """Q1: whoever comes second finds it ready, or deleted."""
+    state = create(4)
+    made = follow(state, decide.finish_creation(state))
+    assert (made.phase, made.partition_count, made.key_types) == (Phase.STABLE, 4, ["string"])
+    assert decide.finish_creation(made) == ()
+    deleted = follow(state, decide.delete(state))
+    assert decide.finish_creation(deleted) == decide.delete(deleted) == ()
+
+
+def test_nothing_follows_a_deletion() -> None:
+    state = scale(ready(0), 4, at=3)
+    state = follow(state, decide.add_replica(state, "r"))
+    deleted = follow(state, decide.delete(state))
+    assert decide.start_scaling(deleted, 9, "live") == ()
+    assert decide.cancel_scaling(deleted) == decide.end_scaling(deleted) == ()
+    assert decide.set_ingress(deleted, False) == ()
+    assert decide.start_copying_stuck(deleted, 0) == decide.finish_copying_stuck(deleted, None, 3) == ()
+    assert decide.add_replica(deleted, "x") == decide.remove_replica(deleted, "r") == ()
+    assert decide.fence(deleted, "r") == decide.become_primary(deleted) == ()
+
+
+# ---- its partition count
+def test_a_change_is_started_and_gone_on_with() -> None:
+    """S1: the same again changes nothing."""
+    state = start(ready(), 6)
+    assert (state.phase, state.configured_partitions) == (Phase.SCALING, 6)
+    assert decide.start_scaling(state, 6, "live") == ()
+    with pytest.raises(ScalingInProgressError, match=r"scaled to 6 partitions \(mode live\).*interrupted$"):
+        decide.start_scaling(state, 7, "live")
+    with pytest.raises(ScalingInProgressError):
+        decide.start_scaling(state, 6, "drain")
+    with pytest.raises(ScalingInProgressError):
+        decide.start_scaling(state, 4, "live")  # its tables may be sealed
+
+
+def test_the_count_that_there_is_is_refused_when_nothing_is_left() -> None:
+    with pytest.raises(InvalidArgumentError, match="has 4 partitions already"):
+        decide.start_scaling(ready(), 4, "live")
+    assert decide.start_scaling(ready(), 4, "live", finished=True) == ()
+    assert decide.start_scaling(scale(ready(), 2), 2, "live") == ()  # it waits until 2 and 3 are drained
+
+
+def test_a_drain_is_taken_back() -> None:
+    """S4: by scaling to the count that the queue has, before it has drained."""
+    before = ready()
+    state = start(before, 2, "drain")
+    assert (state.phase, state.ingress) == (Phase.DRAINING, False)
+    with pytest.raises(ScalingInProgressError, match="or scale it to 4 to take that back"):
+        decide.start_scaling(state, 7, "live")
+    back = follow(state, decide.start_scaling(state, 4, "live"))
+    assert replace(back, revision=before.revision) == before
+    drained = follow(state, decide.finish_draining(state, state))
+    assert decide.cancel_scaling(drained) == ()
+    with pytest.raises(ScalingInProgressError):
+        decide.start_scaling(drained, 4, "drain")
+
+
+def test_a_queue_has_drained_only_as_it_was_measured() -> None:
+    """S4: what was measured before something else was decided counts no more."""
+    state = start(ready(), 2, "drain")
+    later = follow(state, decide.add_replica(state, "r"))
+    assert decide.finish_draining(later, state) == ()
+    drained = follow(later, decide.finish_draining(later, later))
+    assert drained.phase is Phase.DRAINED
+    assert decide.finish_draining(drained, drained) == decide.finish_draining(ready(), ready()) == ()
+
+
+def test_a_drain_ends_with_the_ingress_that_was() -> None:
+    """S4."""
+    before = ready()
+    before = follow(before, decide.set_ingress(before, False))
+    opened = scale(before, 6, "drain", at=5)
+    assert (opened.phase, opened.ingress, opened.partition_count) == (Phase.REBALANCING, False, 6)
+    ended = follow(opened, decide.end_scaling(opened))
+    assert (ended.phase, ended.ingress) == (Phase.STABLE, False)
+    assert decide.end_scaling(ended) == decide.end_scaling(start(ready(), 5, "drain")) == ()
+
+
+def test_a_map_comes_into_force_once() -> None:
+    """S5: whoever has sealed under another generation than that in force is late."""
+    state = start(ready(), 6)
+    sealed = cuts(state, 7)
+    opened = follow(state, decide.open_generation(state, 0, sealed))
+    assert opened.generations[0].cuts == dict.fromkeys(range(6), 7)
+    assert decide.open_generation(opened, 0, sealed) == ()
+    again = start(opened, 8)
+    assert decide.open_generation(again, 0, sealed) == ()
+    assert decide.open_generation(start(ready(), 6, "drain"), 0, sealed) == ()
+
+
+def test_a_fenced_queue_gets_no_other_map() -> None:
+    """S7: whoever goes on at the replica would not know of it."""
+    state = ready()
+    state = follow(state, decide.add_replica(state, "r"))
+    scaling = start(state, 6)
+    fenced = follow(scaling, decide.fence(scaling, "r"))
+    assert not decide.may_open_generation(fenced)
+    assert decide.open_generation(fenced, 0, cuts(fenced)) == ()
+    assert decide.start_scaling(follow(state, decide.fence(state, "r")), 6, "live") == ()
+    back = follow(fenced, decide.remove_replica(fenced, "r", unfence=True))
+    assert open_(back).partition_count == 6
+
+
+def test_delete_takes_no_more_than_was_confirmed() -> None:
+    """S2: neither when it is asked for, nor when the new map is in force."""
+    held = Remainder({2: 5, 3: 6}, unread=4)
+    for confirmed, why in ((None, "nothing was confirmed"), (3, "only 3 were confirmed")):
+        with pytest.raises(InvalidArgumentError, match=f"would lose 4 messages.*{why}.*confirm_lost=4"):
+            decide.start_scaling(ready(), 2, "delete", held, confirmed)
+    state = follow(ready(), decide.start_scaling(ready(), 2, "delete", held, 4))
+    assert state.scaling is not None and state.scaling.confirmed == 4
+    removed = open_(state, 5, Remainder({2: 5, 3: 6}, unread=4))
+    assert (removed.removed_ends, removed.removing) == ({2: 5, 3: 6}, [])
+    drained_later = open_(state, 5, Remainder({2: 5, 3: 6}, unread=5))
+    assert (drained_later.removed_ends, drained_later.removing) == ({}, [2, 3])
+
+
+def test_what_is_being_drained_can_be_deleted_after_all() -> None:
+    """S2: mode delete, with the count that the queue has."""
+    state = scale(ready(), 2)
+    with pytest.raises(InvalidArgumentError, match="would lose 4"):
+        decide.start_scaling(state, 2, "delete", Remainder({2: 5, 3: 6}, unread=4), 3)
+    facts = decide.start_scaling(state, 2, "delete", Remainder({2: 5, 3: 6}, unread=4), 4)
+    assert [(str(fact.kind), fact.body) for fact in facts] == [("PartitionsRemoved", {"ends": {2: 5, 3: 6}, "lost": 4})]
+    assert follow(state, facts).removed_ends == {2: 5, 3: 6}
+
+
+def test_partitions_that_came_back_are_not_removed() -> None:
+    """S2: what was found drained under another map, or of other partitions, counts no more."""
+    state = scale(ready(), 2)
+    ends = {2: 5, 3: 6}
+    back = scale(state, 3)
+    assert decide.remove_drained(back, 1, ends) == decide.remove_drained(back, 2, ends) == ()
+    assert kinds(decide.remove_drained(back, 2, {3: 6})) == ["PartitionsRemoved"]
+    removed = follow(state, decide.remove_drained(state, 1, ends))
+    assert removed.removed_ends == ends
+    assert decide.remove_drained(removed, 1, ends) == decide.remove_drained(ready(), 0, {}) == ()
+
+
+# ---- its ingress
+def test_ingress_is_toggled_unless_the_queue_is_drained() -> None:
+    """S3, S4: what is so already stays so."""
+    assert decide.set_ingress(ready(), True) == ()
+    off = follow(ready(), decide.set_ingress(ready(), False))
+    assert not off.ingress and decide.set_ingress(off, False) == ()
+    assert follow(off, decide.set_ingress(off, True)).ingress
+    assert not follow(start(ready(), 6), decide.set_ingress(start(ready(), 6), False)).ingress
+    draining = start(ready(), 6, "drain")
+    for state in (draining, follow(draining, decide.finish_draining(draining, draining)), scale(ready(), 6, "drain")):
+        with pytest.raises(ScalingInProgressError, match="being drained to change its partition count to 6"):
+            decide.set_ingress(state, True)
+
+
+# ---- what is stuck in its parent
+def test_what_is_stuck_is_copied_by_one_copy_at_a_time() -> None:
+    """S6: and the parent does not come back meanwhile."""
+    state = scale(ready(0), 4, at=9)
+    copying = follow(state, decide.start_copying_stuck(state, 3))
+    assert copying.copying == 3
+    assert decide.start_copying_stuck(copying, 5) == ()
+    with pytest.raises(ScalingInProgressError, match="run copy_stuck again"):
+        decide.start_scaling(copying, 0, "live")
+    assert decide.finish_copying_stuck(copying, None, 9) == decide.finish_copying_stuck(copying, 2, 9) == ()
+    copied = follow(copying, decide.finish_copying_stuck(copying, 3, 9))
+    assert (copied.stuck, copied.copying, copied.removed_ends) == (False, None, {PARENT: 9})
+    assert decide.start_copying_stuck(copied, 0) == decide.finish_copying_stuck(copied, None, 9) == ()
+    assert start(copied, 0).phase is Phase.SCALING
+
+
+def test_what_was_copied_is_not_copied_again() -> None:
+    """S6: a second copy begins where the first one ended, whoever lags behind."""
+    state = scale(ready(0), 4, at=9)
+    state = follow(state, decide.finish_copying_stuck(state, None, 4))
+    assert follow(state, decide.start_copying_stuck(state, 1)).copying == 4
+
+
+def test_the_parent_of_an_exclusive_queue_is_not_copied() -> None:
+    """S6."""
+    with pytest.raises(InvalidArgumentError, match="is exclusive"):
+        decide.start_copying_stuck(ready(0), 0)
+    state = start(scale(ready(0), 4, at=9), 0)
+    with pytest.raises(ScalingInProgressError, match="about to become exclusive"):
+        decide.start_copying_stuck(state, 0)
+    assert decide.start_copying_stuck(ready(4), 0) == ()
+
+
+# ---- its replicas
+def replicated() -> QueueState:
+    state = ready()
+    for location in ("a", "b"):
+        state = follow(state, decide.add_replica(state, location))
+    return state
+
+
+def test_replicas_come_and_go() -> None:
+    """S7."""
+    state = replicated()
+    assert state.replicas == ("a", "b") and decide.add_replica(state, "a") == ()
+    state = follow(state, decide.remove_replica(state, "a"))
+    assert state.replicas == ("b",) and decide.remove_replica(state, "a") == ()
+
+
+def test_one_replica_takes_over() -> None:
+    """S7: of two promotions at once one is refused, and so is one of what is no replica any more."""
+    state = replicated()
+    fenced = follow(state, decide.fence(state, "a"))
+    assert fenced.fenced_by == "a" and decide.fence(fenced, "a") == ()
+    with pytest.raises(ReplicaError, match="another replica, a, has taken over"):
+        decide.fence(fenced, "b")
+    with pytest.raises(ReplicaError, match="does not know this replica any more"):
+        decide.fence(state, "c")
+
+
+def test_a_replica_that_takes_over_is_removed_only_to_take_that_back() -> None:
+    """S7."""
+    state = replicated()
+    fenced = follow(state, decide.fence(state, "a"))
+    with pytest.raises(ReplicaError, match="a was promoted and took over from queue 'orders'"):
+        decide.remove_replica(fenced, "a")
+    back = follow(fenced, decide.remove_replica(fenced, "a", unfence=True))
+    assert (back.fenced_by, back.replicas) == (None, ("b",))
+    other = follow(fenced, decide.remove_replica(fenced, "b", unfence=True))
+    assert (other.fenced_by, other.replicas) == ("a", ("a",))
+
+
+@pytest.mark.parametrize("fence", [True, False])
+def test_what_was_a_replica_becomes_a_primary(fence: bool) -> None:
+    """S7: it forgets the primary's replicas, and that this was fenced."""
+    state = replicated()
+    if fence:
+        state = follow(state, decide.fence(state, "a"))
+    primary = follow(state, decide.become_primary(state))
+    assert (primary.replicas, primary.fenced_by) == ((), None)
+    assert list(decide.become_primary(primary)) == []
+
+
+LATE: dict[str, Callable[[QueueState], Facts]] = {
+    "drained": lambda state: decide.finish_draining(state, state),
+    "opened": lambda state: decide.open_generation(state, state.generation, {}),
+    "cancelled": decide.cancel_scaling,
+    "ended": decide.end_scaling,
+    "removed": lambda state: decide.remove_drained(state, state.generation, {3: 1}),
+    "copied": lambda state: decide.finish_copying_stuck(state, None, 0),
+    "created": decide.finish_creation,
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_what_comes_late_changes_nothing(late: str) -> None:
+    assert LATE[late](ready()) == ()
