@@ -337,4 +337,4 @@ def become_primary(state: QueueState) -> Facts:
     if not state.usable:
         return _NOTHING
     forgotten = [QueueFact(Kind.REPLICA_REMOVED, {"location": location}) for location in state.replicas]
-    return [*forgotten, *(_fence(None) if state.fenced_by is not None else _NOTHING)]
+    return [*(_fence(None) if state.fenced_by is not None else _NOTHING), *forgotten]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from spark_partq.core.errors import PartqError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.decide import Facts, Remainder
-from spark_partq.core.queue.facts import MODES, Kind, Status
+from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import STATUS_TRANSITIONS, TRANSITIONS, QueueState
 from tests.core.queue.queues import create, cuts, follow
@@ -27,41 +29,35 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     end : int
         The next offset of every partition.
     """
-    yield lambda: decide.finish_creation(state)
-    yield lambda: decide.delete(state)
-    yield lambda: decide.cancel_scaling(state)
-    yield lambda: decide.end_scaling(state)
-    yield lambda: decide.finish_draining(state, state)
+    yield partial(decide.finish_creation, state)
+    yield partial(decide.delete, state)
+    yield partial(decide.cancel_scaling, state)
+    yield partial(decide.end_scaling, state)
+    yield partial(decide.finish_draining, state, state)
     for enabled in (True, False):
-        yield lambda enabled=enabled: decide.set_ingress(state, enabled)  # type: ignore[misc]
+        yield partial(decide.set_ingress, state, enabled)
     for location in locations:
-        yield lambda r=location: decide.add_replica(state, r)  # type: ignore[misc]
-        yield lambda r=location: decide.remove_replica(state, r)  # type: ignore[misc]
-        yield lambda r=location: decide.remove_replica(state, r, unfence=True)  # type: ignore[misc]
-        yield lambda r=location: decide.fence(state, r)  # type: ignore[misc]
-    yield lambda: decide.become_primary(state)
+        yield partial(decide.add_replica, state, location)
+        yield partial(decide.remove_replica, state, location)
+        yield partial(decide.remove_replica, state, location, unfence=True)
+        yield partial(decide.fence, state, location)
+    yield partial(decide.become_primary, state)
     for start in (state.copying, None):
-        yield lambda start=start: decide.finish_copying_stuck(state, start, state.end_of_parent)  # type: ignore[misc]
-    yield lambda: decide.start_copying_stuck(state, 0)
-    yield lambda: decide.start_copying_stuck(state, state.end_of_parent)
+        yield partial(decide.finish_copying_stuck, state, start, state.end_of_parent)
+    for unread_from in (0, state.end_of_parent):
+        yield partial(decide.start_copying_stuck, state, unread_from)
     if not state.generations:
         return
-    for count in counts:
-        ends = dict.fromkeys(state.not_named_by(count), end)
-        for mode in MODES:
-            for unread in (0, 5):
-                yield lambda count=count, mode=mode, held=Remainder(ends, unread): decide.start_scaling(  # type: ignore[misc]
-                    state, count, mode, held, 3
-                )
+    for count, mode, unread in itertools.product(counts, MODES, (0, 5)):
+        held = Remainder(dict.fromkeys(state.not_named_by(count), end), unread)
+        yield partial(decide.start_scaling, state, count, mode, held, confirm_lost=3)
     for generation in (state.generation, state.generation - 1):
-        yield lambda g=generation: decide.remove_drained(  # type: ignore[misc]
-            state, g, dict.fromkeys(state.removing, end)
-        )
-        yield lambda g=generation: decide.remove_drained(state, g, dict.fromkeys(state.removing[1:], end))  # type: ignore[misc]
+        for removed in (state.removing, state.removing[1:]):
+            yield partial(decide.remove_drained, state, generation, dict.fromkeys(removed, end))
         if state.scaling is not None:
             ends = dict.fromkeys(state.not_named_by(state.scaling.partition_count), end)
-            for held in (None, Remainder(ends, 0), Remainder(ends, 5)):
-                yield lambda g=generation, held=held: decide.open_generation(state, g, cuts(state, end), held)  # type: ignore[misc]
+            for remainder in (None, Remainder(ends, 0), Remainder(ends, 5)):
+                yield partial(decide.open_generation, state, generation, cuts(state, end), remainder)
 
 
 def shape(state: QueueState) -> Any:
@@ -113,7 +109,8 @@ class Explorer:
                 before, after = after, follow(after, [fact])
                 self.phases.add((fact.kind, before.phase, after.phase))
                 self.statuses.add((fact.kind, before.status, after.status))
-            follow(state, facts)  # as one commit, too
+            if len(facts) > 1:
+                follow(state, facts)  # as one commit, too
             yield after
 
 
@@ -122,10 +119,17 @@ def test_every_order_of_decisions() -> None:
     explorer = Explorer(range(3), "")
     explorer.run()
     assert len(explorer.seen) > 500
-    replicated = Explorer(range(1, 3), "ab")
+    replicated = Explorer(range(1, 3), "a")
     replicated.run()
-    found = explorer.phases | replicated.phases
-    assert found == {(kind, *p) for kind, pairs in TRANSITIONS.items() for p in pairs if kind != Kind.QUEUE_CREATED}
+    found = (
+        explorer.phases
+        | replicated.phases
+        | {
+            (Kind.QUEUE_CREATED, Phase.UNKNOWN, Phase.CREATING),
+            (Kind.QUEUE_DELETED, Phase.DELETED, Phase.DELETED),  # nobody decides it, and a table may have it
+        }
+    )
+    assert found == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
     changes = {arrow for arrow in explorer.statuses if arrow[1] is not arrow[2]}
     expected = {(kind, *pair) for kind, pairs in STATUS_TRANSITIONS.items() for pair in pairs}
     assert changes == expected - {(Kind.QUEUE_CREATED, Status.UNKNOWN, Status.SCALING_UP)}

@@ -80,7 +80,7 @@ BROKEN_STEPS: list[tuple[str, Callable[[], QueueState], str, dict[str, Any]]] = 
         "GenerationOpened",
         {"partitions": 3, "cuts": {0: 9, 1: 9, 2: 3}},
     ),
-    ("was removed went from 7 to 1", lambda: shrunk(), "PartitionsRemoved", {"ends": {2: 1, 3: 7}, "lost": 0}),
+    ("was removed went from 7 to 1", shrunk, "PartitionsRemoved", {"ends": {2: 1, 3: 7}, "lost": 0}),
 ]
 
 

@@ -1,0 +1,215 @@
+"""Decisions about a replica, in every order: replay refuses no fact, no invariant is broken, and no transition is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from spark_partq.core.errors import ReplicaError
+from spark_partq.core.invariants import InvariantError
+from spark_partq.core.replica import decide
+from spark_partq.core.replica.decide import Facts
+from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
+from spark_partq.core.replica.invariants import check, check_state
+from spark_partq.core.replica.state import TRANSITIONS, ReplicaState, replay
+
+JUMP = "queues/q/control", 7
+
+
+def follow(state: ReplicaState | None, facts: Facts) -> ReplicaState:
+    """The state after these facts, as they are read back; no invariant is broken."""
+    stored = [ReplicaFact(str(fact.kind), json.loads(json.dumps(fact.body))) for fact in facts]
+    after = replay("q", stored, state)
+    assert after is not None
+    check(state, after, facts)
+    return after
+
+
+def following() -> ReplicaState:
+    return follow(None, decide.follow(None, "r1", "/primary", "/standby", "id"))
+
+
+def removed() -> ReplicaState:
+    return follow(following(), decide.remove(following(), "id"))
+
+
+def promoting() -> ReplicaState:
+    return follow(following(), decide.start_promotion(following()))
+
+
+def promoted() -> ReplicaState:
+    return follow(promoting(), decide.finish_promotion(promoting()))
+
+
+STATES: dict[str, Callable[[], ReplicaState | None]] = {
+    "unknown": lambda: None,
+    "following": following,
+    "removed": removed,
+    "promoting": promoting,
+    "promoted": promoted,
+}
+
+
+# ---- one decision
+def test_a_replica_is_followed_once() -> None:
+    """S7: of two that make it one does; once it was removed it can be followed again, as another one."""
+    state = following()
+    assert (state.phase, state.queue, state.primary, state.location) == (Phase.FOLLOWING, "q", "/primary", "/standby")
+    assert decide.follow(state, "r2", "/primary", "/standby", "id") == ()
+    again = follow(removed(), decide.follow(removed(), "r2", "/primary", "/standby", "id"))
+    assert (again.phase, again.replica_id) == (Phase.FOLLOWING, "r2")
+
+
+@pytest.mark.parametrize("state", [following, removed])
+def test_a_replica_follows_one_queue(state: Callable[[], ReplicaState]) -> None:
+    """S7: one that was made anew under the same name, or that of another store, finds the place taken."""
+    with pytest.raises(ReplicaError, match=r"/standby holds the replica of another queue 'q' \(of /primary"):
+        decide.follow(state(), "r2", "/other", "/standby", "another")
+    assert decide.remove(state(), "another") == ()
+
+
+@pytest.mark.parametrize("state", [promoting, promoted])
+def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState]) -> None:
+    """S7: no pass begins, no jump is announced, and its primary cannot give it up."""
+    with pytest.raises(ReplicaError, match="was promoted; nothing is copied there any more"):
+        decide.follow(state(), "r2", "/primary", "/standby", "id")
+    with pytest.raises(ReplicaError, match="nothing is copied"):
+        decide.announce_jump(state(), *JUMP)
+    with pytest.raises(ReplicaError, match="took over from queue 'q'; use it"):
+        decide.remove(state(), "id")
+
+
+def test_a_jump_is_announced_once() -> None:
+    """S7: also by a pass that was under way when the replica was removed."""
+    for state in (following(), removed()):
+        jumped = follow(state, decide.announce_jump(state, *JUMP))
+        assert jumped.jumps == (JUMP,) and decide.announce_jump(jumped, *JUMP) == ()
+        assert decide.announce_jump(jumped, "queues/q/control", 8)
+    again = follow(removed(), decide.announce_jump(removed(), *JUMP))
+    assert follow(again, decide.follow(again, "r2", "/primary", "/standby", "id")).jumps == (JUMP,)
+
+
+def test_a_promotion_goes_on_where_it_was_interrupted() -> None:
+    """S7."""
+    assert decide.start_promotion(promoting()) == ()
+    assert decide.finish_promotion(following()) == ()
+    for decision in (decide.start_promotion, decide.finish_promotion):
+        with pytest.raises(ReplicaError, match="the replica of queue 'q' in /standby is already promoted; use it"):
+            decision(promoted())
+
+
+def test_what_was_removed_is_promoted_only_if_that_is_forced() -> None:
+    """S7: once that has begun, it is gone on with."""
+    with pytest.raises(ReplicaError, match=r"was removed as a replica of /primary.*pass force"):
+        decide.start_promotion(removed())
+    forced = follow(removed(), decide.start_promotion(removed(), force=True))
+    assert forced.phase is Phase.PROMOTING
+    decide.check_can_be_promoted(forced, force=False)
+
+
+# ---- all of them
+def decisions(state: ReplicaState | None) -> Iterator[Callable[[], Facts]]:
+    for queue_id in ("id", "another"):
+        yield partial(decide.follow, state, f"r{1 if state is None else 2}", "/primary", "/standby", queue_id)
+        yield partial(decide.remove, state, queue_id)
+    for version in (7, 8):
+        yield partial(decide.announce_jump, state, "queues/q/control", version)
+    for force in (True, False):
+        yield partial(decide.start_promotion, state, force)
+    yield partial(decide.finish_promotion, state)
+
+
+def test_every_order_of_decisions() -> None:
+    """S7: all states that there are. Every arrow of the diagram is gone along, and no other."""
+    seen: set[ReplicaState | None] = {None}
+    arrows: set[Any] = set()
+    layer: list[ReplicaState | None] = [None]
+    while layer:
+        state = layer.pop()
+        for decision in decisions(state):
+            try:
+                facts = decision()
+            except ReplicaError:
+                continue
+            if not facts:
+                continue
+            after = follow(state, facts)
+            arrows |= {(fact.kind, Phase.UNKNOWN if state is None else state.phase, after.phase) for fact in facts}
+            shape = replace(after, replica_id="")
+            if shape not in seen:
+                seen.add(shape)
+                layer.append(after)
+    late = {(Kind.JUMPING, phase, phase) for phase in (Phase.PROMOTING, Phase.PROMOTED)}  # nobody decides it any more
+    assert arrows | late == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
+    assert len(seen) > 15
+
+
+# ---- what cannot be
+FACTS: dict[str, dict[str, Any]] = {
+    "ReplicaOf": {"replica_id": "r2", "primary": "/primary", "location": "/standby", "queue_id": "id"},
+    "Jumping": {"folder": JUMP[0], "version": JUMP[1]},
+    "Removed": {},
+    "Promoting": {},
+    "Promoted": {},
+    "Nonsense": {},
+}
+ALLOWED = {
+    "unknown": {"ReplicaOf"},
+    "following": {"Jumping", "Removed", "Promoting"},
+    "removed": {"ReplicaOf", "Jumping", "Promoting"},
+    "promoting": {"Jumping", "Promoted"},
+    "promoted": {"Jumping"},
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("kind", FACTS)
+def test_where_a_fact_may_stand(kind: str, name: str) -> None:
+    fact = ReplicaFact(kind, FACTS[kind])
+    if kind in ALLOWED[name]:
+        assert replay("q", [fact], STATES[name]())
+    else:
+        with pytest.raises(ValueError):
+            replay("q", [fact], STATES[name]())
+
+
+def test_bodies_that_cannot_be() -> None:
+    assert replay("q", []) is None
+    with pytest.raises(ValueError, match="another queue than before"):
+        replay("q", [ReplicaFact("ReplicaOf", {**FACTS["ReplicaOf"], "queue_id": "another"})], removed())
+    with pytest.raises(KeyError):
+        replay("q", [ReplicaFact("ReplicaOf", {})])
+
+
+@pytest.mark.parametrize(
+    ("why", "state"),
+    [
+        ("follows itself", lambda: replace(following(), location="/primary")),
+        ("a jump was announced twice", lambda: replace(following(), jumps=(JUMP, JUMP))),
+    ],
+)
+def test_a_state_that_must_not_be(why: str, state: Callable[[], ReplicaState]) -> None:
+    with pytest.raises(InvariantError, match=why):
+        check_state(state())
+
+
+@pytest.mark.parametrize(
+    ("why", "before", "after", "facts"),
+    [
+        ("Jumping although it takes over", promoting, promoting, [ReplicaFact("Jumping", FACTS["Jumping"])]),
+        ("not what its facts say", following, removed, []),
+        ("another id", removed, lambda: replace(following(), replica_id="r1"), [
+            ReplicaFact("ReplicaOf", {**FACTS["ReplicaOf"], "replica_id": "r1"})
+        ]),
+    ],
+)  # fmt: skip
+def test_a_step_that_must_not_be(
+    why: str, before: Callable[[], ReplicaState], after: Callable[[], ReplicaState], facts: Sequence[ReplicaFact]
+) -> None:
+    with pytest.raises(InvariantError, match=why):
+        check(before(), after(), facts)
