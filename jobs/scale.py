@@ -43,11 +43,11 @@ def scale(
     stop = Stop()
     last: partq.ScaleProgress | None = None
 
-    def report(waiting: partq.ScaleProgress) -> None:
+    def report(progress: partq.ScaleProgress) -> None:
         nonlocal last
-        if waiting != last:
-            last = waiting
-            print(json.dumps({"queue": queue, "waiting_for": dataclasses.asdict(waiting)}), flush=True)
+        if progress != last:
+            last = progress
+            print(json.dumps({"queue": queue, "waiting_for": dataclasses.asdict(progress)}), flush=True)
         if stop.wait(0):
             raise ScalingInProgressError(
                 f"told to stop while queue {queue!r} is scaled to {partitions} partitions; run it again to go on",

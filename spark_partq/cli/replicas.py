@@ -68,11 +68,11 @@ def _watch(follower: Replicator, every_s: float) -> None:
     stop = Stop()
     last = -1
 
-    def report(_: Replicator, synced: SyncReport) -> None:
+    def report(_: Replicator, done: SyncReport) -> None:
         nonlocal last
-        if synced.commits or synced.total_lag != last:
-            last = synced.total_lag
-            print(f"copied {count(synced.commits, 'commit')}, {count(last, 'message')} behind", flush=True)
+        if done.commits or done.total_lag != last:
+            last = done.total_lag
+            print(f"copied {count(done.commits, 'commit')}, {count(last, 'message')} behind", flush=True)
 
     def complain(error: partq.PartqError) -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)

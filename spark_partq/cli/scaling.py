@@ -17,7 +17,7 @@ from spark_partq.cli.common import Json, QueueName, Target, app, count, print_js
 from spark_partq.cli.settings import duration_ms
 from spark_partq.spark.jobs import ScalingMode
 
-_TELL_EVERY_S = 30.0
+_REPORT_EVERY_S = 30.0
 
 
 # A count of -1 is refused as a count, not as an unknown option.
@@ -38,7 +38,7 @@ def scale(
 ) -> None:
     """Change the partition count of a queue while it is in use, and wait until that has ended.
 
-    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is told on stderr.
+    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is printed on stderr.
     """
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
@@ -47,7 +47,7 @@ def scale(
     before = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
 
     def run(confirmed: int | None) -> partq.QueueDescription:
-        with _told(f"scaling {queue} to {render.partition_count(partitions)}") as report:
+        with _reporting(f"scaling {queue} to {render.partition_count(partitions)}") as report:
             return partq.scale(
                 target.store,
                 queue,
@@ -103,27 +103,27 @@ def _interruptible(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
+def _reporting(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
     """A function that tells on stderr what is waited for: on one line of a terminal, else when that changes, and now and then."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status(what) as status:
-            yield lambda waiting: status.update(f"{what}: {_line(waiting)}")
+            yield lambda progress: status.update(f"{what}: {_line(progress)}")
         return
     said: tuple[str, float] = ("", 0.0)
 
-    def report(waiting: partq.ScaleProgress) -> None:
+    def report(progress: partq.ScaleProgress) -> None:
         nonlocal said
-        if waiting.what != said[0] or time.monotonic() > said[1] + _TELL_EVERY_S:
-            said = (waiting.what, time.monotonic())
-            print(f"{what}: {_line(waiting)}", file=sys.stderr, flush=True)
+        if progress.what != said[0] or time.monotonic() > said[1] + _REPORT_EVERY_S:
+            said = (progress.what, time.monotonic())
+            print(f"{what}: {_line(progress)}", file=sys.stderr, flush=True)
 
     yield report
 
 
-def _line(waiting: partq.ScaleProgress) -> str:
-    hint = "; nobody reads it: start its consumers, or delete groups that are gone" if waiting.alone else ""
-    return f"waiting for {waiting.what} ({waiting.left:,} left){hint}"
+def _line(progress: partq.ScaleProgress) -> str:
+    hint = "; nobody reads it: start its consumers, or delete groups that are gone" if progress.alone else ""
+    return f"waiting for {progress.what} ({progress.left:,} left){hint}"
 
 
 @app.command("ingress")

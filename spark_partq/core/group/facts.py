@@ -107,7 +107,14 @@ class GroupFact:
 
     @property
     def partition_id(self) -> PartitionId:
-        assert self.queue_id is not None and self.partition is not None
+        """
+        Raises
+        ------
+        ValueError
+            If it is about no partition.
+        """
+        if self.queue_id is None or self.partition is None:
+            raise ValueError(f"fact {self.kind} names no partition")
         return self.queue_id, self.partition
 
 

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.acks import Acks
@@ -34,6 +34,7 @@ from spark_partq.core.group.facts import (
 )
 from spark_partq.core.ids import Flow, PartitionId, instance_of
 
+V = TypeVar("V")
 View = dict[Flow, list[Any]]  # flow to the names of the queues that it reads, its weight, whether it is static
 
 _UNKNOWN, _UNASSIGNED, _OWNED, _DRAINING = PartitionState
@@ -225,7 +226,7 @@ class GroupState:
         """
         try:
             self._replay(Kind(fact.kind), fact)
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise CorruptTableError(
                 f"fact {self.seq} of the group's control table ({fact.kind} of partition {fact.partition} of queue "
                 f"{fact.queue!r}) cannot follow those before it ({error}): the table was edited. Restore it from a backup or "
@@ -249,13 +250,14 @@ class GroupState:
             self.assignor, self.protocol = body["assignor"], Protocol(body["protocol"])
             self.assigned_seq, self.basis = self.seq, self.view()
         elif kind is Kind.MEMBER_JOINED:
-            assert fact.instance and fact.incarnation and fact.flows
-            old = self.members.get(fact.instance)
-            self.members[fact.instance] = _member(
+            instance = _given(fact, "instance", fact.instance)
+            _must(bool(instance and fact.incarnation and fact.flows), "it names no process with flows")
+            old = self.members.get(instance)
+            self.members[instance] = _member(
                 json.loads(fact.body or ""),
-                instance=fact.instance,
-                incarnation=fact.incarnation,
-                flows=fact.flows,
+                instance=instance,
+                incarnation=_given(fact, "incarnation", fact.incarnation),
+                flows=_given(fact, "flows", fact.flows),
                 host=fact.host or "",
                 order=old.order if old else self.seq,
             )
@@ -263,8 +265,8 @@ class GroupState:
             _must(fact.instance in self.members, f"{fact.instance} is no member")
             del self.members[fact.instance or ""]
         elif kind is Kind.QUEUE_ADDED:
-            assert fact.queue and fact.queue_id
-            self.queues[fact.queue_id] = QueueInGroup(fact.queue, **json.loads(fact.body or ""))
+            queue_id, name = _given(fact, "queue_id", fact.queue_id), _given(fact, "queue", fact.queue)
+            self.queues[queue_id] = QueueInGroup(name, **json.loads(fact.body or ""))
         else:
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
@@ -278,26 +280,25 @@ class GroupState:
         partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)
         after = dict(TRANSITIONS[kind]).get(before)
         _must(after is not None, f"the partition is {before}")
+        epoch = _given(fact, "epoch", fact.epoch)
         if kind is Kind.PARTITION_ADDED:
-            assert fact.offset is not None and fact.epoch is not None
-            epoch, position = self.removed.pop(partition_id, (-1, 0))
+            start = _given(fact, "offset", fact.offset)
+            last, position = self.removed.pop(partition_id, (-1, 0))
             _must(
-                fact.epoch > epoch and fact.offset >= position,
-                f"before it was removed it had epoch {epoch} and position {position}",
+                epoch > last and start >= position,
+                f"before it was removed it had epoch {last} and position {position}",
             )
-            self.partitions[partition_id] = Ownership(None, None, "", fact.epoch, fact.epoch, fact.offset, fact.offset)
+            self.partitions[partition_id] = Ownership(None, None, "", epoch, epoch, start, start)
             return
         own = self.partitions[partition_id]
         _must(fact.epoch_before == own.epoch, f"the epoch is {own.epoch}, not {fact.epoch_before}")
-        assert fact.epoch is not None
         if kind is Kind.PARTITION_REMOVED:
+            self.removed[partition_id] = (epoch, _given(fact, "offset", fact.offset))
             del self.partitions[partition_id]
             self.floors.pop(partition_id, None)
-            assert fact.offset is not None
-            self.removed[partition_id] = (fact.epoch, fact.offset)
         elif kind is Kind.FLOOR:
-            assert fact.offset is not None
-            self.floors[partition_id] = max(fact.offset, self.floors.get(partition_id, 0))
+            floor = _given(fact, "offset", fact.offset)
+            self.floors[partition_id] = max(floor, self.floors.get(partition_id, 0))
         elif kind is Kind.HANDOFF_STARTED:
             _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
             number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
@@ -305,17 +306,16 @@ class GroupState:
         elif kind is Kind.HANDOFF_CANCELLED:
             self.partitions[partition_id] = replace(own, to_flow=None, handoff=-1)
         else:
-            assert fact.offset is not None and fact.delivered is not None
             ended = kind is not Kind.GRANTED
-            _must(fact.epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {fact.epoch}")
+            _must(epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {epoch}")
             self.partitions[partition_id] = Ownership(
                 None if ended else fact.flow,
                 own.last_flow if ended else fact.flow,
                 "" if ended else fact.incarnation or "",
-                fact.epoch,
-                fact.lineage_epoch or (own.lineage_epoch if ended else fact.epoch),
-                fact.offset,
-                fact.delivered,
+                epoch,
+                fact.lineage_epoch or (own.lineage_epoch if ended else epoch),
+                _given(fact, "offset", fact.offset),
+                _given(fact, "delivered", fact.delivered),
             )
 
     # ---- snapshots
@@ -372,6 +372,13 @@ def _member(body: Mapping[str, Any], **columns: Any) -> Member:
 
 def _plain(own: Ownership) -> list[Any]:
     return list(vars(own).values())
+
+
+def _given(fact: GroupFact, column: str, value: V | None) -> V:
+    """A column that facts of this kind have."""
+    if value is None:
+        raise ValueError(f"fact {fact.kind} has no {column}")
+    return value
 
 
 def _must(condition: bool, otherwise: str) -> None:

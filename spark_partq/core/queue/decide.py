@@ -1,10 +1,10 @@
 """Decisions about a queue: from its newest state, and from what was measured, to the facts that follow.
 
-Each function is pure and anybody may call it: it is called on the newest look, its facts are committed as the next version of the
-control table or not at all, and then it is called again on the look after that. Each may come late or more than once: what no
-longer applies gives no facts. `core.queue.state` says which fact may come when.
+Each function is pure and anybody may call it: it is called on the newest state, and its facts are committed as the next version of
+the control table. If somebody else was first nothing is committed, and it is called again on the state after that. Each may come
+late or more than once: what no longer applies gives no facts. `core.queue.state` says which fact may come when.
 
-What was measured before a look is passed with the state in which that was, for it may have gone since.
+What was measured on an earlier state is passed with that state, or with the generation that was in force, as it may not be so any more.
 """
 
 from __future__ import annotations

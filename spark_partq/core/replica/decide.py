@@ -1,8 +1,8 @@
 """Decisions about a replica: from its newest state to the facts that follow.
 
-Each function is pure and anybody may call it: it is called on the newest look, its facts are committed as the next version of the
-replica's table or not at all, and then it is called again on the look after that. What no longer applies gives no facts.
-`core.replica.state` says which fact may come when.
+Each function is pure and anybody may call it: it is called on the newest state, and its facts are committed as the next version of
+the replica's table. If somebody else was first nothing is committed, and it is called again on the state after that. What no longer
+applies gives no facts. `core.replica.state` says which fact may come when.
 """
 
 from __future__ import annotations

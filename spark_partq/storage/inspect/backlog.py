@@ -36,6 +36,6 @@ def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
 
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
-    """The first message of the parent, as of the last look at it, that some group wants of those that have read it."""
+    """The first message of the parent, as of its last refresh, that some group wants of those that have read it."""
     positions = [group.position((queue.state.queue_id, PARENT)) for group in readers]
     return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))

@@ -22,7 +22,7 @@ from spark_partq.storage.queue.partition_table import (
 
 Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
 
-# A producer that meets a seal looks so often for the next map, and after a while opens it itself.
+# A producer that meets a seal checks so often for the next map, and after a while opens it itself.
 _LOOK_EVERY_S = 0.01
 _HELP_AFTER_S = 1.0
 
@@ -35,10 +35,10 @@ class Producer:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._looked = False
-        self._removed_at = -1  # revision of the queue as of which its removed tables were looked at
+        self._removed_at = -1  # revision of the queue as of which its removed tables were refreshed
 
     def refresh(self) -> None:
-        """Look at the queue, before anything is written.
+        """Read what is new of the queue, before anything is written.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Producer:
         messages: Callable[[Written], int],
         heed_ingress: bool = True,
     ) -> int:
-        """Append a batch, after `look`, and return how many messages were added.
+        """Append a batch, after `refresh`, and return how many messages were added.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Producer:
         return {g: partitions for g, partitions in found.items() if partitions}
 
     def _tables(self) -> list[PartitionTable]:
-        """Every table that the queue ever had, looked at. Those that were removed change no more."""
+        """Every table that the queue ever had, refreshed. Those that were removed change no more."""
         queue = self._queue
         queue.refresh()
         tables = [queue.table(number) for number in queue.state.all_partitions]

@@ -1,4 +1,4 @@
-"""The rebalancer's loop without a consumer: look at groups, decide what is due (W1).
+"""The rebalancer's loop without a consumer: refresh groups, decide what is due (W1).
 
 Every consumer's driver does the same for its own group. This one is for groups whose consumers are all gone or slow; it owns
 nothing and may run as often as one likes, as a compare-and-set decides between all who decide.
@@ -17,9 +17,9 @@ from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
-# A longer wait between two looks would count as time in which nobody watched.
+# A longer wait between two refreshes would count as time in which nobody watched.
 MAX_EVERY_S = MAX_STEP_MS / 1000
-# How often groups that were made meanwhile are looked for.
+# How often it searches for groups that were made meanwhile.
 _LIST_EVERY_MS = 5_000
 
 
@@ -82,7 +82,7 @@ class Rebalancer:
         Raises
         ------
         PartqError
-            If a group cannot be read or written: the first such error, after all other groups were looked at.
+            If a group cannot be read or written: the first such error, after all other groups were refreshed.
         """
         now_ms = int(self._store.runtime.monotonic_s() * 1000)
         self._list(now_ms)
@@ -136,23 +136,23 @@ def run(
     Parameters
     ----------
     wait : function
-        Waits so many seconds; True, at once, if it is told to stop.
+        Waits so many seconds; True, at once, if it is to stop.
     complain : function
-        Told of an error, once as long as it stays the same; the loop goes on.
+        Called with an error, once as long as it stays the same; the loop goes on.
     """
-    told = ""
+    last_reported = ""
     while True:
         try:
             for name, facts in rebalancer.step():
                 report(name, facts)
-            told = ""
+            last_reported = ""
         except (GroupNotFoundError, NotAStoreError):
             raise
         except PartqError as error:
             if complain is None:
                 raise
-            if str(error) != told:
+            if str(error) != last_reported:
                 complain(error)
-            told = str(error)
+            last_reported = str(error)
         if (complain is None and rebalancer.settled) or wait(every_s):
             return

@@ -1,8 +1,8 @@
 """Keeps a queue's replica in another store up to date (S7).
 
 A replica has the queue's tables and those of the groups that read it, under the same names and with the same versions, each as its
-original was at some moment (`storage.replica.table_copy`). A pass looks at the groups first, then at the queue, copies the messages, and only
-then lets the copies of the queue's and the groups' tables go on to what it had looked at. So wherever it is interrupted, no position
+original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue, copies the messages, and only
+then lets the copies of the queue's and the groups' tables go on to what it had read. So wherever it is interrupted, no position
 of the replica lies past its messages, and its control table names no map whose seals are missing.
 """
 
@@ -52,7 +52,7 @@ class SyncReport:
 
 
 class Replicator:
-    """Keeps one replica. It remembers how far each copy is, so that a pass over what has not changed is one look at each table.
+    """Keeps one replica. It remembers how far each copy is, so that a pass over what has not changed is one refresh of each table.
 
     Used by one thread; several processes may keep the same replica.
 
@@ -292,9 +292,9 @@ def run(
     Parameters
     ----------
     wait : function
-        Waits so many seconds; True, at once, if it is told to stop.
+        Waits so many seconds; True, at once, if it is to stop.
     complain : function
-        Told of an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
+        Called with an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
     """
     last_reported: dict[int, str] = {}
     while True:

@@ -105,7 +105,13 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
 
 
 def step(queue: Queue) -> ScaleProgress | None:
-    """Take a change of the count as far as it can go now; None if nothing is left to do."""
+    """Take a change of the count as far as it can go now; None if nothing is left to do.
+
+    Raises
+    ------
+    QueueNotReadyError, QueueFencedError, ReplicaError
+        If the queue was deleted meanwhile, or a replica has taken over.
+    """
     queue.control.refresh()
     check_usable(queue.control)
     check_primary(queue)

@@ -15,7 +15,7 @@ from spark_partq.storage.store import Store
 
 
 class Queue:
-    """An open queue: its state and its partition tables, each as of its last look. Not safe for use by several threads at once."""
+    """An open queue: its state and its partition tables, each as of its last refresh. Not safe for use by several threads at once."""
 
     def __init__(self, control: QueueControl) -> None:
         self.store, self.name, self.control = control.store, control.name, control
@@ -37,7 +37,7 @@ class Queue:
         return self._tables[number]
 
     def refresh(self) -> bool:
-        """Look at all operating partitions; True if one has changed."""
+        """Read what is new in all operating partitions; True if one has changed."""
         changed = [table for table in self.partitions if table.may_have_changed()]
         return any(self.store.map(lambda table: table.refresh(), changed))
 

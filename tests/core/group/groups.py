@@ -18,6 +18,7 @@ from spark_partq.core.group.events import (
     HolddownOver,
     Join,
     Leave,
+    MessagesRemoved,
     QueuesChanged,
     RaiseFloors,
 )
@@ -69,7 +70,7 @@ class Decided:
         self.state = before.copy()
         for fact in self.facts:
             self.state.replay(fact)
-        check(before, self.state, self.facts, self.acks)
+        check(before, self.state, self.facts, self.acks, events)
         return self.facts
 
     def kinds(self) -> list[str]:
@@ -126,6 +127,10 @@ class Decided:
 
     def floors(self) -> list[GroupFact]:
         return self.do(RaiseFloors("id"))
+
+    def removed_below(self, **firsts: int) -> list[GroupFact]:
+        """Of these partitions (``p0``, ``p1``…) there is nothing before these messages."""
+        return self.do(MessagesRemoved("id", {int(name[1:]): first for name, first in firsts.items()}))
 
     # ---- asking
     def position(self, partition: int) -> int:

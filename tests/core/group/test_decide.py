@@ -6,8 +6,10 @@ import pytest
 
 from spark_partq.core.errors import GroupMismatchError
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave
+from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver, Join, Leave, MessagesRemoved
 from spark_partq.core.group.facts import Kind, QueueInGroup, Status
+from spark_partq.core.group.invariants import check
+from spark_partq.core.invariants import InvariantError
 from tests.core.group.groups import Decided, at
 
 HANDOFF = Kind.HANDOFF_STARTED
@@ -435,3 +437,26 @@ def test_floors() -> None:
     assert group.position(0) == 5
     group.join("a")
     assert group.position(0) == 5
+
+
+# ---- messages that are gone
+def test_positions_below_what_is_there_go_on_to_that() -> None:
+    """Q8, S7: a promoted replica lacks the last acknowledgements of what its primary has removed."""
+    group = Decided()
+    group.join("a")
+    group.ack(0, 5)
+    group.ack(1, 5)
+    facts = group.removed_below(p0=7, p1=5, p2=3, p9=4)
+    assert [(fact.kind, fact.partition, fact.offset) for fact in facts] == [(Kind.FLOOR, 0, 7), (Kind.FLOOR, 2, 3)]
+    assert [group.position(p) for p in range(4)] == [7, 5, 3, 0]
+    assert group.removed_below(p0=7, p1=5, p2=3) == []
+
+
+def test_only_messages_that_are_gone_are_skipped() -> None:
+    """Q8: a floor past the position is refused, but where the messages are gone."""
+    group = Decided()
+    group.join("a")
+    before = group.state
+    facts = group.removed_below(p0=7)
+    with pytest.raises(InvariantError, match="the floor of partition 0 of id lies past its position 6"):
+        check(before, group.state, facts, group.acks, [MessagesRemoved("id", {0: 6})])
