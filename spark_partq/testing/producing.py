@@ -127,7 +127,7 @@ class Actor:
         """Before a partition can come back, every group knows that it was removed: else it goes on with what `delete` has lost."""
         for group in self.town.readers():
             while group.revision < self.queue.revision:
-                group.tell(self.queue)
+                group.update(self.queue)
                 yield
 
     def seal(self, number: int, generation: int, cuts: dict[int, int]) -> Step:

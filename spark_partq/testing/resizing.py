@@ -254,7 +254,7 @@ class Group(World):
         """Of the queue, as the group knows it."""
         return self.control.state.queues[QUEUE].revision
 
-    def tell(self, state: QueueState) -> None:
+    def update(self, state: QueueState) -> None:
         """Somebody tells the group which partitions there are."""
         self.aside(self.processes[0], [QueuesChanged(*self.found(state))])
 

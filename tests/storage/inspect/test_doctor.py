@@ -307,6 +307,12 @@ def test_an_edited_control_table_of_a_queue(at: Path) -> None:
     assert "queue q: its control table cannot be read" in the_fault(at)
 
 
+def test_facts_of_a_queue_that_nobody_would_decide(at: Path) -> None:
+    """S7: they can follow one another, but break an invariant."""
+    QueueControl(Store.at(at), "q").decide(lambda _: [QueueFact("QueueFenced", {"location": "s3://b/r"})])
+    assert "queue q: S7: s3://b/r has taken over, and is no replica" in the_fault(at)
+
+
 def test_what_was_interrupted_is_worth_a_warning(at: Path) -> None:
     QueueControl(Store.at(at), "q").decide(lambda state: [QueueFact("QueueDeleted", {})])
     found = checked(at)

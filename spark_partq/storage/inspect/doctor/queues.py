@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from spark_partq.core.errors import PartqError, QueueNotReadyError
+from spark_partq.core.invariants import InvariantError
+from spark_partq.core.queue.invariants import check_state
 from spark_partq.storage.inspect.doctor.check import MALFORMED, PASS, RESTORE, Check, text_of
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
@@ -45,6 +47,10 @@ class QueueCheck(Check):
             undo = "delete it again" if state.deleted else "create it again"
             self.warn(f"it is {state.status}", f"unless that is under way just now, {undo} to finish it")
             return
+        try:
+            check_state(state)
+        except InvariantError as error:
+            self.fault(f"{error}", RESTORE.format(folder))
         if state.scaling is not None and not replica:
             to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
