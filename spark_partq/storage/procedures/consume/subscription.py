@@ -148,7 +148,9 @@ class Subscription:
                 continue
             removed = {table.partition: table.first_offset for table in queue.partitions}  # retention's work, too
             floors = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, floors, {**queue.state.removed_ends, **removed}, first)
+            barriers[queue_id] = Barrier(
+                queue.state.generations, floors, {**queue.state.removed_ends, **removed}, first
+            )
             self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
