@@ -21,9 +21,10 @@ from spark_partq.core.group.events import Event
 from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.invariants import InvariantError
+from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
-from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.partition_map import PARENT, generation_at
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
@@ -101,6 +102,7 @@ class Oracle:
         self.retention = False  # messages may go unread
         self.live = PRIMARY  # where users work
         self._lost = False  # the store of before
+        self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -165,6 +167,8 @@ class Oracle:
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
         log = queue.partitions.setdefault(number, StoredPartition())
+        if uri != self.live and version <= log.version:  # a pass puts what another pass has skipped, below a checkpoint
+            return
         if version != log.version + 1 and log.version >= 0:
             self._fail(f"partition {number} goes from version {log.version} to {version}")
         log.version = version
@@ -213,9 +217,17 @@ class Oracle:
             fact = QueueFact(row["kind"], json.loads(row["body"]))
             if queue.state is not None and row["seq"] < queue.state.revision:
                 continue  # merged
-            queue.state = queue_core.replay(name, [fact], queue.state)
+            before = queue.state
+            queue.state = queue_core.replay(name, [fact], before)
+            try:
+                if queue.state is not None:
+                    queue_invariants.check(before, queue.state, [fact])
+            except InvariantError as error:
+                self._fail(f"DECISION: {error}")
             self._world.note(f"{uri}: queue {name}: {fact.kind} {_short(fact.body)}")
             self._check_queue(name, queue, fact)
+            if uri == self.live and before is not None and queue.state is not None:
+                self._check_drain(name, before, queue.state, fact)
 
     def _check_queue(self, name: str, queue: StoredQueue, fact: QueueFact) -> None:
         if fact.kind == "GenerationOpened":
@@ -223,6 +235,23 @@ class Oracle:
                 stored = len(queue.partitions[int(partition)].ids) if int(partition) in queue.partitions else 0
                 if cut < 0 or cut > stored:
                     self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and holds {stored}")
+
+    def _check_drain(self, name: str, before: QueueState, after: QueueState, fact: QueueFact) -> None:
+        """What every group had acknowledged when a queue was drained is all that there is when its count changes (S4)."""
+        readers = {group: known for (uri, group), known in self.groups.items() if uri == self.live}
+        if fact.kind == "QueueDrained":
+            self._drained_groups = set(readers)
+        if fact.kind != "GenerationOpened" or before.scaling is None or before.scaling.mode != "drain":
+            return
+        for group, known in readers.items():
+            for number in before.partition_numbers:
+                partition_id, cut = (before.queue_id, number), after.generations[-2].cuts.get(number, 0)
+                if group in self._drained_groups and partition_id in known.partitions and not self.retention:
+                    floor = known.committed_floor(partition_id)
+                    if floor < cut:
+                        self._fail(
+                            f"DRAIN: partition {number} of {name} is cut at {cut}, and group {group} is at {floor}"
+                        )
 
     def _group_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
         state = self.groups.setdefault((uri, name), GroupState())
@@ -264,12 +293,20 @@ class Oracle:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
         if owned:
             reader.ends[number] = max(end or 0, offset + 1)
-        if message.key is not None and id_ not in reader.given and id_ not in self.copied:
+        if message.key is not None and id_ not in reader.given and not self._was_stuck(uri, number, offset, id_):
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
                 self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
             reader.last[message.producer, message.key] = message.number
         reader.given.add(id_)
+
+    def _was_stuck(self, uri: str, number: int, offset: int, id_: str) -> bool:
+        """Whether it lay in the parent while the queue was partitioned: what is stuck comes later than what follows it (S6)."""
+        state = self.queues[uri, "q"].state
+        if id_ in self.copied or state is None or number != PARENT:
+            return id_ in self.copied
+        placed = generation_at(state.generations, number, offset)
+        return any(generation.partition_count for generation in state.generations[placed + 1 :])
 
     def _is_owned(self, uri: str, group: str, number: int, epoch: int | None) -> bool:
         queue, state = self.queues[uri, "q"].state, self.groups.get((uri, group))
