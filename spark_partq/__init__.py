@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     )
     from spark_partq.storage.inspect.describe_queue import PartitionDescription, QueueDescription
     from spark_partq.storage.inspect.replicas import ReplicaStatus
-    from spark_partq.storage.procedures.drain import ScaleProgress
     from spark_partq.storage.procedures.maintain import MaintenanceReport
     from spark_partq.storage.procedures.promote import Promotion
+    from spark_partq.storage.procedures.remainder import ScaleProgress
     from spark_partq.storage.store import Store
 else:
     _NAMES = {
@@ -71,7 +71,7 @@ else:
         "storage.inspect.describe_group": "FlowDescription GroupDescription GroupPartition MemberDescription",
         "storage.inspect.describe_queue": "PartitionDescription QueueDescription",
         "storage.inspect.replicas": "ReplicaStatus",
-        "storage.procedures.drain": "ScaleProgress",
+        "storage.procedures.remainder": "ScaleProgress",
         "storage.procedures.maintain": "MaintenanceReport",
         "storage.procedures.promote": "Promotion",
         "storage.store": "Store",

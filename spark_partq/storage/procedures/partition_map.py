@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.queue import decide
-from spark_partq.core.queue.decide import Remainder
 from spark_partq.core.queue.partition_map import partition_numbers
-from spark_partq.storage.inspect.backlog import groups, unread
+from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.create import make_tables
+from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
 from spark_partq.storage.queue.file_index import FileIndex
 from spark_partq.storage.queue.handle import Queue, first_left, in_group
 
 
-def open_generation(queue: Queue) -> None:
+def open_generation(queue: Queue) -> ScaleProgress | None:
     """Make the tables of the new map, seal those of both, and put the new one in force, if a change is at that point.
 
-    From the first seal of an old table on producers wait, so whatever can be done before is done before.
+    From the first seal of an old table on producers wait, so whatever can be done before is done before. With mode ``drain`` a producer
+    that had found ingress enabled may have appended until then; what it has is waited for, too, if anybody reads the queue (S4).
     """
     queue.control.refresh()
     state = queue.state
     scaling = state.scaling
     if scaling is None or not decide.may_open_generation(state):
-        return
+        return None
     old, new = list(partition_numbers(state.partition_count)), list(partition_numbers(scaling.partition_count))
     added = [n for n in new if n not in old]
     update_groups(queue)  # a partition that comes back is new to everybody
@@ -32,20 +33,15 @@ def open_generation(queue: Queue) -> None:
     cuts: dict[int, int] = {}
     for part in (added, old):
         cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
+    if scaling.mode == "drain" and groups(queue):
+        left = undrained(queue, old)
+        if left is not None:
+            return left
     remainder = None
     if scaling.mode == "delete":
         remainder = measure_remainder(queue, state.not_named_by(scaling.partition_count))
     queue.control.decide(lambda now: decide.open_generation(now, state.generation, cuts, remainder))
-
-
-def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:
-    """What these partitions hold, and how much of it not every group has acknowledged."""
-    lost = unread(queue, partitions, groups(queue))
-    return Remainder(next_offsets(queue, partitions), lost)
-
-
-def next_offsets(queue: Queue, partitions: Sequence[int]) -> Mapping[int, int]:
-    return {n: queue.table(n).next_offset for n in partitions}
+    return None
 
 
 def remove_files(queue: Queue) -> int:

@@ -17,10 +17,11 @@ from spark_partq.core.queue.settings import check_partition_count
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.copy_stuck import close_parent
-from spark_partq.storage.procedures.drain import ScaleProgress, decide_drained, remove_drained, update_replicas
-from spark_partq.storage.procedures.partition_map import measure_remainder, open_generation, remove_files, update_groups
+from spark_partq.storage.procedures.drain import decide_drained, remove_drained, update_replicas
+from spark_partq.storage.procedures.partition_map import open_generation, remove_files, update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder
 from spark_partq.storage.queue.handle import Queue, check_usable
 
 _EVERY_S = 0.2
@@ -120,7 +121,9 @@ def step(queue: Queue) -> ScaleProgress | None:
         progress = decide_drained(queue)
         if progress is not None:
             return progress
-    open_generation(queue)
+    waiting = open_generation(queue)
+    if waiting is not None:
+        return waiting
     update_groups(queue)
     progress = remove_drained(queue)
     if progress is not None:

@@ -12,7 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.procedures import scale as scaling
-from spark_partq.storage.procedures.drain import ScaleProgress
+from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling

@@ -11,6 +11,7 @@ import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.procedures import drain, partition_map, scale
 from spark_partq.storage.procedures.create import make_tables
+from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.store import Store
 from tests.helpers import opened
@@ -33,7 +34,7 @@ def test_drain(store: str, count: int, ingress: bool) -> None:
         partq.set_ingress(store, "q", False)
     looks = []
 
-    def look(waiting: drain.ScaleProgress) -> None:
+    def look(waiting: ScaleProgress) -> None:
         looks.append((waiting.left, opened(store).state))
 
     found = while_scaling(
@@ -108,7 +109,7 @@ def test_a_drain_waits_for_the_groups(store: str) -> None:
     queue.control.decide(lambda _: [QueueFact("QueueDrained", {})])
     partition_map.open_generation(queue)
     assert known(store) == [0, 1, 2, 3] and opened(store).state.status == "Ready"
-    assert scale.step(queue) == drain.ScaleProgress("the rebalance of g", 1)  # a is to give one of its four
+    assert scale.step(queue) == ScaleProgress("the rebalance of g", 1)  # a is to give one of its four
     assert known(store) == [0, 1, 2, 3, 4] and not queue.state.ingress
     assert scale.step(queue) is not None
     reader.turn()
@@ -138,18 +139,18 @@ def test_a_look_from_before_does_not_drain(store: str, monkeypatch: pytest.Monke
     sink, reader = Sink(store), Reader(store)
     queue = opened(store)
     scale.start(queue, 3, "drain")
-    not_drained = drain._not_drained
+    not_drained = drain.undrained
 
-    def and_then(*args: Any) -> drain.ScaleProgress | None:
+    def and_then(*args: Any) -> ScaleProgress | None:
         found = not_drained(*args)
-        monkeypatch.setattr(drain, "_not_drained", not_drained)
+        monkeypatch.setattr(drain, "undrained", not_drained)
         other = opened(store)
         scale.start(other, 2, "drain")
         sink.write(0, messages(0, 10))
         scale.start(other, 3, "drain")
         return found
 
-    monkeypatch.setattr(drain, "_not_drained", and_then)
+    monkeypatch.setattr(drain, "undrained", and_then)
     assert scale.step(queue) is not None
     assert "QueueDrained" not in kinds(store)
     assert_in_order(reader.all(), messages(0, 10))
@@ -228,11 +229,11 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
     queue = opened(store)
     scale.start(queue, 1, "live")
     partition_map.open_generation(queue)
-    not_drained = drain._not_drained
+    not_drained = drain.undrained
 
-    def and_then(*args: Any) -> drain.ScaleProgress | None:
+    def and_then(*args: Any) -> ScaleProgress | None:
         found = not_drained(*args)
-        monkeypatch.setattr(drain, "_not_drained", not_drained)
+        monkeypatch.setattr(drain, "undrained", not_drained)
         other = opened(store)
         for count in (2, 1):
             scale.start(other, count, "live")
@@ -241,7 +242,7 @@ def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.Monk
                 sink.write(0, messages(0, 30))
         return found
 
-    monkeypatch.setattr(drain, "_not_drained", and_then)
+    monkeypatch.setattr(drain, "undrained", and_then)
     drain.remove_drained(queue)
     assert opened(store).state.removing == [1]
     assert_in_order(reader.all(), messages(0, 30))
