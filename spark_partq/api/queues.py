@@ -17,8 +17,8 @@ from spark_partq.storage.procedures import delete as _delete
 from spark_partq.storage.procedures import ingress as _ingress
 from spark_partq.storage.procedures import maintain as _retention
 from spark_partq.storage.procedures import scale as _scaling
-from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.procedures.maintain import MaintenanceReport
+from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue import control as _control
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store, StorePath

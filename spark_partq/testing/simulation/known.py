@@ -23,75 +23,66 @@ class Finding:
     seed : int
         A run in which it does.
     matches : function
-        Whether a run of this setup may show this kind of problem.
+        Whether a run of this setup shows it with this kind of problem and this text.
     """
 
     name: str
     what: str
     seed: int
-    matches: Callable[[Setup, str], bool]
+    matches: Callable[[Setup, str, str], bool]
 
 
-def _promoted(s: Setup) -> bool:
-    return s.promoted_s is not None
+def _waits_for_a_sequence(s: Setup, kind: str, _: str) -> bool:
+    return kind == "STUCK" and bool(s.scalings) and any(q.sequence for q in s.queries)
 
 
-def _shares_a_sink(s: Setup) -> bool:
-    return len({p.sink for p in s.producers}) < len(s.producers)
+def _names_the_deleted_group(s: Setup, kind: str, text: str) -> bool:
+    return kind == "STUCK" and s.delete_group_s is not None and f"/groups/{s.delete_group_s[0]}/" in text
+
+
+def _lacks_what_was_removed(s: Setup, kind: str, text: str) -> bool:
+    removes = s.maintain_every_s is not None or bool(s.scalings)
+    return removes and (kind in ("REMOVED", "SKIPPED", "UNREAD") or (kind == "STUCK" and "[DATA_LOSS]" in text))
+
+
+def _is_unmarked_elsewhere(s: Setup, kind: str, _: str) -> bool:
+    return kind == "UNMARKED" and s.promoted_s is not None
+
+
+def _is_a_torn_copy(s: Setup, kind: str, _: str) -> bool:
+    return kind in ("STUCK", "ORDER", "TWICE", "LOST") and s.primary_lost and bool(s.scalings)
 
 
 FINDINGS = (
     Finding(
         "manual-acknowledgement-beside-a-resize",
         "an application that acknowledges at the end of sequences and a resize wait for each other",
-        0,
-        lambda s, kind: kind == "STUCK" and bool(s.scalings) and any(q.sequence for q in s.queries),
-    ),
-    Finding(
-        "retention-beside-a-resize",
-        "a resize waits for messages that retention has removed",
-        0,
-        lambda s, kind: kind == "STUCK" and bool(s.scalings) and s.retention_ms is not None,
-    ),
-    Finding(
-        "promotion-beside-a-resize",
-        "a resize takes the mark of a fenced partition for a seal, or a replica for a primary",
-        0,
-        lambda s, kind: kind in ("CUT", "STUCK", "LOST", "ORDER", "TWICE") and bool(s.scalings) and _promoted(s),
-    ),
-    Finding(
-        "two-queries-with-one-sink-id",
-        "a batch of the second query is taken for the first one's and dropped",
-        0,
-        lambda s, kind: kind == "LOST" and _shares_a_sink(s),
+        94,
+        _waits_for_a_sequence,
     ),
     Finding(
         "group-deleted-beside-its-members",
-        "a member, or whoever tells the groups, writes to a group that is being deleted, and leaves a damaged one",
-        0,
-        lambda s, kind: kind == "STUCK" and s.delete_group_s is not None,
+        "a member, or whoever decides for the groups, writes to a group that is being deleted; what it leaves is damaged and stops others",
+        83,
+        _names_the_deleted_group,
     ),
     Finding(
         "group-joins-beside-maintenance",
-        "messages are removed that a group wants which joined after the groups were looked at",
-        0,
-        lambda s, kind: (
-            kind in ("REMOVED", "SKIPPED", "UNREAD", "STUCK")
-            and (s.maintain_every_s is not None or bool(s.scalings))
-            and bool(s.queries)
-        ),
-    ),
-    Finding(
-        "drain-beside-a-late-commit",
-        "a producer that passed the look at ingress appends after the drain, and its message is stuck",
-        0,
-        lambda s, kind: kind in ("UNREAD", "STUCK") and any(scaling.mode == "drain" for scaling in s.scalings),
+        "messages are removed that a group wants which joined after the groups were read",
+        456,
+        _lacks_what_was_removed,
     ),
     Finding(
         "unmarked-after-a-promotion",
         "what was delivered after the last pass is delivered again and not marked",
+        100,
+        _is_unmarked_elsewhere,
+    ),
+    Finding(
+        "pass-beside-a-resize",
+        "a pass copies a seal and not the resize that explains it; then the primary is lost",
         0,
-        lambda s, kind: kind == "UNMARKED" and _promoted(s),
+        _is_a_torn_copy,
     ),
 )
 
@@ -99,4 +90,4 @@ FINDINGS = (
 def known(setup: Setup, problem: str) -> str:
     """The name of the finding that a problem may be; empty if it is a new one."""
     kind = kind_of(problem)
-    return next((finding.name for finding in FINDINGS if finding.matches(setup, kind)), "")
+    return next((finding.name for finding in FINDINGS if finding.matches(setup, kind, problem)), "")
