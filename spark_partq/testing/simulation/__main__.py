@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
@@ -80,7 +79,7 @@ def _one(seed: int, disk: bool, shorten: bool) -> int:
 
 def _many(seeds: int, first: int, disk: bool) -> int:
     began_s, operations, injected = time.perf_counter(), 0, 0
-    findings: Counter[str] = Counter()
+    findings: dict[str, list[int]] = {}  # the seeds that show each
     wrong = 0
     for seed in range(first, first + seeds):
         setup = draw(seed)
@@ -89,12 +88,12 @@ def _many(seeds: int, first: int, disk: bool) -> int:
         injected += outcome.injected
         if outcome.problem:
             finding = known(setup, outcome.problem)
-            findings[finding] += 1
-            if not finding:
+            if finding:
+                findings.setdefault(finding, []).append(seed)
+            else:
                 wrong += 1
                 print(f"seed {seed}: {outcome.problem.splitlines()[0]}", flush=True)
     taken_s = time.perf_counter() - began_s
-    found = {name: count for name, count in sorted(findings.items()) if name}
     print(
         json.dumps(
             {
@@ -103,7 +102,7 @@ def _many(seeds: int, first: int, disk: bool) -> int:
                 "faults": injected,
                 "seconds": round(taken_s, 1),
                 "wrong": wrong,
-                "known": found,
+                "known": findings,
             }
         )
     )
@@ -129,8 +128,10 @@ def _several(seeds: int, first: int, disk: bool, jobs: int) -> int:
             print(process.stderr, file=sys.stderr)
             return 2
         for name, value in json.loads(last).items():
-            if isinstance(value, dict):
-                totals[name] = dict(Counter(totals.get(name, {})) + Counter(value))
+            if name == "known":
+                known_seeds = totals.setdefault(name, {})
+                for finding, seeds_ in value.items():
+                    known_seeds[finding] = sorted(known_seeds.get(finding, []) + seeds_)
             else:
                 totals[name] = max(totals.get(name, 0), value) if name == "seconds" else totals.get(name, 0) + value
     print(json.dumps(totals))

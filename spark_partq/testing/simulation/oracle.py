@@ -356,13 +356,17 @@ class Oracle:
         raise Violation(what)
 
 
+def _parquet(files: Files, path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(files.read(path)))  # for so few rows a dataset costs more
+
+
 def _rows(files: Files, path: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(files.read(path))).to_pylist()
+    rows: list[dict[str, Any]] = _parquet(files, path).read(use_threads=False).to_pylist()
     return rows
 
 
 def _column(files: Files, path: str, name: str) -> list[str]:
-    values: list[str] = pq.read_table(pa.BufferReader(files.read(path)), columns=[name])[name].to_pylist()
+    values: list[str] = _parquet(files, path).read([name], use_threads=False)[name].to_pylist()
     return values
 
 

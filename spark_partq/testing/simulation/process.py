@@ -22,7 +22,7 @@ from spark_partq.testing.simulation.scheduler import (
     SimulatedLock,
     in_parallel,
 )
-from spark_partq.testing.simulation.setup import Faults
+from spark_partq.testing.simulation.setup import NONE, Faults
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -194,7 +194,7 @@ class SimulatedFiles:
         world.scheduler.point()
         if self._uri in world.unreachable:
             raise _unavailable(path)
-        fault = self._fault() if process.fallible else ""
+        fault = self._fault() if process.fallible and world.faults is not NONE else ""
         if fault:
             world.injected += 1
             world.note(f"{fault} at {name} {path}")

@@ -146,11 +146,11 @@ def draw(seed: int) -> Setup:
         producers=_producers(rng, features),
         queries=_queries(rng, features),
         scalings=_scalings(rng, features),
-        maintain_every_s=rng.choice((0.5, 1.0, 3.0)) if features & {"maintenance", "retention"} else None,
+        maintain_every_s=rng.choice((1.0, 1.0, 3.0)) if features & {"maintenance", "retention"} else None,
         rebalance_delay_ms=rng.choice((0, 0, 1_000)),
         max_handoff_time_ms=rng.choice((0, 500, 3_000)),
         skew=rng.random() < 0.2,
-        faults=_faults(rng) if rng.random() < 0.6 else Faults(),
+        faults=_faults(rng) if rng.random() < 0.6 else NONE,
     )
     if features & {"promotion", "replica"}:
         promoted_s = _moment(rng, 0, 3) if "promotion" in features else None
