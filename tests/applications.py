@@ -1,7 +1,7 @@
-"""Real applications: driver processes, each with a JVM of its own, that are told on their standard input what to run.
+"""Real applications: driver processes that are told what to run, one JSON object a line.
 
-``python -m tests.applications`` is the driver; `Application` starts it and talks to it, one JSON object a line. Everything that its
-queries are given goes to a file as soon as it is there, so the record survives a SIGKILL.
+`tests.drivers` is what they run. A `plain` one starts at once; one of `spark` has a JVM of its own, which takes many seconds and much of the
+processors. A scenario is the same for both, so each is shown with plain applications, and a few of them with Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -30,21 +30,8 @@ from spark_partq.storage.store import Store
 from spark_partq.testing.checker import Report, check
 from tests.helpers import ROOT, eventually, new_file, opened
 
-SMALL = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "768m",
-    # Half the time to start and to warm up: such a short life repays no optimisation.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.streaming.pollingDelay": "10ms",
-}
-# A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
-_HOLD_S = 120.0
-_GRACE_S = 20.0
+Kind = Literal["plain", "spark"]
+
 # Where a package with an assignor of a user's is installed.
 PLUGINS = ROOT / "tests" / "plugins"
 
@@ -54,202 +41,15 @@ def twice(folder: Path) -> Path:
     return folder / "twice"
 
 
-# ---- in the driver
-class Recorder:
-    """A function for ``foreachBatch`` that writes down each row, and holds the batch while the file `hold` is there."""
-
-    def __init__(self, record: str, instance: str, hold: str | None) -> None:
-        self.run = uuid.uuid4().hex[:8]
-        self.stopping = threading.Event()
-        self.finished = -1
-        self._instance, self._hold = instance, hold
-        self._file = os.fdopen(os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), "w", encoding="utf-8")
-
-    def __call__(self, df: Any, batch_id: int) -> None:
-        if self.stopping.is_set():
-            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
-        about = {"run": self.run, "batch": batch_id}
-        began = time.monotonic()
-        rows = df.collect()
-        at = time.monotonic()
-        self._write(
-            {"kind": "start", **about, "at": began},
-            *(
-                {
-                    "kind": "row", **about, "at": at, "instance": instance_of(r._flow), "queue": r._queue,
-                    "partition": r._partition, "offset": r._offset, "epoch": r._epoch, "flow": r._flow,
-                    "redelivered": r._redelivered, "key": r.k, "value": r.v,
-                }
-                for r in rows
-            ),
-        )  # fmt: skip
-        until = at + _HOLD_S
-        # Spark begins with a micro-batch without rows when there is nothing yet; that one need not be held.
-        while rows and self._hold and os.path.exists(self._hold) and time.monotonic() < until:
-            time.sleep(0.02)
-        self._write({"kind": "end", **about, "at": time.monotonic()})
-        self.finished = batch_id
-
-    def _write(self, *records: Mapping[str, Any]) -> None:
-        self._file.write("".join(json.dumps(r) + "\n" for r in records))
-        self._file.flush()
-
-
-class Sender:
-    """A function for ``foreachBatch`` that writes into the queue, and writes down each micro-batch that is in."""
-
-    def __init__(self, sink: Callable[[Any, int], None], record: str) -> None:
-        self.run = uuid.uuid4().hex[:8]
-        self.stopping = threading.Event()
-        self.finished = -1
-        self._sink, self._record = sink, record
-
-    def __call__(self, df: Any, batch_id: int) -> None:
-        if self.stopping.is_set():
-            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
-        began = time.monotonic()
-        self._sink(df, batch_id)
-        with open(self._record, "a", encoding="utf-8") as file:
-            file.write(json.dumps([batch_id, began, time.monotonic()]) + "\n")
-        self.finished = batch_id
-
-
-class Listener:
-    """Writes down each call, with the time."""
-
-    def __init__(self, record: str) -> None:
-        self._record = record
-
-    def _write(self, what: str, *about: Any) -> None:
-        with open(self._record, "a", encoding="utf-8") as file:
-            file.write(json.dumps([what, *about, time.monotonic()]) + "\n")
-
-    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("assigned", [number for _, number in partitions])
-
-    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("revoked", [number for _, number in partitions])
-
-    def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("lost", [number for _, number in partitions])
-
-    def on_active_changed(self, flow: str, active: bool) -> None:
-        self._write("active", active)
-
-
-class Driver:
-    """Obeys; each command in a thread of its own, for a query may take its time to stop."""
-
-    def __init__(self) -> None:
-        import spark_partq
-
-        self._partq = spark_partq
-        self._spark = spark_partq.session("application", "local[1]", SMALL)
-        self._spark.sparkContext.setLogLevel("ERROR")
-        self._queries: dict[str, tuple[Any, Recorder | Sender]] = {}
-
-    def start(
-        self,
-        name: str,
-        store: str,
-        checkpoint: str,
-        record: str,
-        options: dict[str, Any],
-        trigger: str | None,
-        hold: str | None,
-    ) -> str:
-        reader = self._spark.readStream.format("partq").option("path", store).options(**options)
-        recorder = Recorder(record, name, hold)
-        writer = reader.load().writeStream.foreachBatch(recorder).option("checkpointLocation", checkpoint)
-        query = (writer.trigger(processingTime=trigger) if trigger else writer).start()
-        self._queries[name] = (query, recorder)
-        return recorder.run
-
-    def produce(self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every: str) -> str:
-        """So many messages in each micro-batch: values 0, 1, 2…, and `keys` keys of its own in turn."""
-        source = (
-            self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 1)
-        )
-        messages = source.load().selectExpr(f"concat('{name}-', value % {keys}) as k", "value as v")
-        sender = Sender(self._partq.queue_sink(store, "q", order_by="v"), record)
-        writer = messages.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
-        self._queries[name] = (writer.trigger(processingTime=every).start(), sender)
-        return sender.run
-
-    def stop(self, name: str) -> None:
-        """At once, whatever runs."""
-        self._queries[name][0].stop()
-
-    def leave(self, name: str) -> None:
-        """Politely: the running micro-batch is finished, none is begun (W3)."""
-        query, recorder = self._queries[name]
-        recorder.stopping.set()  # first, so that the only micro-batch that can go on is the one that is waited for
-        last = query.lastProgress
-        before = -1 if last is None else last["batchId"]
-        until = time.monotonic() + _GRACE_S
-        while query.isActive and time.monotonic() < until:
-            done = -1 if query.lastProgress is None else query.lastProgress["batchId"]
-            status = query.status
-            if done > before or not (status["isTriggerActive"] and status["isDataAvailable"]):
-                break
-            time.sleep(0.02)
-        query.stop()
-
-    def status(self, name: str) -> dict[str, Any]:
-        query, recorder = self._queries[name]
-        error = query.exception()
-        return {"active": query.isActive, "error": None if error is None else str(error), "finished": recorder.finished}
-
-    def acknowledge(
-        self, store: str, group: str, offsets: list[tuple[str, int, int]], epochs: list[tuple[str, int, int]]
-    ) -> list[list[Any]]:
-        wanted = {(queue, partition): offset for queue, partition, offset in offsets}
-        under = {(queue, partition): epoch for queue, partition, epoch in epochs}
-        return [list(p) for p in self._partq.acknowledge(store, group, wanted, epochs=under or None)]
-
-    def listen(self, group: str, record: str) -> None:
-        """Write down what the group tells this application (H6)."""
-        self._partq.add_listener(self._spark, group, Listener(record))
-
-    def clear(self) -> None:
-        for query, _ in self._queries.values():
-            query.stop()
-        self._queries.clear()
-
-
-def main() -> None:
-    # Standard output is for answers alone; what Spark and the JVM print goes where errors go.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    lock = threading.Lock()
-    driver = Driver()
-
-    def obey(number: int, command: str, arguments: dict[str, Any]) -> None:
-        try:
-            answer = {"id": number, "value": getattr(driver, command)(**arguments)}
-        except Exception as error:
-            answer = {"id": number, "error": f"{type(error).__name__}: {error}"}
-        with lock:
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-
-    for line in sys.stdin:
-        request = json.loads(line)
-        threading.Thread(
-            target=obey, args=(request["id"], request["command"], request["arguments"]), daemon=True
-        ).start()
-    os._exit(0)  # the end of standard input; the JVM follows
-
-
 # ---- in the test
 class Application:
-    """One driver process. It starts while the test goes on; the first answer waits for it."""
+    """One driver process, with Spark or without. It starts while the test goes on; the first answer waits for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Kind) -> None:
         self._log = folder / f"application-{uuid.uuid4().hex[:6]}.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.applications"],
+                [sys.executable, "-m", "tests.drivers", kind],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -328,17 +128,19 @@ class Application:
 
 
 class Pool:
-    """Applications that scenarios share, for each takes many seconds to start. Killed ones are replaced when they are wanted."""
+    """Applications that all tests share, as each may take many seconds to start: when it is first wanted, and after it was killed."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self._folder, self.twice = folder, twice(folder)
-        self._applications = [Application(folder) for _ in range(size)]
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        self._folder, self._kind, self.twice = folder, kind, twice(folder)
+        # Of a time-out that a query with Spark needs, so much is enough.
+        self.pace = 1.0 if kind == "spark" else 0.4
+        self._applications: list[Application] = []
 
     def take(self, count: int) -> list[Application]:
-        self._applications.sort(key=lambda a: a.killed)
-        for i, application in enumerate(self._applications):
-            if application.killed and i < count:
-                self._applications[i] = Application(self._folder)
+        """So many applications that live, started at the same time if they are not there yet."""
+        self._applications = [a for a in self._applications if not a.killed]
+        while len(self._applications) < count:
+            self._applications.append(Application(self._folder, self._kind))
         return self._applications[:count]
 
     def clear(self) -> None:
@@ -418,7 +220,7 @@ class Scenario:
         name: str,
         *,
         static: bool = False,
-        trigger: str | None = None,
+        every_s: float = 0.0,
         checkpoint: str = "",
         **options: Any,
     ) -> Callable[[], None]:
@@ -432,7 +234,7 @@ class Scenario:
         since = self.seq
         self._started[name] = application.tell(
             "start", name=name, store=self.store, checkpoint=str(self.folder / (checkpoint or f"cp-{name}")),
-            record=str(self.folder / f"{name}.jsonl"), trigger=trigger, hold=str(self.hold(name)),
+            record=str(self.folder / f"{name}.jsonl"), every_s=every_s, hold=str(self.hold(name)),
             options={o: str(v) for o, v in options.items() if v is not None},
         )  # fmt: skip
 
@@ -589,7 +391,3 @@ class Scenario:
         report = check(self.records(), self.history(), self.sent, positions, manual=manual)
         assert report.ok, f"{report}\n{self.explain()}"
         return report
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from tests import queries
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
 
@@ -71,3 +72,10 @@ def stopped_queries(spark: SparkSession) -> Iterator[None]:
     yield
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def ended_queries() -> Iterator[None]:
+    """The same of queries without a JVM."""
+    yield
+    queries.stop_all()

@@ -1,4 +1,4 @@
-"""Consumer groups of real applications: a driver process and a JVM each (R1-R8, H1-H6, W1-W3, K6)."""
+"""Consumer groups of real applications: driver processes, with Spark or without (R1-R8, H1-H6, W1-W3, K1, K4-K7)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from spark_partq.testing.checker import missed
 from tests.applications import Pool, Scenario
 from tests.helpers import eventually
 
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """Three applications, started at once."""
-    pool = Pool(tmp_path_factory.mktemp("applications"), 3)
-    yield pool
-    pool.close()
+# A test runs with plain applications, and with Spark in `make long`, or with both at once.
+PLAIN = pytest.mark.parametrize("pool", ["plain", pytest.param("spark", marks=pytest.mark.long)], indirect=True)
+BOTH = pytest.mark.parametrize("pool", ["plain", "spark"], indirect=True)
 
 
 class NewScenario(Protocol):
@@ -38,7 +34,6 @@ def scenario(pool: Pool, tmp_path: Path) -> Iterator[NewScenario]:
     yield new
     for s in made:
         s.let_go()
-    pool.clear()
 
 
 def flow_loads(s: Scenario) -> list[int]:
@@ -47,6 +42,7 @@ def flow_loads(s: Scenario) -> list[int]:
 
 
 # ---- balance
+@PLAIN
 def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: Pool) -> None:
     """R1, R2, R6, R7: 7 partitions, 3 → 4 flows ends 2,2,2,1; one partition moves to the new flow, nothing else moves."""
     a, b = pool.take(2)
@@ -69,6 +65,7 @@ def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: 
     assert not report.again
 
 
+@BOTH
 def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest.
     Both are told, the one that gives before the one that gets."""
@@ -111,6 +108,7 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
 
 
 # ---- handoff
+@BOTH
 def test_example_of_a_handoff(scenario: NewScenario, pool: Pool) -> None:
     """H1, H2, H3, H5: B1 and B2 are delivered to flow 1 and acknowledged in time, B3 to B5 go to flow 2, partition 0 goes on."""
     a, b = pool.take(2)
@@ -143,6 +141,7 @@ def test_example_of_a_handoff(scenario: NewScenario, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("max_handoff_time_ms", [0, 700])
+@PLAIN
 def test_handoff_without_time(scenario: NewScenario, pool: Pool, max_handoff_time_ms: int) -> None:
     """H4: a consumer that is busy with its first micro-batch all the time loses the partition; the next one gets it all again,
     in order and marked, and the late acknowledgement changes nothing. The partition that stays is not delivered twice."""
@@ -172,11 +171,12 @@ def test_handoff_without_time(scenario: NewScenario, pool: Pool, max_handoff_tim
     ]
 
 
+@BOTH
 def test_consumer_that_never_begins_hands_over(scenario: NewScenario, pool: Pool) -> None:
     """H1, W2: a query that waits an hour for its next trigger gives up a partition at once, and all of them when it is stopped."""
     a, b = pool.take(2)
     s = scenario(2, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
-    s.start(a, "a", trigger="1 hour")()
+    s.start(a, "a", every_s=3_600)()
     s.settled({"a": 2})
     s.start(b, "b")()
     s.settled({"a": 1, "b": 1})
@@ -190,6 +190,7 @@ def test_consumer_that_never_begins_hands_over(scenario: NewScenario, pool: Pool
 
 
 # ---- coming and going
+@PLAIN
 def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
     """R3: a consumer too many triggers nothing; when an active one goes it takes over exactly its load, without a holddown."""
     a, b = pool.take(2)
@@ -212,12 +213,13 @@ def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
     assert not report.again
 
 
+@PLAIN
 def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
     """K6, R4, R5: a restart within the session timeout triggers nothing. After a longer one the group is in Holddown, nobody gets
     the partitions meanwhile, and the member that returns in time takes exactly those: no handoff in either case."""
     a, b = pool.take(2)
-    s = scenario(4, rebalance_delay_ms=10_000)
-    session = {"sessionTimeoutMs": 8_000}
+    s = scenario(4, rebalance_delay_ms=round(10_000 * pool.pace))
+    session = {"sessionTimeoutMs": round(8_000 * pool.pace)}
     s.start(a, "a", **session)()
     s.settled({"a": 4})
     s.start(b, "b", static=True, **session)()
@@ -251,11 +253,12 @@ def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
     s.check()
 
 
+@PLAIN
 def test_zombie(scenario: NewScenario, pool: Pool) -> None:
     """R4, H4, W2: who was stopped for longer than its session is too late with its acknowledgement, and simply joins again."""
     a, b = pool.take(2)
     s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
-    session = {"sessionTimeoutMs": 3_000}
+    session = {"sessionTimeoutMs": round(3_000 * pool.pace)}
     s.start(a, "a", **session)()
     s.start(b, "b", **session)()
     s.settled({"a": 2, "b": 2})
@@ -281,6 +284,7 @@ def test_zombie(scenario: NewScenario, pool: Pool) -> None:
     assert report.again == [("q", busy, n) for n in range(3)]
 
 
+@PLAIN
 def test_one_instance_twice_and_options_that_disagree(scenario: NewScenario, pool: Pool) -> None:
     """W2, K6: of two live queries with one instance id the newer goes on and the older stops. Who disagrees with the group does
     not get in."""
@@ -302,12 +306,13 @@ def test_one_instance_twice_and_options_that_disagree(scenario: NewScenario, poo
     s.check()
 
 
+@BOTH
 def test_killed(scenario: NewScenario, pool: Pool) -> None:
     """R2, R4: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
     everything, and one of the killed comes back with its checkpoint."""
     applications = dict(zip("abc", pool.take(3), strict=True))
     s = scenario(6, rebalance_delay_ms=1_000, max_handoff_time_ms=60_000)
-    session = {"sessionTimeoutMs": 4_000}
+    session = {"sessionTimeoutMs": round(4_000 * pool.pace)}
     for name, application in applications.items():
         s.start(application, name, **session)()
     s.settled({"a": 2, "b": 2, "c": 2})
@@ -332,7 +337,7 @@ def test_killed(scenario: NewScenario, pool: Pool) -> None:
 
 
 # ---- protocols
-@pytest.mark.long
+@PLAIN
 def test_upgrade_by_two_rolling_restarts(scenario: NewScenario, pool: Pool) -> None:
     """K4, K5, K7: three applications go from eager to cooperative while messages flow, and one goes back. Nothing is lost or comes
     twice, and the history says under which protocol each assignment was computed."""
@@ -372,6 +377,7 @@ def test_upgrade_by_two_rolling_restarts(scenario: NewScenario, pool: Pool) -> N
     assert not report.again
 
 
+@PLAIN
 def test_an_assignor_of_the_users(scenario: NewScenario, pool: Pool) -> None:
     """K1: an installed package's assignor is used; when it gives a partition twice, every query that meets that stops with a clear
     error, nothing is assigned wrongly, and with the assignor mended the group goes on where it was."""

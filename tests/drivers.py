@@ -1,0 +1,304 @@
+"""What an application of the tests runs: a driver that is told on its standard input what to do, one JSON object a line.
+
+``python -m tests.drivers spark`` has a session, and so a JVM; ``python -m tests.drivers plain`` has none, starts at once, and runs its queries
+as `tests.queries` does. Everything that its queries are given goes to a file as soon as it is there, so the record survives a SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+import spark_partq as partq
+from spark_partq.core.ids import instance_of
+from spark_partq.storage.queue.partition_table import PartitionTable
+from tests import queries
+from tests.scaled import Sink
+
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "768m",
+    # Half the time to start and to warm up: such a short life repays no optimisation.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+# A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
+_HOLD_S = 120.0
+_GRACE_S = 20.0
+
+
+class Recorder:
+    """A function for ``foreachBatch`` that writes down each row, and holds the batch while the file `hold` is there."""
+
+    def __init__(self, record: str, instance: str, hold: str | None) -> None:
+        self.run = uuid.uuid4().hex[:8]
+        self.stopping = threading.Event()
+        self.finished = -1
+        self._instance, self._hold = instance, hold
+        self._file = os.fdopen(os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), "w", encoding="utf-8")
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        if self.stopping.is_set():
+            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
+        about = {"run": self.run, "batch": batch_id}
+        began = time.monotonic()
+        rows = df.collect()
+        at = time.monotonic()
+        self._write(
+            {"kind": "start", **about, "at": began},
+            *(
+                {
+                    "kind": "row", **about, "at": at, "instance": instance_of(r._flow), "queue": r._queue,
+                    "partition": r._partition, "offset": r._offset, "epoch": r._epoch, "flow": r._flow,
+                    "redelivered": r._redelivered, "key": r.k, "value": r.v,
+                }
+                for r in rows
+            ),
+        )  # fmt: skip
+        until = at + _HOLD_S
+        # Spark begins with a micro-batch without rows when there is nothing yet; that one need not be held.
+        while rows and self._hold and os.path.exists(self._hold) and time.monotonic() < until:
+            time.sleep(0.02)
+        self._write({"kind": "end", **about, "at": time.monotonic()})
+        self.finished = batch_id
+
+    def _write(self, *records: Mapping[str, Any]) -> None:
+        self._file.write("".join(json.dumps(r) + "\n" for r in records))
+        self._file.flush()
+
+
+class Sender:
+    """A function for ``foreachBatch`` that writes into the queue, and writes down each micro-batch that is in."""
+
+    def __init__(self, sink: Callable[[Any, int], None], record: str) -> None:
+        self.run = uuid.uuid4().hex[:8]
+        self.stopping = threading.Event()
+        self.finished = -1
+        self._sink, self._record = sink, record
+
+    def __call__(self, df: Any, batch_id: int) -> None:
+        if self.stopping.is_set():
+            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
+        began = time.monotonic()
+        self._sink(df, batch_id)
+        with open(self._record, "a", encoding="utf-8") as file:
+            file.write(json.dumps([batch_id, began, time.monotonic()]) + "\n")
+        self.finished = batch_id
+
+
+class Listener:
+    """Writes down each call, with the time."""
+
+    def __init__(self, record: str) -> None:
+        self._record = record
+
+    def _write(self, what: str, *about: Any) -> None:
+        with open(self._record, "a", encoding="utf-8") as file:
+            file.write(json.dumps([what, *about, time.monotonic()]) + "\n")
+
+    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        self._write("assigned", [number for _, number in partitions])
+
+    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        self._write("revoked", [number for _, number in partitions])
+
+    def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
+        self._write("lost", [number for _, number in partitions])
+
+    def on_active_changed(self, flow: str, active: bool) -> None:
+        self._write("active", active)
+
+
+class Driver(ABC):
+    """Obeys; each command in a thread of its own, for a query may take its time to stop."""
+
+    def __init__(self) -> None:
+        self._queries: dict[str, tuple[Any, Recorder | Sender]] = {}
+
+    def start(
+        self,
+        name: str,
+        store: str,
+        checkpoint: str,
+        record: str,
+        options: dict[str, Any],
+        every_s: float,
+        hold: str | None,
+    ) -> str:
+        """A query that writes down what it is given."""
+        recorder = Recorder(record, name, hold)
+        self._queries[name] = (self._consume(store, checkpoint, recorder, every_s, options), recorder)
+        return recorder.run
+
+    def produce(self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float) -> str:
+        """So many messages in each micro-batch: values 0, 1, 2…, and `keys` keys of its own in turn."""
+        query, sender = self._produce(name, store, checkpoint, record, rows, keys, every_s)
+        self._queries[name] = (query, sender)
+        return sender.run
+
+    def stop(self, name: str) -> None:
+        """At once, whatever runs."""
+        self._queries[name][0].stop()
+
+    def status(self, name: str) -> dict[str, Any]:
+        query, recorder = self._queries[name]
+        error = query.exception()
+        return {"active": query.isActive, "error": None if error is None else str(error), "finished": recorder.finished}
+
+    def acknowledge(
+        self, store: str, group: str, offsets: list[tuple[str, int, int]], epochs: list[tuple[str, int, int]]
+    ) -> list[list[Any]]:
+        wanted = {(queue, partition): offset for queue, partition, offset in offsets}
+        under = {(queue, partition): epoch for queue, partition, epoch in epochs}
+        return [list(p) for p in partq.acknowledge(store, group, wanted, epochs=under or None)]
+
+    def clear(self) -> None:
+        for query, _ in self._queries.values():
+            query.stop()
+        self._queries.clear()
+
+    @abstractmethod
+    def leave(self, name: str) -> None:
+        """Politely: the running micro-batch is finished, none is begun (W3)."""
+
+    @abstractmethod
+    def listen(self, group: str, record: str) -> None:
+        """Write down what the group tells this application (H6)."""
+
+    @abstractmethod
+    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any: ...
+
+    @abstractmethod
+    def _produce(
+        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
+    ) -> tuple[Any, Sender]: ...
+
+
+class SparkDriver(Driver):
+    """With a session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spark = partq.session("application", "local[1]", SMALL)
+        self._spark.sparkContext.setLogLevel("ERROR")
+
+    def leave(self, name: str) -> None:
+        query, recorder = self._queries[name]
+        recorder.stopping.set()  # first, so that the only micro-batch that can go on is the one that is waited for
+        last = query.lastProgress
+        before = -1 if last is None else last["batchId"]
+        until = time.monotonic() + _GRACE_S
+        while query.isActive and time.monotonic() < until:
+            done = -1 if query.lastProgress is None else query.lastProgress["batchId"]
+            status = query.status
+            if done > before or not (status["isTriggerActive"] and status["isDataAvailable"]):
+                break
+            time.sleep(0.02)
+        query.stop()
+
+    def listen(self, group: str, record: str) -> None:
+        partq.add_listener(self._spark, group, Listener(record))
+
+    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any:
+        reader = self._spark.readStream.format("partq").option("path", store).options(**options)
+        writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
+
+    def _produce(
+        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
+    ) -> tuple[Any, Sender]:
+        source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
+        numbers = source.option("rowsPerBatch", rows).load()
+        messages = numbers.selectExpr(f"concat('{name}-', value % {keys}) as k", "value as v")
+        sender = Sender(partq.queue_sink(store, "q", order_by="v"), record)
+        writer = messages.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start(), sender
+
+    def append(self, store: str, sink_id: str, batches: int, rows: int) -> None:
+        """Batch after batch, each with so many messages of 11 keys and the sink's name."""
+        for batch in range(batches):
+            numbers = self._spark.range(batch * rows, (batch + 1) * rows, 1, 1)
+            messages = numbers.selectExpr("concat('k', id % 11) k", "id n", f"'{sink_id}' producer")
+            partq.append(messages, store, "q", sink_id=sink_id, batch_id=batch)
+
+    def copy(self, store: str, source: str, checkpoint: str, commits: int) -> None:
+        """Stream files of messages into the queue, and die with SIGKILL when so many partitions' commits are made."""
+        append, done, lock = PartitionTable.append, [], threading.Lock()
+
+        def last(self: PartitionTable, *arguments: Any) -> int | None:
+            with lock:
+                if len(done) == commits:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                done.append(self.partition)
+                return append(self, *arguments)
+
+        with mock.patch.object(PartitionTable, "append", last):
+            files = self._spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).json(source)
+            writer = files.writeStream.foreachBatch(partq.queue_sink(store, "q"))
+            writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+
+class PlainDriver(Driver):
+    """Without a session, and without a JVM."""
+
+    def leave(self, name: str) -> None:
+        self._queries[name][0].leave()
+
+    def listen(self, group: str, record: str) -> None:
+        queries.driver().add_listener(group, Listener(record))
+
+    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any:
+        return queries.Query(store, checkpoint, take, every_s=every_s, **options)
+
+    def _produce(
+        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
+    ) -> tuple[Any, Sender]:
+        sink = Sink(store, name)
+
+        def write(_: Any, batch: int) -> None:
+            sink.write(batch, [(f"{name}-{v % keys}", v) for v in range(batch * rows, (batch + 1) * rows)])
+
+        sender = Sender(write, record)
+        return queries.Generator(checkpoint, sender, every_s), sender
+
+
+def main() -> None:
+    # Standard output is for answers alone; what Spark and the JVM print goes where errors go.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+    driver = {"spark": SparkDriver, "plain": PlainDriver}[sys.argv[1]]()
+
+    def obey(number: int, command: str, arguments: dict[str, Any]) -> None:
+        try:
+            answer = {"id": number, "value": getattr(driver, command)(**arguments)}
+        except Exception as error:
+            answer = {"id": number, "error": f"{type(error).__name__}: {error}"}
+        with lock:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        threading.Thread(
+            target=obey, args=(request["id"], request["command"], request["arguments"]), daemon=True
+        ).start()
+    os._exit(0)  # the end of standard input; the JVM follows
+
+
+if __name__ == "__main__":
+    main()
