@@ -1,11 +1,10 @@
-"""Queues that are scaled while real applications write and read them (S1, S2, S4, S5, R2)."""
+"""Queues that are scaled while real applications write and read them, with Spark or without (S1, S2, S3, S4, S5, R2)."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,9 @@ from tests.helpers import eventually
 ROWS, KEYS = 26, 13
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    pool = Pool(tmp_path_factory.mktemp("resizing"), 3)
-    yield pool
-    pool.close()
+LONG_WITH_SPARK = pytest.mark.parametrize(
+    "pool", ["plain", pytest.param("spark", marks=pytest.mark.long)], indirect=True
+)
 
 
 class Resizing(Scenario):
@@ -33,16 +30,17 @@ class Resizing(Scenario):
     def __init__(self, pool: Pool, folder: Path, partitions: int) -> None:
         super().__init__(pool, folder, partitions, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
         self.producers: dict[str, Application] = {}
+        self._session = {"sessionTimeoutMs": round(10_000 * pool.pace)}
         for name, application in zip("abc", pool.take(3), strict=True):
             self.listen(application, name)
-            self.start(application, name)()
+            self.start(application, name, **self._session)()
 
     def start_again(self, application: Application) -> None:
         """As a supervisor does: on a busy machine a query may miss the time that Spark gives its planner to start."""
         since = self.seq
         for attempt in range(5):
             name = f"c{attempt}"
-            self.start(application, name)
+            self.start(application, name, **self._session)
             self._is_started(name)
 
             def over(name: str = name) -> bool:
@@ -57,7 +55,7 @@ class Resizing(Scenario):
         self.producers[name] = application
         application.ask(
             "produce", name=name, store=self.store, checkpoint=str(self.folder / f"cp-{name}"),
-            record=str(self._batches(name)), rows=ROWS, keys=KEYS, every="300 milliseconds",
+            record=str(self._batches(name)), rows=ROWS, keys=KEYS, every_s=0.3,
         )  # fmt: skip
 
     def _batches(self, name: str) -> Path:
@@ -104,7 +102,7 @@ class Resizing(Scenario):
         assert partq.describe_queue(self.store, "q").status == "Ready"
 
 
-@pytest.mark.long
+@LONG_WITH_SPARK
 def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
     """S5: 4 → 6 → 16 → 5 → 3 while 2 producers write and 3 consumers read. The command is killed, and so is an application that
     writes and reads: nothing is lost, nothing comes twice but what the dead consumer had, every key stays in order."""
@@ -136,11 +134,21 @@ def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
     assert sorted(s.owners()) == [0, 1, 2]
 
 
-def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pool", "counts"),
+    [
+        ("plain", [6, 16, 5, 3]),
+        ("spark", [6, 3]),
+        pytest.param("spark", [6, 16, 5, 3], marks=pytest.mark.long),
+    ],
+    indirect=["pool"],
+    ids=str,
+)
+def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path, counts: list[int]) -> None:
     """S1, S2, S5, R2: the same without kills; and then not one message comes twice, and no rebalance waits for a delay."""
     s = Resizing(pool, tmp_path, 4)
     s.produce("p1", pool.take(2)[1])
-    for partitions in (6, 16, 5, 3):
+    for partitions in counts:
         s.more(2)
         s.scaled(partitions)
     s.finish()
@@ -148,6 +156,7 @@ def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path) -> None:
     assert "Holddown" not in [f["status"] for f in s.history("StatusChanged")]
 
 
+@LONG_WITH_SPARK
 def test_drain(pool: Pool, tmp_path: Path) -> None:
     """S3, S4: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
     nothing is lost or doubled."""

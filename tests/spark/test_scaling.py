@@ -1,4 +1,4 @@
-"""Scaling, exclusive queues and replicas as a Spark application sees them (S2, S3, S6, S7)."""
+"""Scaling, exclusive queues and replicas as an application sees them that writes with Spark; what it reads needs no JVM (S2, S3, S6, S7)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from tests.helpers import eventually, position, read
+from tests.queries import Batch, Query
 
-pytestmark = pytest.mark.usefixtures("stopped_queries")
+pytestmark = pytest.mark.usefixtures("ended_queries")
 
 QUICK: dict[str, Any] = {"rebalance_delay_ms": 0, "max_handoff_time_ms": 60_000}
 
@@ -27,16 +28,15 @@ def rows(spark: SparkSession, first: int, last: int) -> DataFrame:
 class Consumer:
     """A query of group `g`, and what it is given."""
 
-    def __init__(self, spark: SparkSession, store: str, folder: Path, name: str = "c", **options: Any) -> None:
-        self.spark, self.store, self.folder, self.name, self.options = spark, store, folder, name, options
+    def __init__(self, store: str, folder: Path, name: str = "c", **options: Any) -> None:
+        self.store, self.checkpoint, self.options = store, folder / f"cp-{name}", options
         self.rows: list[Row] = []
 
-    def start(self, once: bool = False) -> Any:
-        reader = self.spark.readStream.format("partq").option("path", self.store).option("queue", "q")
-        stream = reader.option("group", "g").options(**self.options).load()
-        writer = stream.writeStream.foreachBatch(lambda df, _: self.rows.extend(df.collect()))
-        writer = writer.option("checkpointLocation", str(self.folder / f"cp-{self.name}"))
-        return (writer.trigger(availableNow=True) if once else writer).start()
+    def start(self, once: bool = False) -> Query:
+        return Query(self.store, self.checkpoint, self.take, available_now=once, group="g", **self.options)
+
+    def take(self, batch: Batch, _: int) -> None:
+        self.rows += batch.collect()
 
     def run(self) -> list[int]:
         """The values that are there now."""
@@ -58,7 +58,7 @@ def test_exclusive_and_back(spark: SparkSession, store: str, tmp_path: Path) -> 
     made = partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=0, **QUICK)
     assert (made.status, made.configured_partitions, made.operating_partitions) == ("Ready", 0, 0)
     partq.append(rows(spark, 0, 20), store, "q")
-    consumer = Consumer(spark, store, tmp_path, flows=2)
+    consumer = Consumer(store, tmp_path, flows=2)
     assert consumer.run() == list(range(20))
     assert {row._partition for row in consumer.rows} == {-1} and len({row._flow for row in consumer.rows}) == 1
     partq.append(rows(spark, 20, 30), store, "q")
@@ -91,7 +91,7 @@ def test_delete_says_what_is_lost(spark: SparkSession, store: str, tmp_path: Pat
     found = partq.scale(store, "q", 2, "delete", confirm_lost=going)
     assert (found.status, found.operating_partitions, found.lost) == ("Ready", 2, going)
     partq.append(rows(spark, 100, 150), store, "q")
-    consumer = Consumer(spark, store, tmp_path)
+    consumer = Consumer(store, tmp_path)
     assert len(consumer.run()) == 150 - going and in_order(consumer.rows)
 
 
@@ -114,7 +114,7 @@ def test_replica_takes_over(spark: SparkSession, tmp_path: Path) -> None:
     store, there = str(tmp_path / "a"), str(tmp_path / "b")
     partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=3, **QUICK)
     partq.append(rows(spark, 0, 30), store, "q", sink_id="s", batch_id=0)
-    assert sorted(Consumer(spark, store, tmp_path).run()) == list(range(30))
+    assert sorted(Consumer(store, tmp_path).run()) == list(range(30))
     partq.append(rows(spark, 30, 50), store, "q", sink_id="s", batch_id=1)
     assert partq.replicate(store, "q", there).total_lag == 0
     found = partq.scale(store, "q", 5)
@@ -122,7 +122,7 @@ def test_replica_takes_over(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(partq.ReplicaError, match="is a replica"):
         partq.append(rows(spark, 50, 60), there, "q")
     with pytest.raises(Exception, match="is a replica"):
-        Consumer(spark, there, tmp_path, "early").run()
+        Consumer(there, tmp_path, "early").run()
     assert read(spark, there).count() == 50
     shutil.move(store, tmp_path / "gone")
     assert not partq.promote(there, "q").fenced
@@ -130,7 +130,7 @@ def test_replica_takes_over(spark: SparkSession, tmp_path: Path) -> None:
         partq.promote(there, "q")
     assert partq.append(rows(spark, 30, 50), there, "q", sink_id="s", batch_id=1) == 0
     assert partq.append(rows(spark, 50, 60), there, "q", sink_id="s", batch_id=2) == 10
-    consumer = Consumer(spark, there, tmp_path, "later")
+    consumer = Consumer(there, tmp_path, "later")
     assert sorted(consumer.run()) == list(range(30, 60)) and in_order(consumer.rows)
     shutil.move(tmp_path / "gone", store)
     with pytest.raises(partq.QueueFencedError):
