@@ -67,7 +67,7 @@ class Application:
         self._answers: dict[int, dict[str, Any]] = {}
         self._arrived = threading.Condition()
         self.killed = False
-        self._ended = False
+        self.ended = False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -78,7 +78,7 @@ class Application:
                 self._answers[answer["id"]] = answer
                 self._arrived.notify_all()
         with self._arrived:
-            self._ended = True
+            self.ended = True
             self._arrived.notify_all()
 
     def tell(self, command: str, **arguments: Any) -> Callable[[], Any]:
@@ -90,7 +90,7 @@ class Application:
 
         def answer() -> Any:
             with self._arrived:
-                there = self._arrived.wait_for(lambda: number in self._answers or self._ended, 120)
+                there = self._arrived.wait_for(lambda: number in self._answers or self.ended, 120)
                 assert there and number in self._answers, f"no answer to {command}:\n{self.log()}"
                 found = self._answers.pop(number)
             assert "error" not in found, f"{command}: {found['error']}\n{self.log()}"

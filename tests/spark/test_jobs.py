@@ -1,4 +1,4 @@
-"""The jobs, started as users start them: by spark-submit, on one machine and on a cluster, and by plain Python (U1)."""
+"""The jobs: in the session of the tests, and as users start them: by spark-submit, on one machine and on a cluster, and by Python (U1)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -84,6 +86,20 @@ class Outcome:
 Here = Callable[..., Outcome]
 
 
+class Lent:
+    """The session of the tests for a job, which stops it at its end."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        for query in self._spark.streams.active:
+            query.stop()
+
+
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
     """here(job, *arguments) -> Outcome: run in this process what ends before a Spark session is started."""
@@ -106,6 +122,13 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
+@pytest.fixture
+def inside(here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """The same of what needs a session: it gets the one of the tests."""
+    monkeypatch.setattr(partq, "session", lambda *_: Lent(spark))
+    return here
+
+
 def files(folder: Path, count: int = 4, rows: int = 50) -> None:
     folder.mkdir()
     for number in range(count):
@@ -117,35 +140,64 @@ def files(folder: Path, count: int = 4, rows: int = 50) -> None:
         os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
 
 
-@pytest.mark.parametrize("where", ["local", "cluster"])
-def test_produce_and_consume(start: Start, tmp_path: Path, where: str) -> None:
-    """U1: on one machine, where the producer is started again and adds only what is new, and on a cluster."""
-    if where == "local":
-        produce_and_consume(start, tmp_path, [], restart=True)
-    else:
-        produce_and_consume(start, tmp_path, CLUSTER)
+Run = Callable[..., object]
 
 
-def produce_and_consume(start: Start, folder: Path, master: list[str], restart: bool = False) -> None:
+def test_produce_and_consume(inside: Here, tmp_path: Path) -> None:
+    """U1: the producer is started again and adds only what is new."""
+
+    def run(job: str, *arguments: str) -> None:
+        done = inside(job, *arguments)
+        assert not done.code, done.err
+
+    produce_and_consume(run, run, tmp_path, restart=True)
+
+
+@pytest.mark.long
+def test_produce_and_consume_by_spark_submit(start: Start, tmp_path: Path) -> None:
+    """U1: the same by spark-submit on one machine."""
+
+    def run(*arguments: str) -> None:
+        finished(start(*arguments))
+
+    produce_and_consume(run, run, tmp_path, restart=True)
+
+
+@pytest.mark.parametrize("producer", ["here", pytest.param("cluster", marks=pytest.mark.long)])
+def test_produce_and_consume_on_a_cluster(start: Start, inside: Here, tmp_path: Path, producer: str) -> None:
+    """U1: by spark-submit, with executors that are processes of their own."""
+
+    def run(*arguments: str) -> None:
+        finished(start(*arguments, conf=CLUSTER))
+
+    produce_and_consume(inside if producer == "here" else run, run, tmp_path, cluster=True)
+
+
+def produce_and_consume(
+    producer: Run, consumer: Run, folder: Path, restart: bool = False, cluster: bool = False
+) -> None:
     store = str(folder / "store")
     partq.create_queue(store, "orders", "k string, n long", "k", partitions=4)
     files(folder / "in")
     about = ["--store", store, "--queue", "orders"]
     produce = [*about, "--path", str(folder / "in"), "--max-files-per-trigger", "3", "--order-by", "n"]
     produce += ["--sink-id", "files", "--checkpoint", str(folder / "produce")]
-    finished(start("produce", *produce, conf=master))
+    producer("produce", *produce)
     assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == 200
     count = 200
     if restart:
         pd.DataFrame({"k": ["k0"], "n": [count]}).to_parquet(folder / "in" / "new.parquet")
         count += 1
-        finished(start("produce", *produce, conf=master))
+        producer("produce", *produce)
         assert sum(p.next_offset for p in partq.describe_queue(store, "orders").partitions) == count
 
-    consume = [*about, "--group", "g", "--flows", "2", "--format", "delta", "--path", str(folder / "out")]
+    target = "parquet" if cluster else "delta"  # with Delta three cold JVMs take twice as long
+    consume = [*about, "--group", "g", "--flows", "2", "--format", target, "--path", str(folder / "out")]
     consume += ["--max-rows-per-trigger", "150", "--trigger", "available-now", "--checkpoint", str(folder / "consume")]
-    finished(start("consume", *consume, conf=master))
-    found = DeltaTable(folder / "out").to_pandas().sort_values(["_partition", "_offset"])
+    consumer("consume", *consume)
+    out = folder / "out"
+    found = pd.read_parquet(out) if cluster else DeltaTable(out).to_pandas()
+    found = found.sort_values(["_partition", "_offset"])
     assert sorted(found["n"]) == list(range(count))
     by_key = found[found["k"].notna()].groupby("k")["n"]
     assert by_key.ngroups == 11
@@ -157,8 +209,8 @@ def produce_and_consume(start: Start, folder: Path, master: list[str], restart: 
     facts = analysis.history(store, "g")
     (body,) = facts.loc[facts["kind"] == "MemberJoined", "body"]
     said = json.loads(body)
-    assert said["application"].startswith("app-" if master else "local-")
-    assert [executor.partition("@")[0] for executor in said["executors"]] == (["0", "1"] if master else ["driver"])
+    assert said["application"].startswith("app-" if cluster else "local-")
+    assert [executor.partition("@")[0] for executor in said["executors"]] == (["0", "1"] if cluster else ["driver"])
     assert all(executor.partition("@")[2] for executor in said["executors"])
 
 
@@ -200,47 +252,72 @@ def slow(folder):
 """
 
 
-SIGNALS = [("spark-submit", signal.SIGTERM), ("spark-submit", signal.SIGINT), ("python", signal.SIGINT)]
+@pytest.fixture
+def slow_consumer(tmp_path: Path) -> list[str]:
+    """A job whose micro-batches wait until they may end, and its arguments."""
+    store = str(tmp_path / "store")
+    partq.create_queue(store, "q", "v long", partitions=1)
+    put(store, 0, range(30))
+    (tmp_path / "my_handlers.py").write_text(HANDLER)
+    arguments = ["--store", store, "--queue", "q", "--group", "g", "--max-rows-per-trigger", "10"]
+    arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={tmp_path}"]
+    return ["consume", *arguments, "--checkpoint", str(tmp_path / "checkpoint")]
 
 
-@pytest.fixture(scope="module")
-def signalled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Path, subprocess.Popen[str]]]]:
-    """One job for each of SIGNALS, with a folder of its own; they start at the same time."""
-    jobs = []
-    for by, _ in SIGNALS:
-        folder = tmp_path_factory.mktemp("signalled")
-        store = str(folder / "store")
-        partq.create_queue(store, "q", "v long", partitions=1)
-        put(store, 0, range(30))
-        (folder / "my_handlers.py").write_text(HANDLER)
-        arguments = ["--store", store, "--queue", "q", "--group", "g", "--max-rows-per-trigger", "10"]
-        arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={folder}"]
-        arguments += ["--checkpoint", str(folder / "checkpoint")]
-        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL]
-        job = process([*program, str(ROOT / "jobs" / "consume.py"), *arguments], PYTHONPATH=str(folder))
-        jobs.append((folder, job))
-    yield jobs
-    for _, job in jobs:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.communicate()
-
-
-@pytest.mark.parametrize("which", range(len(SIGNALS)), ids=[f"{by}-{number.name}" for by, number in SIGNALS])
-def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
-    signalled: list[tuple[Path, subprocess.Popen[str]]], which: int
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_lets_the_running_batch_finish(
+    inside: Here, slow_consumer: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    folder, job = signalled[which]
-    eventually(lambda: (folder / "begun-0").exists() or job.poll() is not None, "the first micro-batch", 180)
-    if SIGNALS[which][1] == signal.SIGINT:
+    """U1: and begins no other."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_handlers", raising=False)
+
+    def interrupt() -> None:
+        eventually((tmp_path / "begun-0").exists, "the first micro-batch")
+        os.kill(os.getpid(), number)
+        (tmp_path / "go").touch()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    done = inside(*slow_consumer)
+    thread.join()
+    assert not done.code and done.err == ""
+    assert_one_batch_done(tmp_path)
+
+
+SIGNALS = [("spark-submit", signal.SIGINT), ("spark-submit", signal.SIGTERM), ("python", signal.SIGINT)]
+
+
+@pytest.mark.parametrize(
+    ("by", "number"),
+    [SIGNALS[0], *(pytest.param(*signalled, marks=pytest.mark.long) for signalled in SIGNALS[1:])],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_signal_to_a_process(
+    start: Start,
+    slow_consumer: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by: str,
+    number: signal.Signals,
+) -> None:
+    """U1: the same where JVM and Python are processes of their own, and a terminal signals both."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    job = start(*slow_consumer, by=by)
+    eventually(lambda: (tmp_path / "begun-0").exists() or job.poll() is not None, "the first micro-batch", 180)
+    if number == signal.SIGINT:
         os.killpg(job.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
     else:
         job.send_signal(signal.SIGTERM)
-    (folder / "go").touch()
+    (tmp_path / "go").touch()
     out, err = job.communicate(timeout=180)
     assert job.returncode == 0, out + err
     assert "Traceback" not in out + err
     assert "error:" not in out + err
+    assert_one_batch_done(tmp_path)
+
+
+def assert_one_batch_done(folder: Path) -> None:
     assert (folder / "done-0").read_text() == "10"
     # Spark may have asked for one more, which is left to the next start
     begun = len(list(folder.glob("begun-*")))
@@ -248,20 +325,19 @@ def test_a_signal_lets_the_running_batch_finish_and_begins_no_other(
     assert position(str(folder / "store"), "g", 0) in (10 * begun, 10 * begun - 10)
 
 
-def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str) -> None:
+@pytest.mark.parametrize("by", ["python", pytest.param("spark-submit", marks=pytest.mark.long)])
+def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str, by: str) -> None:
     partq.create_queue(store, "q", "v long", partitions=1)
     expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "waiting_for": []}
     once = start("maintain", "--store", store, by="python")
-    every = ["--store", store, "--queue", "q", "--every", "0.1"]
-    jobs = [start("maintain", *every, by=by) for by in ("python", "spark-submit")]
+    job = start("maintain", "--store", store, "--queue", "q", "--every", "0.1", by=by)
     assert [json.loads(line) for line in finished(once).splitlines()] == [expected]
-    for job in jobs:
-        assert job.stdout is not None
-        assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
-        job.send_signal(signal.SIGTERM)
-        out, err = job.communicate(timeout=180)
-        assert job.returncode == 0, out + err
-        assert "Traceback" not in out + err
+    assert job.stdout is not None
+    assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
+    job.send_signal(signal.SIGTERM)
+    out, err = job.communicate(timeout=180)
+    assert job.returncode == 0, out + err
+    assert "Traceback" not in out + err
 
 
 # ---- scaling
@@ -345,20 +421,17 @@ def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
     assert "--every" in finished(told)
 
 
-def test_refusals_of_spark_are_one_line(start: Start, store: str, tmp_path: Path) -> None:
+def test_refusals_of_spark_are_one_line(inside: Here, store: str, tmp_path: Path) -> None:
     """A micro-batch that does not fit the queue, and a source that is not there."""
     partq.create_queue(store, "q", "k string, n long, missing double", "k")
     files(tmp_path / "in", count=1)
     about = ["--store", store, "--queue", "q"]
     fits = ["--path", str(tmp_path / "in"), "--schema", "k string, n long", "--checkpoint", str(tmp_path / "one")]
     there = ["--path", str(tmp_path / "nowhere"), "--checkpoint", str(tmp_path / "other")]
-    misfit, nowhere = (start("produce", *about, *arguments) for arguments in (fits, there))
-    line = only_error(misfit)
-    assert line.startswith("error: [SCHEMA_MISMATCH] ")
-    assert "missing" in line
-    line = only_error(nowhere)
-    assert line.startswith("error: [PATH_NOT_FOUND] ")
-    assert str(tmp_path / "nowhere") in line
+    misfit, nowhere = (inside("produce", *about, *arguments) for arguments in (fits, there))
+    assert misfit.code == nowhere.code == 1
+    assert re.fullmatch(r"error: \[SCHEMA_MISMATCH\] [^\n]*missing[^\n]*\n", misfit.err)
+    assert re.fullmatch(rf"error: \[PATH_NOT_FOUND\] [^\n]*{tmp_path}/nowhere[^\n]*\n", nowhere.err)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import spark_partq as partq
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM
-from tests.helpers import assert_dense, driver, finished, in_parallel, opened, read
+from tests.applications import Pool
+from tests.helpers import assert_dense, eventually, in_parallel, opened, read
 
 ORDERS = "k string, n bigint"
 
@@ -125,40 +126,20 @@ def test_crash_in_the_middle_of_several_batches(
     assert_ordered(rows)
 
 
-KILLED = """
-import os, signal, sys, threading
-from pyspark.sql import SparkSession
-import spark_partq as partq
-from spark_partq.storage.queue.partition_table import PartitionTable
-
-store, source, checkpoint, commits = *sys.argv[1:4], int(sys.argv[4])
-append, done, lock = PartitionTable.append, [], threading.Lock()
-
-def last(self, *args):
-    with lock:
-        if len(done) == commits:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done.append(self.partition)
-        return append(self, *args)
-
-PartitionTable.append = last
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-query = (
-    spark.readStream.schema("k string, n bigint").option("maxFilesPerTrigger", 1).json(source)
-    .writeStream.foreachBatch(partq.queue_sink(store, "q")).option("checkpointLocation", checkpoint)
-    .trigger(availableNow=True).start()
-)
-query.awaitTermination()
-"""
+SPARK = pytest.mark.parametrize("pool", ["spark"], indirect=True)
 
 
-def test_driver_killed_between_commits(spark: SparkSession, store: str) -> None:
+@SPARK
+def test_driver_killed_between_commits(spark: SparkSession, store: str, pool: Pool) -> None:
     """Q5, Q4: kill -9 of the driver after 6 of 8 commits; another driver with its checkpoint finishes, exactly once."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=4)
     source, checkpoint = str(Path(store).parent / "in"), str(Path(store).parent / "cp")
     for i in range(2):
         orders(spark, i * 40, 40, files=1).write.mode("append").json(source)
-    finished(driver(KILLED, store, source, checkpoint, "6"), code=-9)
+    (application,) = pool.take(1)
+    application.tell("copy", store=store, source=source, checkpoint=checkpoint, commits=6)
+    eventually(lambda: application.ended, "the end of the driver")
+    application.kill()  # what is left of it
     assert 40 < read(spark, store).count() < 80
     query = (
         spark.readStream.schema(ORDERS)
@@ -176,24 +157,13 @@ def test_driver_killed_between_commits(spark: SparkSession, store: str) -> None:
     assert_ordered(rows)
 
 
-PRODUCER = """
-import sys
-from pyspark.sql import SparkSession
-import spark_partq as partq
-
-store, name, batches, rows = *sys.argv[1:3], *map(int, sys.argv[3:5])
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-for batch in range(batches):
-    df = spark.range(batch * rows, (batch + 1) * rows, 1, 1).selectExpr("concat('k', id % 11) k", "id n", f"'{name}' producer")
-    partq.append(df, store, "q", sink_id=name, batch_id=batch)
-"""
-
-
-def test_two_producing_drivers(spark: SparkSession, store: str) -> None:
+@SPARK
+def test_two_producing_drivers(spark: SparkSession, store: str, pool: Pool) -> None:
     """Q5, Q4: two driver processes write one queue at once; no loss, nothing twice, dense, each one's order kept."""
     partq.create_queue(store, "q", ORDERS + ", producer string", key="k", partitions=3)
-    for process in [driver(PRODUCER, store, name, "4", "50") for name in ("a", "b")]:
-        finished(process)
+    names = zip("ab", pool.take(2), strict=True)
+    for answer in [a.tell("append", store=store, sink_id=name, batches=4, rows=50) for name, a in names]:
+        answer()
     rows = read(spark, store).collect()
     assert sorted((r.producer, r.n) for r in rows) == [(p, n) for p in "ab" for n in range(200)]
     assert_dense(rows)
