@@ -24,7 +24,7 @@ demo: setup
 	$(BIN)/spark-partq demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python tools/run_tests.py
 
 # The tests that take minutes each.
 long: setup

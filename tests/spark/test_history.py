@@ -15,7 +15,8 @@ from spark_partq.storage.group.control import COLUMNS
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import consume, put
+from tests.helpers import put
+from tests.queries import consume
 
 
 @pytest.fixture
@@ -47,9 +48,9 @@ def test_history(spark: SparkSession, queue: str) -> None:
     assert len(analysis.ownerships(as_pandas)) == len(analysis.ownerships(analysis.history(queue, "g"))) == 134
 
 
-def test_history_of_a_real_run(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+def test_history_of_a_real_run(queue: str, tmp_path: Path) -> None:
     """U3, K8: what a query did can be told from the group's tables alone, after it has ended."""
-    consume(spark, queue, tmp_path / "checkpoint", group="g", instanceId="i", flows=2, sessionTimeoutMs=500)
+    consume(queue, tmp_path / "checkpoint", group="g", instanceId="i", flows=2, sessionTimeoutMs=500)
     facts = analysis.history(queue, "g")
     owned = analysis.ownerships(facts)
     assert sorted(owned["flow"]) == ["i/0", "i/1"]

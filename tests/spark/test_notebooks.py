@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
-
-from tests.helpers import in_parallel
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
@@ -16,23 +16,21 @@ PICTURES = {"assignment_history": 5, "queue": 1}
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[nbformat.NotebookNode] | BaseException]:
-    """What the cells of each notebook put out, or its error; all run at the same time."""
-
-    def run(path: Path) -> list[nbformat.NotebookNode]:
-        notebook = nbformat.read(path, as_version=4)
-        folder = str(tmp_path_factory.mktemp(path.stem))
-        NotebookClient(notebook, timeout=180, resources={"metadata": {"path": folder}}).execute()
-        return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
-
-    found = in_parallel([lambda path=path: run(path) for path in NOTEBOOKS])
-    return {path.stem: outputs for path, outputs in zip(NOTEBOOKS, found, strict=True)}
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
+    """One kernel, and so one JVM, for all notebooks."""
+    kernel = KernelManager()
+    kernel.start_kernel(cwd=str(tmp_path_factory.mktemp("notebooks")))
+    yield kernel
+    kernel.shutdown_kernel(now=True)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
-def test_runs(outputs: dict[str, list[nbformat.NotebookNode] | BaseException], name: str) -> None:
-    """U3: each cell runs, in a kernel and a Spark session of its own."""
-    found = outputs[name]
-    if isinstance(found, BaseException):
-        raise found
+def test_runs(kernel: KernelManager, name: str) -> None:
+    """U3: each cell runs, with no name of another notebook, in a Spark session of its own."""
+    (path,) = (path for path in NOTEBOOKS if path.stem == name)
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))
+    # The manager of a kernel that somebody else started neither starts nor ends it.
+    NotebookClient(notebook, km=kernel, timeout=180).execute(cleanup_kc=False)
+    found = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert len([output for output in found if "image/png" in output.get("data", {})]) == PICTURES[name]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from tests.helpers import flat
+from tests.queries import consume
 from tests.s3server import BUCKET, running
 
 
@@ -18,7 +21,7 @@ def bucket() -> Iterator[tuple[str, dict[str, str]]]:
         yield f"s3://{BUCKET}/store", server.options
 
 
-def test_a_message_s_way(spark: SparkSession, bucket: tuple[str, dict[str, str]], tmp_path: object) -> None:
+def test_a_message_s_way(spark: SparkSession, bucket: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     """Q1, Q5, Q6, Q7, Q8 on an object store."""
     store, storage = bucket
     with pytest.raises(partq.NotAStoreError):
@@ -33,23 +36,9 @@ def test_a_message_s_way(spark: SparkSession, bucket: tuple[str, dict[str, str]]
     batch = spark.read.format("partq").option("path", store).option("queue", "orders").options(**options).load()
     assert sorted(row.id for row in batch.select("id").collect()) == list(range(90))
 
-    seen: list[int] = []
-
-    def collect(rows: DataFrame, batch_id: int) -> None:
-        seen.extend(row.id for row in rows.select("id").collect())
-
-    stream = spark.readStream.format("partq").option("path", store).option("queue", "orders").options(**options)
-    query = (
-        stream.option("group", "billing")
-        .option("maxRowsPerTrigger", 40)
-        .load()
-        .writeStream.foreachBatch(collect)
-        .option("checkpointLocation", f"{tmp_path}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    assert sorted(seen) == list(range(90))
+    batches = consume(store, tmp_path / "checkpoint", queue="orders", group="billing", maxRowsPerTrigger=40, **options)
+    assert [len(rows) for rows in batches] == [40, 40, 10]
+    assert sorted(row.id for row in flat(batches)) == list(range(90))
     (report,) = partq.maintain(store, storage_options=storage)
     assert report.removed_messages == 90
     assert partq.describe_queue(store, "orders", storage_options=storage).depth == 0

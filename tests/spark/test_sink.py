@@ -130,6 +130,21 @@ SPARK = pytest.mark.parametrize("pool", ["spark"], indirect=True)
 
 
 @SPARK
+def test_two_producing_drivers(spark: SparkSession, store: str, pool: Pool) -> None:
+    """Q5, Q4: two driver processes write one queue at once; no loss, nothing twice, dense, each one's order kept."""
+    partq.create_queue(store, "q", ORDERS + ", producer string", key="k", partitions=3)
+    names = zip("ab", pool.take(2), strict=True)
+    for answer in [a.tell("append", store=store, sink_id=name, batches=4, rows=50) for name, a in names]:
+        answer()
+    rows = read(spark, store).collect()
+    assert sorted((r.producer, r.n) for r in rows) == [(p, n) for p in "ab" for n in range(200)]
+    assert_dense(rows)
+    assert_ordered(rows, lambda r: (r.producer, r.k))
+    commits = [c for p in opened(store).partitions for c in p.index.enqueued_us.tolist()]
+    assert len(commits) == 24
+
+
+@SPARK
 def test_driver_killed_between_commits(spark: SparkSession, store: str, pool: Pool) -> None:
     """Q5, Q4: kill -9 of the driver after 6 of 8 commits; another driver with its checkpoint finishes, exactly once."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=4)
@@ -155,21 +170,6 @@ def test_driver_killed_between_commits(spark: SparkSession, store: str, pool: Po
     assert numbers(rows) == list(range(80))
     assert_dense(rows)
     assert_ordered(rows)
-
-
-@SPARK
-def test_two_producing_drivers(spark: SparkSession, store: str, pool: Pool) -> None:
-    """Q5, Q4: two driver processes write one queue at once; no loss, nothing twice, dense, each one's order kept."""
-    partq.create_queue(store, "q", ORDERS + ", producer string", key="k", partitions=3)
-    names = zip("ab", pool.take(2), strict=True)
-    for answer in [a.tell("append", store=store, sink_id=name, batches=4, rows=50) for name, a in names]:
-        answer()
-    rows = read(spark, store).collect()
-    assert sorted((r.producer, r.n) for r in rows) == [(p, n) for p in "ab" for n in range(200)]
-    assert_dense(rows)
-    assert_ordered(rows, lambda r: (r.producer, r.k))
-    commits = [c for p in opened(store).partitions for c in p.index.enqueued_us.tolist()]
-    assert len(commits) == 24
 
 
 def test_four_producing_threads(spark: SparkSession, store: str) -> None:

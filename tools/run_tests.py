@@ -1,0 +1,39 @@
+"""Run the tests that need Spark and all others in two processes side by side; each line tells which of them it is from."""
+
+import subprocess
+import sys
+import threading
+
+SUITES = {"spark": ["tests/spark"], "other": ["tests", "--ignore=tests/spark"]}
+
+
+def main() -> int:
+    """Arguments go to both; the exit code is 1 if either fails."""
+    processes = {name: start(name, [*where, *sys.argv[1:]]) for name, where in SUITES.items()}
+    readers = [threading.Thread(target=tell, args=item) for item in processes.items()]
+    for reader in readers:
+        reader.start()
+    try:
+        codes = {name: process.wait() for name, process in processes.items()}
+    except KeyboardInterrupt:  # the terminal has told the others, too
+        codes = {name: process.wait() for name, process in processes.items()}
+    for reader in readers:
+        reader.join()
+    failed = [name for name, code in codes.items() if code != 0]
+    print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
+    return 1 if failed else 0
+
+
+def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+
+
+def tell(name: str, process: "subprocess.Popen[str]") -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(f"{name} | {line}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
