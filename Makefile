@@ -26,7 +26,7 @@ demo: setup
 test: lint
 	$(BIN)/python tools/run_tests.py
 
-# The tests that take minutes each.
+# What takes minutes: scenarios with Spark that `make test` runs without it, and the demo as a whole.
 long: setup
 	$(BIN)/python -m pytest -m long
 

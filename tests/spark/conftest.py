@@ -1,13 +1,22 @@
-"""The applications of all tests."""
+"""The applications of all tests, and how they start jobs."""
 
 from __future__ import annotations
 
+import os
+import runpy
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import get_args
 
 import pytest
+from pyspark.sql import SparkSession
 
+import spark_partq as partq
 from tests.applications import Kind, Pool
+from tests.helpers import ROOT
+from tests.spark.jobs import SMALL, SPARK_SUBMIT, Here, Lent, Outcome, Start, process
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +34,51 @@ def pool(pools: dict[Kind, Pool], request: pytest.FixtureRequest) -> Iterator[Po
     found = pools[request.param]
     yield found
     found.clear()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """start(job, *arguments, by="spark-submit" or "python", conf=[…]) -> process; ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(
+        job: str, *arguments: str, by: str = "spark-submit", conf: list[str] | None = None
+    ) -> subprocess.Popen[str]:
+        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL, *(conf or [])]
+        started.append(process([*program, str(ROOT / "jobs" / f"{job}.py"), *arguments], COLUMNS="200"))
+        return started[-1]
+
+    yield run
+    for one in started:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGKILL)
+            one.communicate()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """here(job, *arguments) -> Outcome: run in this process what ends before a Spark session is started."""
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(partq, "session", lambda *_: pytest.fail("a session was started"))
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def run(job: str, *arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", [f"{job}.py", *arguments])
+        try:
+            with pytest.raises(SystemExit) as ended:
+                runpy.run_path(str(ROOT / "jobs" / f"{job}.py"), run_name="__main__")
+        finally:
+            for number, handler in handlers:
+                signal.signal(number, handler)
+        return Outcome(ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def inside(here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """The same of what needs a session: it gets the one of the tests."""
+    monkeypatch.setattr(partq, "session", lambda *_: Lent(spark))
+    return here

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,110 +19,11 @@ from pyspark.sql import SparkSession
 
 import spark_partq as partq
 from spark_partq import analysis
-from spark_partq.spark.jobs import key_values, refusal
-from tests.conftest import QUICK
-from tests.groups import Consumer
-from tests.helpers import ROOT, eventually, finished, position, put, stream
+from spark_partq.spark.jobs import refusal
+from tests.helpers import eventually, finished, position, put, stream
+from tests.spark.jobs import CLUSTER, Here, Start
 
-SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
-# Both executors are up before the job goes on.
-CLUSTER = ["--master", "local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
-CLUSTER += ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
-# Nothing that a small machine spends its time on.
-SMALL = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]  # fmt: skip
-
-UNKNOWN = r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n"
-
-Start = Callable[..., "subprocess.Popen[str]"]
-
-
-def process(command: list[str], **environment: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "SPARK_CONF_DIR": str(ROOT / "conf"), "PYSPARK_PYTHON": sys.executable}
-    # the tests' own session must not be taken for the job's
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
-        env.pop(name, None)
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**env, **environment},
-        start_new_session=True,
-    )
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """start(job, *arguments, by="spark-submit" or "python", conf=[…]) -> process; ended after the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(
-        job: str, *arguments: str, by: str = "spark-submit", conf: list[str] | None = None
-    ) -> subprocess.Popen[str]:
-        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL, *(conf or [])]
-        started.append(process([*program, str(ROOT / "jobs" / f"{job}.py"), *arguments], COLUMNS="200"))
-        return started[-1]
-
-    yield run
-    for one in started:
-        if one.poll() is None:
-            os.killpg(one.pid, signal.SIGKILL)
-            one.communicate()
-
-
-@dataclass
-class Outcome:
-    code: object
-    out: str
-    err: str
-
-
-Here = Callable[..., Outcome]
-
-
-class Lent:
-    """The session of the tests for a job, which stops it at its end."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        for query in self._spark.streams.active:
-            query.stop()
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    """here(job, *arguments) -> Outcome: run in this process what ends before a Spark session is started."""
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(partq, "session", lambda *_: pytest.fail("a session was started"))
-    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
-
-    def run(job: str, *arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", [f"{job}.py", *arguments])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                runpy.run_path(str(ROOT / "jobs" / f"{job}.py"), run_name="__main__")
-        finally:
-            for number, handler in handlers:
-                signal.signal(number, handler)
-        return Outcome(ended.value.code, *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def inside(here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """The same of what needs a session: it gets the one of the tests."""
-    monkeypatch.setattr(partq, "session", lambda *_: Lent(spark))
-    return here
+Run = Callable[..., object]
 
 
 def files(folder: Path, count: int = 4, rows: int = 50) -> None:
@@ -138,9 +35,6 @@ def files(folder: Path, count: int = 4, rows: int = 50) -> None:
         frame = pd.DataFrame({"k": keys, "n": range(first, first + rows)})[::-1]
         frame.to_parquet(folder / f"{number}.parquet", index=False)
         os.utime(folder / f"{number}.parquet", (1_000_000 + number, 1_000_000 + number))
-
-
-Run = Callable[..., object]
 
 
 def test_produce_and_consume(inside: Here, tmp_path: Path) -> None:
@@ -325,102 +219,7 @@ def assert_one_batch_done(folder: Path) -> None:
     assert position(str(folder / "store"), "g", 0) in (10 * begun, 10 * begun - 10)
 
 
-@pytest.mark.parametrize("by", ["python", pytest.param("spark-submit", marks=pytest.mark.long)])
-def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str, by: str) -> None:
-    partq.create_queue(store, "q", "v long", partitions=1)
-    expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "waiting_for": []}
-    once = start("maintain", "--store", store, by="python")
-    job = start("maintain", "--store", store, "--queue", "q", "--every", "0.1", by=by)
-    assert [json.loads(line) for line in finished(once).splitlines()] == [expected]
-    assert job.stdout is not None
-    assert [json.loads(job.stdout.readline()) for _ in range(2)] == [expected] * 2
-    job.send_signal(signal.SIGTERM)
-    out, err = job.communicate(timeout=180)
-    assert job.returncode == 0, out + err
-    assert "Traceback" not in out + err
-
-
-# ---- scaling
-def test_scale(here: Here, store: str) -> None:
-    """U1, S1, S2: what is waited for and what the queue is then are lines of JSON; the same count again is refused."""
-    partq.create_queue(store, "q", "v long", partitions=2)
-    put(store, 1, range(5))
-    about = ["--store", store, "--queue", "q", "--partitions"]
-    done = here("scale", *about, "4")
-    assert (done.code, done.err) == (0, "")
-    told = json.loads(done.out)
-    assert (told["queue"], told["operating_partitions"], told["status"], told["depth"]) == ("q", 4, "Ready", 5)
-    again = here("scale", *about, "4")
-    assert again.code == 1 and "has 4 partitions already" in again.err
-    drain = here("scale", *about, "3", "--mode", "drain", "--timeout", "0")
-    assert drain.code == 1
-    assert re.fullmatch(r"error: \[SCALING_IN_PROGRESS\] [^\n]* run it again to go on\n", drain.err)
-    waiting = {"what": "consumers to acknowledge what is left", "left": 5, "alone": True}
-    assert json.loads(drain.out) == {"queue": "q", "waiting_for": waiting}
-    assert json.loads(here("scale", *about, "4").out)["ingress"] is True  # taken back
-    refused = here("scale", *about, "1", "--mode", "delete", "--confirm-lost", "4")
-    assert (refused.code, refused.out) == (1, "")
-    assert "would lose 5 messages" in refused.err
-    assert json.loads(here("scale", *about, "1", "--mode", "delete", "--confirm-lost", "5").out)["lost"] == 5
-
-
-@pytest.mark.parametrize("by", ["python", "spark-submit"])
-def test_scale_that_is_told_to_stop(start: Start, here: Here, store: str, by: str) -> None:
-    """U1: what it has begun is gone on with."""
-    partq.create_queue(store, "q", "v long", partitions=1)
-    put(store, 0, range(5))
-    arguments = ["--store", store, "--queue", "q", "--partitions", "2", "--mode", "drain"]
-    job = start("scale", *arguments, by=by)
-    assert job.stdout is not None
-    assert json.loads(job.stdout.readline())["waiting_for"]["left"] == 5
-    job.send_signal(signal.SIGTERM)
-    assert re.fullmatch(r"error: \[SCALING_IN_PROGRESS\] told to stop [^\n]* run it again to go on", only_error(job))
-    Consumer(store, "c").ack(0, 5)
-    assert json.loads(here("scale", *arguments).out.splitlines()[-1])["operating_partitions"] == 2
-
-
 # ---- refusals
-def only_error(job: subprocess.Popen[str]) -> str:
-    """The one line of stderr that the job itself has written, ending with exit code 1."""
-    out, err = job.communicate(timeout=180)
-    assert job.returncode == 1, out + err
-    assert "Traceback" not in out + err
-    # Before the job starts, spark-submit tells how it found the packages, under a heading ERRORS if a cache is odd.
-    written = err.rpartition(" artifacts copied, ")[2]
-    errors = [line for line in written.splitlines() if "error" in line.lower()]
-    assert len(errors) == 1, err
-    return errors[0]
-
-
-@pytest.mark.parametrize(
-    ("job", "arguments"),
-    [
-        ("produce", ["--path", "in", "--checkpoint", "c"]),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console"]),
-        ("maintain", []),
-        ("scale", ["--partitions", "3"]),
-    ],
-)
-def test_an_unknown_queue_is_one_line(here: Here, store: str, job: str, arguments: list[str]) -> None:
-    partq.create_queue(store, "there", "v long")
-    refused = here(job, "--store", store, "--queue", "nope", *arguments)
-    assert refused.code == 1
-    assert re.fullmatch(UNKNOWN, refused.err)
-
-
-def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
-    partq.create_queue(store, "there", "v long")
-    about = ["--store", store, "--queue", "nope"]
-    refused = start("consume", *about, "--group", "g", "--checkpoint", "c", "--format", "console", by="python")
-    misused = start("produce", *about, by="python")
-    told = start("maintain", "--help", by="python")
-    _, err = refused.communicate(timeout=180)
-    assert refused.returncode == 1 and re.fullmatch(UNKNOWN, err)
-    _, err = misused.communicate(timeout=180)
-    assert misused.returncode == 2 and "--checkpoint" in err and "Traceback" not in err
-    assert "--every" in finished(told)
-
-
 def test_refusals_of_spark_are_one_line(inside: Here, store: str, tmp_path: Path) -> None:
     """A micro-batch that does not fit the queue, and a source that is not there."""
     partq.create_queue(store, "q", "k string, n long, missing double", "k")
@@ -432,47 +231,6 @@ def test_refusals_of_spark_are_one_line(inside: Here, store: str, tmp_path: Path
     assert misfit.code == nowhere.code == 1
     assert re.fullmatch(r"error: \[SCHEMA_MISMATCH\] [^\n]*missing[^\n]*\n", misfit.err)
     assert re.fullmatch(rf"error: \[PATH_NOT_FOUND\] [^\n]*{tmp_path}/nowhere[^\n]*\n", nowhere.err)
-
-
-@pytest.mark.parametrize(
-    ("job", "arguments", "word"),
-    [
-        ("consume", ["--group", "g", "--checkpoint", "c"], "--handler"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--handler", "a:b"], "not both"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "delta"], "--path"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "nocolon"], "package.module:function"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "no_such_module:f"], "no_such_module"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "os:no_such"], "no_such"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--handler", "os:sep"], "function"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--trigger", "often"], "often"),
-        ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--read-option", "x"], "name=value"),
-        ("produce", ["--checkpoint", "c", "--trigger", "-1 seconds"], "-1 seconds"),
-        ("produce", ["--checkpoint", "c", "--max-files-per-trigger", "0"], "--max-files-per-trigger"),
-        ("produce", [], "--checkpoint"),
-        ("maintain", ["--every", "soon"], "--every"),
-        ("scale", [], "--partitions"),
-        ("scale", ["--partitions", "many"], "--partitions"),
-        ("scale", ["--partitions", "3", "--mode", "fast"], "--mode"),
-        ("scale", ["--partitions", "3", "--timeout", "soon"], "--timeout"),
-        ("scale", ["--partitions", "1", "--confirm-lost", "3"], "--confirm-lost"),
-    ],
-)
-def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], word: str) -> None:
-    refused = here(job, "--store", store, "--queue", "q", *arguments)
-    assert refused.code == 2
-    assert word in refused.err
-    assert not Path(store).exists()
-
-
-@pytest.mark.parametrize("job", ["produce", "consume", "maintain", "rebalance", "scale"])
-def test_help_tells_of_every_option(here: Here, job: str) -> None:
-    told = here(job, "--help").out
-    source = (ROOT / "jobs" / f"{job}.py").read_text()
-    parameters = re.findall(r"^    (\w+): Annotated\[", source, re.MULTILINE)
-    assert len(parameters) >= 3
-    for name in parameters:
-        option = "--" + name.strip("_").replace("_", "-")
-        assert re.search(rf"{option}\s.*\w+ \w+", told), f"{option} is not explained"
 
 
 def test_an_error_of_the_planner_is_told_as_our_own(
@@ -508,8 +266,3 @@ def test_a_fault_of_a_handler_is_no_refusal(
         query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
     assert refusal(failed.value) is None
     assert refusal(ValueError("[QUEUE_NOT_FOUND] not one of ours")) is None
-
-
-def test_key_values() -> None:
-    assert key_values(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-    assert key_values(None) == {}

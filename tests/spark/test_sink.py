@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
 import spark_partq as partq
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM
 from tests.applications import Pool
 from tests.helpers import assert_dense, eventually, in_parallel, opened, read
-
-ORDERS = "k string, n bigint"
+from tests.spark.messages import ORDERS, numbers, orders
 
 
 class Crash(Exception):
@@ -41,17 +40,6 @@ def crash_after(monkeypatch: pytest.MonkeyPatch, commits: int, survivors: Iterab
 
     monkeypatch.setattr(PartitionTable, "append", limited)
     return through
-
-
-def orders(spark: SparkSession, first: int, count: int, keys: int = 40, files: int = 2) -> DataFrame:
-    """Messages whose `n` rises, of many keys and some without one."""
-    return spark.range(first, first + count, 1, files).selectExpr(
-        f"if(id % 7 = 3, null, concat('k', id % {keys})) k", "id n"
-    )
-
-
-def numbers(rows: Iterable[Row]) -> list[int]:
-    return sorted(r.n for r in rows)
 
 
 def assert_ordered(rows: Iterable[Row], by: Callable[[Row], Any] = lambda r: r.k) -> None:
@@ -279,114 +267,12 @@ def test_order_over_restarts_and_files(spark: SparkSession, store: str) -> None:
     assert_ordered(rows)
 
 
-@pytest.mark.parametrize(
-    ("columns", "faults"),
-    [
-        (["k"], ["missing n long"]),
-        (["k", "n", "1 x"], ["extra x integer"]),
-        (["k", "cast(n as int) n"], ["n is integer, not long"]),
-        (["n k", "1 x"], ["missing n long", "extra x integer", "k is long, not string"]),
-        (["k", "n", "n"], ["occurs twice"]),
-        (["k", "n N"], ["missing n long", "extra N long"]),
-    ],
-    ids=str,
-)
-def test_schema_mismatch(spark: SparkSession, store: str, columns: list[str], faults: list[str]) -> None:
-    """Bad input: every difference is named and nothing is written."""
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    with pytest.raises(partq.SchemaMismatchError) as caught:
-        partq.append(orders(spark, 0, 5).selectExpr(*columns), store, "q")
-    assert all(fault in str(caught.value) for fault in faults)
-    assert partq.describe_queue(store, "q").depth == 0
-    assert not list(Path(store).rglob("partition=*/*.parquet"))
-
-
-def test_columns_in_another_order(spark: SparkSession, store: str) -> None:
-    """Columns are matched by name."""
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=1)
-    partq.append(spark.sql("select 5L n, 'x' k"), store, "q")
-    (row,) = read(spark, store).collect()
-    assert (row.k, row.n) == ("x", 5)
-
-
-def query_of(spark: SparkSession, source: str, checkpoint: str, sink: Callable[[DataFrame, int], None]) -> None:
-    query = (
-        spark.readStream.schema(ORDERS)
-        .json(source)
-        .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-
-
-def test_sink_ahead_of_a_new_checkpoint(spark: SparkSession, store: str, tmp_path: Path) -> None:
-    """Q5: a sink_id used with a new checkpoint would skip batches; it is refused, and goes on with its own one."""
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    source = str(tmp_path / "in")
-    orders(spark, 0, 10, files=1).write.json(source)
-    query_of(spark, source, str(tmp_path / "one"), partq.queue_sink(store, "q", sink_id="s"))
-    with pytest.raises(StreamingQueryException, match=r"\[SINK_AHEAD\].*choose another sink_id"):
-        query_of(spark, source, str(tmp_path / "two"), partq.queue_sink(store, "q", sink_id="s"))
-    orders(spark, 10, 10, files=1).write.mode("append").json(source)
-    query_of(spark, source, str(tmp_path / "one"), partq.queue_sink(store, "q", sink_id="s"))
-    assert numbers(read(spark, store).collect()) == list(range(20))
-    query_of(spark, source, str(tmp_path / "three"), partq.queue_sink(store, "q"))
-    assert numbers(read(spark, store).collect()) == sorted([*range(20), *range(20)])
-
-
-def test_batch_ids_of_append(spark: SparkSession, store: str) -> None:
-    """Q5: an id alone, or one that is no count, is refused; an older batch than the last too."""
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    df = orders(spark, 0, 4, files=1)
-    wrong: list[dict[str, Any]] = [{"sink_id": "s"}, {"batch_id": 0}]
-    wrong += [{"sink_id": "s", "batch_id": b} for b in (-1, True, "3", 1.0, 2**63)]
-    wrong += [{"sink_id": s, "batch_id": 0} for s in ("", "a/b", "..")]
-    for ids in wrong:
-        with pytest.raises(partq.InvalidArgumentError):
-            partq.append(df, store, "q", **ids)
-    assert partq.describe_queue(store, "q").depth == 0
-    partq.append(df, store, "q", sink_id="s", batch_id=5)
-    with pytest.raises(partq.SinkAheadError):
-        partq.append(df, store, "q", sink_id="s", batch_id=4)
-    with pytest.raises(partq.InvalidArgumentError, match="sink_id"):
-        partq.queue_sink(store, "q")(df, 0)
-    assert partq.describe_queue(store, "q").depth == 4
-
-
 def test_append_without_ids_always_adds(spark: SparkSession, store: str) -> None:
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
     for _ in range(2):
         assert partq.append(orders(spark, 0, 10, files=1), store, "q") == 10
     assert partq.append(orders(spark, 0, 0), store, "q") == 0
     assert partq.describe_queue(store, "q").depth == 20
-
-
-def test_queue_deleted_under_a_sink(spark: SparkSession, store: str) -> None:
-    """A running sink notices that its queue has gone, and that another has taken its name, before it writes."""
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    partq.create_queue(store, "other", ORDERS, key="k", partitions=2)
-    sink = partq.queue_sink(store, "q", sink_id="s")
-    sink(orders(spark, 0, 5, files=1), 0)
-    partq.delete_queue(store, "q")
-    with pytest.raises(partq.QueueNotFoundError, match="was deleted"):
-        sink(orders(spark, 5, 5, files=1), 1)
-    assert partq.list_queues(store) == ["other"]
-    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    with pytest.raises(partq.QueueNotFoundError, match="made anew"):
-        sink(orders(spark, 5, 5, files=1), 1)
-    assert partq.describe_queue(store, "q").depth == 0
-    partq.queue_sink(store, "q", sink_id="s")(orders(spark, 0, 5, files=1), 0)
-    assert partq.describe_queue(store, "q").depth == 5
-
-
-def test_unknown_queue(spark: SparkSession, store: str) -> None:
-    with pytest.raises(partq.NotAStoreError):
-        partq.queue_sink(store, "q")
-    partq.create_queue(store, "q", ORDERS)
-    with pytest.raises(partq.QueueNotFoundError, match="its queues: q"):
-        partq.append(orders(spark, 0, 1), store, "p")
 
 
 def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
