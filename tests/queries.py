@@ -260,8 +260,9 @@ class Query(Engine):
             driver().terminated(self._member)
         self._reader.stop()
         planner = self._reader._planner
-        if planner is not None and isinstance(planner.membership._application, channel.PlannerEnd):
-            planner.membership._application._line.close()  # as the end of a planner's process does
+        client = None if planner is None else planner.membership._application
+        if isinstance(client, channel.DriverClient) and client._connection is not None:
+            client._connection.close()  # as the end of a planner's process does
 
 
 class Generator(Engine):
