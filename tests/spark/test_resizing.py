@@ -152,7 +152,7 @@ def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path, counts: li
         s.more(2)
         s.scaled(partitions)
     s.finish()
-    assert "lost" not in [what for name in "abc" for what, *_ in s.told(name)]
+    assert "lost" not in [what for name in "abc" for what, *_ in s.listener_calls(name)]
     assert "Holddown" not in [f["status"] for f in s.history("StatusChanged")]
 
 
