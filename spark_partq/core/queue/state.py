@@ -174,6 +174,12 @@ class QueueState:
         """The last cut of the parent: how many messages it has, while the queue is partitioned."""
         return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
 
+    def explains_seal(self, sealed: int) -> bool:
+        """Whether a table of the queue may say by now that it was last sealed under that generation, or is fenced (S7)."""
+        scaling = self.scaling
+        is_sealing = scaling is not None and scaling.drained and not scaling.opened
+        return self.fenced_by is not None or sealed < self.generation + is_sealing
+
     @property
     def usable(self) -> bool:
         """Whether it can be written and read: it has partitions and is not being deleted."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
@@ -24,6 +24,7 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.storage.replica.table import (
     SYNCED,
     Options,
@@ -152,19 +153,35 @@ class Replicator:
                 problems.append(error)
             else:
                 queues |= together
-        controls = []
+        controls, partitions = [], []
         for queue in sorted(queues):
             copy = self._copy(f"{queue_folder(queue)}/control", (queue,))
-            controls.append((copy, list(copy.steps())))
-        copies = [
-            self._copy(f"{queue_folder(queue)}/partitions/{name}", (queue,))
-            for queue in sorted(queues)
-            for name in self.store.names(f"{queue_folder(queue)}/partitions")
-        ]
-        commits = sum(self.target.map(lambda copy: copy.apply(copy.steps()), copies))
+            known = state if queue == self.queue else queue_state(self.store, queue)
+            steps, copied = self._capture(copy, known)
+            controls.append((copy, steps))
+            partitions += [
+                (self._copy(f"{queue_folder(queue)}/partitions/{name}", (queue,)), copied)
+                for name in self.store.names(f"{queue_folder(queue)}/partitions")
+            ]
+        commits = sum(self.target.map(lambda pair: pair[0].apply(_explained(pair[0].steps(), pair[1])), partitions))
         for copy, steps in [*controls, *captured]:
             commits += copy.apply(steps)
         return commits, problems
+
+    def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:
+        """What is new in a queue's control table, and the state of the queue after exactly that.
+
+        Parameters
+        ----------
+        state : QueueState
+            As it was read in this pass.
+        """
+        while True:
+            steps = list(copy.steps())
+            newest = queue_state(self.store, state.name) if steps else state
+            if newest.revision == state.revision:
+                return steps, state
+            state = newest
 
     def _read_by(self, queue_id: str) -> Iterator[tuple[str, dict[str, str]]]:
         """The groups that read the queue, each with all that it reads: id to name."""
@@ -278,6 +295,21 @@ class Replicator:
 
     def _replica(self, queue: str) -> ReplicaState | None:
         return self._table(queue).refresh()
+
+
+def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:
+    """As many of a partition's steps as end where the copied control table says why the partition is sealed, or is not.
+
+    A seal that belongs to a change which began after the control table was read waits for the next pass.
+    """
+    held, is_explained = [], True
+    for step in steps:
+        if SEALED in step.recorded:
+            is_explained = state.explains_seal(step.recorded[SEALED])
+        held.append(step)
+        if is_explained:
+            yield from held
+            held.clear()
 
 
 def run(

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +21,7 @@ from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavai
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
 from spark_partq.storage.log import VACUUMED, Add, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
-from spark_partq.storage.log.entries import ForeignEntry, decode
+from spark_partq.storage.log.entries import ForeignEntry, Transaction, decode
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
 from spark_partq.storage.store import Store
 
@@ -37,13 +37,28 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Step:
-    """One file to put into the copy's log; the data files that it names are there."""
+    """One file to put into the copy's log; the data files that it names are there.
+
+    Attributes
+    ----------
+    token : str or None
+        Of that version's entry.
+    cleaned : bool
+        The table was vacuumed.
+    recorded : dict
+        Application transactions that the file sets, each with its version.
+    """
 
     version: int
     data: bytes
-    token: str | None = None  # of that version's entry
+    token: str | None = None
     jump: bool = False
-    cleaned: bool = False  # the table was vacuumed
+    cleaned: bool = False
+    recorded: Mapping[str, int] = field(default_factory=dict)
+
+
+def _recorded(transactions: Mapping[str, Transaction]) -> dict[str, int]:
+    return {app: transaction.version for app, transaction in transactions.items()}
 
 
 class TableCopy:
@@ -167,7 +182,9 @@ class TableCopy:
             )
         for add in entry.adds:
             self._bring(add)
-        return Step(version, data, entry.token, cleaned=entry.operation == VACUUMED)
+        return Step(
+            version, data, entry.token, cleaned=entry.operation == VACUUMED, recorded=_recorded(entry.transactions)
+        )
 
     def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
         """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach."""
@@ -181,7 +198,7 @@ class TableCopy:
             raise self._unreadable(str(error)) from error
         for add in snapshot.files.values():
             self._bring(add)
-        return Step(newest, data, snapshot.token, jump=True, cleaned=True)
+        return Step(newest, data, snapshot.token, jump=True, cleaned=True, recorded=_recorded(snapshot.transactions))
 
     def _unreadable(self, why: str) -> CorruptTableError:
         return CorruptTableError(

@@ -343,6 +343,7 @@ class Oracle:
     def _attached(self, uri: str, group: str) -> None:
         """A group begins: what is not there any more, or stuck in the parent, it need not be given."""
         reader, queue = self.readers.setdefault(group, Reader()), self.queues[uri, "q"]
+        reader.last = {}
         for number, log in queue.partitions.items():
             live = {i for low, high in log.files.values() for i in log.ids[low:high]}
             state = queue.state

@@ -156,8 +156,9 @@ def draw(seed: int) -> Setup:
         promoted_s = _moment(rng, 0, 3) if "promotion" in features else None
         lost = promoted_s is not None and rng.random() < 0.5
         setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
-        if promoted_s is not None and rng.random() < 0.5:  # at once
-            setup = replace(setup, scalings=tuple(replace(scaling, at_s=promoted_s) for scaling in setup.scalings))
+        if promoted_s is not None and rng.random() < 0.6:  # at once, or with one pass between
+            at_s = max(0.0, promoted_s - rng.choice((0.0, 0.5)))
+            setup = replace(setup, scalings=tuple(replace(scaling, at_s=at_s) for scaling in setup.scalings))
     if "ingress" in features:
         setup = replace(setup, ingress_s=(_moment(rng, 0, 2), _moment(rng, 2, 4)))
     if "group is deleted" in features:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.invariants import InvariantError
 from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check
@@ -18,6 +19,14 @@ from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
 
+_LONG_AGO = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _timeout(member: Member) -> dt.timedelta:
+    """So long a member may be silent: also the one that has just joined."""
+    return dt.timedelta(milliseconds=member.session_timeout_ms)
+
+
 def check_acks(
     check: Check,
     state: GroupState,
@@ -25,10 +34,13 @@ def check_acks(
     acks: Acks,
     newer: Sequence[str],
     beats_by_now: Callable[[], bool],
+    now: dt.datetime,
 ) -> None:
-    """The state against the acknowledgements, which were looked at before it."""
-    known = {row["incarnation"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
-    if not acks.beats and state.members and not beats_by_now():
+    """The state against the acknowledgements, which were read before it."""
+    joined = {row["incarnation"]: row["at"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
+    known = joined.keys()
+    silent = [m for m in state.members.values() if now - joined.get(m.incarnation, _LONG_AGO) > _timeout(m)]
+    if not acks.beats and silent and not beats_by_now():
         check.warn(
             "nobody has acknowledged or sent a heartbeat, though it has members",
             "if its ack table was removed, messages since each partition's last change of owner are delivered again",

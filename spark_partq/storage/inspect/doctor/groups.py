@@ -58,7 +58,7 @@ class GroupCheck(Check):
         self.found.facts += len(facts)
         state = replay(self, facts, {int(row["seq"]): row["body"] for row in rows if row["kind"] == "Snapshot"})
         if state is not None and acks is not None:
-            check_acks(self, state, facts, acks, newer, self._beats_by_now)
+            check_acks(self, state, facts, acks, newer, self._beats_by_now, self.store.now())
 
     def _read_acks(self) -> Acks | None:
         """The acknowledgements, or None if they cannot be read."""
