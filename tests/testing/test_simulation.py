@@ -18,7 +18,7 @@ from spark_partq.testing.simulation.setup import ProducerSetup, QuerySetup, Scal
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 
-SEEDS, DISK_SEEDS = 300, 10
+SEEDS, DISK_SEEDS = 2_000, 50
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:

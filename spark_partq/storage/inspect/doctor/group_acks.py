@@ -18,7 +18,6 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
-
 _LONG_AGO = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
