@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spark_partq.testing.simulation.run import Run
 
 Body = Callable[[Process], None]
+_ANY_LOSS = 1_000_000
 
 
 class Once:
@@ -77,7 +78,7 @@ def _scale(run: Run, scaling: Scaling) -> Body:
     def body(process: Process) -> None:
         queue = open_queue(process.store(run.live), "q")
         try:
-            scale(queue, scaling.partitions, scaling.mode)
+            scale(queue, scaling.partitions, scaling.mode, _ANY_LOSS if scaling.mode == "delete" else None)
         except InvalidArgumentError as error:  # it has that count already
             run.world.note(str(error))
 

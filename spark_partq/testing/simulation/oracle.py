@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ class StoredPartition:
     ids: list[str] = field(default_factory=list)
     files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
     version: int = -1
+    cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
 
 
 @dataclass
@@ -74,6 +75,7 @@ class StoredQueue:
     state: QueueState | None = None
     partitions: dict[int, StoredPartition] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
+    to_drain: dict[int, int] = field(default_factory=dict)  # of each partition its end when a drain began
 
 
 @dataclass
@@ -84,6 +86,9 @@ class Reader:
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
     given: set[str] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
+    by_epoch: dict[tuple[int, int], int] = field(
+        default_factory=dict
+    )  # partition and epoch: the end of what was delivered
 
 
 class Oracle:
@@ -100,6 +105,7 @@ class Oracle:
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
         self.copied: set[str] = set()  # messages that were stuck in the parent
         self.retention = False  # messages may go unread
+        self.manual = False  # an application acknowledges, and not all that its former process was given
         self.live = PRIMARY  # where users work
         self._lost = False  # the store of before
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
@@ -195,6 +201,10 @@ class Oracle:
         for app, txn in entry.transactions.items():
             if app.startswith(("partq:sealed", "partq:cut")):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
+            if app.startswith("partq:cut/"):
+                log.cuts[int(app.rpartition("/")[2])] = txn.version
+                if txn.version != len(log.ids):
+                    self._fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
 
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
@@ -225,16 +235,54 @@ class Oracle:
             except InvariantError as error:
                 self._fail(f"DECISION: {error}")
             self._world.note(f"{uri}: queue {name}: {fact.kind} {_short(fact.body)}")
-            self._check_queue(name, queue, fact)
+            self._check_queue(uri, name, queue, fact)
             if uri == self.live and before is not None and queue.state is not None:
                 self._check_drain(name, before, queue.state, fact)
 
-    def _check_queue(self, name: str, queue: StoredQueue, fact: QueueFact) -> None:
+    def _check_queue(self, uri: str, name: str, queue: StoredQueue, fact: QueueFact) -> None:
         if fact.kind == "GenerationOpened":
+            generation = queue.state.generation - 1 if queue.state is not None else 0
             for partition, cut in fact.body["cuts"].items():
-                stored = len(queue.partitions[int(partition)].ids) if int(partition) in queue.partitions else 0
-                if cut < 0 or cut > stored:
-                    self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and holds {stored}")
+                log = queue.partitions.get(int(partition), StoredPartition())
+                if cut != log.cuts.get(generation, cut if uri != PRIMARY else -1):
+                    self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}")
+        elif fact.kind == "ScalingStarted" and fact.body["mode"] == "drain":
+            queue.to_drain = {number: len(log.ids) for number, log in queue.partitions.items()}
+        elif fact.kind == "QueueDrained":
+            self._check_settled(uri, queue, queue.to_drain)
+        elif fact.kind == "PartitionsRemoved":
+            ends = {int(number): end for number, end in fact.body["ends"].items()}
+            if fact.body["lost"] == 0:
+                self._check_settled(uri, queue, ends)
+            self._lose(queue, ends)
+
+    def _check_settled(self, uri: str, queue: StoredQueue, ends: Mapping[int, int]) -> None:
+        """Of these partitions nobody needs anything below these ends any more; with no group nothing is left in them."""
+        if queue.state is None or uri != self.live or self.retention:
+            return
+        readers = [
+            (group, state)
+            for (place, group), state in self.groups.items()
+            if place == uri and queue.state.queue_id in state.queues
+        ]
+        for number, end in ends.items():
+            partition_id = queue.state.queue_id, number
+            for group, state in readers:
+                if partition_id in state.partitions and state.committed_floor(partition_id) < end:
+                    at = state.committed_floor(partition_id)
+                    self._fail(f"REMOVED: partition {number} is given up at {end}, group {group} is at {at}")
+            if not readers and any(high <= end for _, high in queue.partitions[number].files.values()):
+                self._fail(f"REMOVED: partition {number} is given up at {end}, and nobody has read it")
+
+    def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
+        """What is in these partitions nobody is given any more (mode delete)."""
+        for number, end in ends.items():
+            ids = queue.partitions[number].ids[:end] if number in queue.partitions else []
+            self.removed.update(ids)
+            for reader in self.readers.values():
+                reader.excused.update(ids)
+                if number in reader.ends:
+                    reader.ends[number] = max(end, reader.ends[number])
 
     def _check_drain(self, name: str, before: QueueState, after: QueueState, fact: QueueFact) -> None:
         """What every group had acknowledged when a queue was drained is all that there is when its count changes (S4)."""
@@ -259,10 +307,19 @@ class Oracle:
             if row["seq"] < state.seq:
                 continue
             fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
+            if fact.kind == Kind.RELEASED and uri == self.live:
+                self._check_release(name, state, fact)
             state.replay(fact)
             if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
                 self._attached(uri, name)
             self._world.note(f"{uri}: group {name}: {_fact(fact)}")
+
+    def _check_release(self, name: str, state: GroupState, fact: GroupFact) -> None:
+        """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
+        own, reader = state.partitions[fact.partition_id], self.readers.get(name, Reader())
+        given = [reader.by_epoch.get((fact.partition_id[1], e), 0) for e in range(own.lineage_epoch, own.epoch + 1)]
+        if max(given) > (fact.offset or 0) and not self.manual:
+            self._fail(f"RELEASED: {fact.partition_id[1]} at {fact.offset} by {own.flow}, which was given {max(given)}")
 
     # ---- what producers and consumers say
     def accepted(self, messages: Sequence[Message]) -> None:
@@ -287,6 +344,8 @@ class Oracle:
             self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
         # One that does not know yet that the partition was taken from it delivers what it had planned (H4).
         owned = self._is_owned(uri, group, number, epoch)
+        if epoch is not None:
+            reader.by_epoch[number, epoch] = max(offset + 1, reader.by_epoch.get((number, epoch), 0))
         if owned and end is not None and offset > end and not self.retention:
             self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
         if owned and end is not None and offset < end and not redelivered:

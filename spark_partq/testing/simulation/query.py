@@ -102,6 +102,7 @@ class Query:
             instance_id=setup.instance if setup.static else None,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             fail_on_data_loss=setup.fail_on_data_loss,
+            assignors=setup.assignors,
             manual_acknowledgement=setup.sequence > 0,
         )
         self._application = Application(setup.sequence, run.got.setdefault(setup.group, {}))

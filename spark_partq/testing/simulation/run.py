@@ -74,6 +74,7 @@ class Run:
         self.oracle = Oracle(self.world)
         self.world.oracle = self.oracle
         self.oracle.retention = setup.retention_ms is not None
+        self.oracle.manual = any(query.sequence for query in setup.queries)
         self.calm = False
         self.ending = False
         self.jobs: list[Job] = []

@@ -67,6 +67,8 @@ class QuerySetup:
         When it is stopped; None is at the end of the run.
     sequence : int
         Manual acknowledgement at the end of sequences of so many messages of a key; 0 acknowledges by micro-batch.
+    assignors : tuple of str
+        Those that it supports, best first.
     """
 
     group: str
@@ -78,6 +80,7 @@ class QuerySetup:
     static: bool = False
     max_rows: int | None = None
     fail_on_data_loss: bool = True
+    assignors: tuple[str, ...] = ("balanced",)
 
 
 @dataclass(frozen=True)
