@@ -25,7 +25,7 @@ from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT, generation_at
-from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.state import Mode, QueueState
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
@@ -75,7 +75,7 @@ class StoredQueue:
     state: QueueState | None = None
     partitions: dict[int, StoredPartition] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
-    to_drain: dict[int, int] = field(default_factory=dict)  # of each partition its end when a drain began
+    mode: Mode = "live"  # of the last change of the count
 
 
 @dataclass
@@ -246,13 +246,11 @@ class Oracle:
                 log = queue.partitions.get(int(partition), StoredPartition())
                 if cut != log.cuts.get(generation, cut if uri != PRIMARY else -1):
                     self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}")
-        elif fact.kind == "ScalingStarted" and fact.body["mode"] == "drain":
-            queue.to_drain = {number: len(log.ids) for number, log in queue.partitions.items()}
-        elif fact.kind == "QueueDrained":
-            self._check_settled(uri, queue, queue.to_drain)
+        elif fact.kind == "ScalingStarted":
+            queue.mode = fact.body["mode"]
         elif fact.kind == "PartitionsRemoved":
             ends = {int(number): end for number, end in fact.body["ends"].items()}
-            if fact.body["lost"] == 0:
+            if queue.mode != "delete":
                 self._check_settled(uri, queue, ends)
             self._lose(queue, ends)
 
@@ -316,10 +314,12 @@ class Oracle:
 
     def _check_release(self, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
-        own, reader = state.partitions[fact.partition_id], self.readers.get(name, Reader())
-        given = [reader.by_epoch.get((fact.partition_id[1], e), 0) for e in range(own.lineage_epoch, own.epoch + 1)]
-        if max(given) > (fact.offset or 0) and not self.manual:
-            self._fail(f"RELEASED: {fact.partition_id[1]} at {fact.offset} by {own.flow}, which was given {max(given)}")
+        own, reader = state.partitions[fact.partition_id], self.readers.setdefault(name, Reader())
+        number, epochs = fact.partition_id[1], range(own.lineage_epoch, own.epoch + 1)
+        given = max(reader.by_epoch.get((number, epoch), 0) for epoch in epochs)
+        if given > (fact.offset or 0) and not self.manual:
+            self._fail(f"RELEASED: {number} at {fact.offset} by {own.flow}, which was given {given}")
+        reader.released.update(dict.fromkeys(((number, epoch) for epoch in epochs), fact.offset or 0))
 
     # ---- what producers and consumers say
     def accepted(self, messages: Sequence[Message]) -> None:
@@ -345,7 +345,7 @@ class Oracle:
         # One that does not know yet that the partition was taken from it delivers what it had planned (H4).
         owned = self._is_owned(uri, group, number, epoch)
         if epoch is not None:
-            reader.by_epoch[number, epoch] = max(offset + 1, reader.by_epoch.get((number, epoch), 0))
+            self._check_epoch(group, reader, number, offset, epoch)
         if owned and end is not None and offset > end and not self.retention:
             self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
         if owned and end is not None and offset < end and not redelivered:
@@ -366,6 +366,15 @@ class Oracle:
             return id_ in self.copied
         placed = generation_at(state.generations, number, offset)
         return any(generation.partition_count for generation in state.generations[placed + 1 :])
+
+    def _check_epoch(self, group: str, reader: Reader, number: int, offset: int, epoch: int) -> None:
+        """H1: under one epoch nothing comes twice, and nothing that was released."""
+        given = reader.by_epoch.get((number, epoch), 0)
+        if offset < given:
+            self._fail(f"AGAIN: group {group} got {number}@{offset} after {given - 1}, all under epoch {epoch}")
+        if offset >= reader.released.get((number, epoch), offset + 1):
+            self._fail(f"RELEASED: group {group} got {number}@{offset} under epoch {epoch}, which was released before")
+        reader.by_epoch[number, epoch] = offset + 1
 
     def _is_owned(self, uri: str, group: str, number: int, epoch: int | None) -> bool:
         queue, state = self.queues[uri, "q"].state, self.groups.get((uri, group))

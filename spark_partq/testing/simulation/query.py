@@ -136,6 +136,8 @@ class Query:
         for pieces in self._planner.tasks(start, end):
             for piece in pieces:
                 self._deliver(piece)
+            if self._setup.work_s:
+                self._process.sleep(self._process.random() * self._setup.work_s)
         self._run.world.scheduler.point()
         self._checkpoint.commit(batch)
         self._planner.membership.batch_finished(end)

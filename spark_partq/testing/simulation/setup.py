@@ -69,6 +69,8 @@ class QuerySetup:
         Manual acknowledgement at the end of sequences of so many messages of a key; 0 acknowledges by micro-batch.
     assignors : tuple of str
         Those that it supports, best first.
+    work_s : float
+        How long it works on what each flow gets of a micro-batch, at most.
     """
 
     group: str
@@ -81,6 +83,7 @@ class QuerySetup:
     max_rows: int | None = None
     fail_on_data_loss: bool = True
     assignors: tuple[str, ...] = ("balanced",)
+    work_s: float = 0.0
 
 
 @dataclass(frozen=True)
