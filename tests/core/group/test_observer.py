@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.group.events import DeadlinePassed, Event, HolddownOver, Leave
+from spark_partq.core.group.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
 from tests.core.group.groups import Decided, at
 
@@ -103,3 +103,16 @@ def test_a_handoff_that_starts_again_has_its_whole_time() -> None:
     group.leave("b")
     group.join("c", session_timeout_ms=3_000)
     assert next(watch(group, observer, 1_500, 1_000))[0] == 2_000
+
+
+def test_a_due_assignment_hides_nothing() -> None:
+    """R4: while an assignor fails, whoever is silent still expires."""
+    group = pair(handoff_ms=60_000)
+    b = group.state.members["b"].incarnation
+    group.deadline(1)
+    group.fails = True
+    group.leave("a")
+    assert group.state.assignment_due
+    due = list(watch(group, Observer(), 3_000))
+    assert due[0] == (0, AssignmentDue())
+    assert due[-2:] == [(3_000, Leave("b", b, expired=True)), (3_000, AssignmentDue())]

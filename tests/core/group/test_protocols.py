@@ -166,6 +166,17 @@ def test_the_deadline_of_a_revocation() -> None:
     assert group.do(DeadlinePassed(at(5), old.handoff)) == []
 
 
+def test_an_eager_revocation_has_a_deadline() -> None:
+    """K4, H4: an observer times it like any other handoff, though its receiver is not known."""
+    group = eager("a")
+    group.join("b", assignors=RANGE)
+    assert group.state.revoking
+    observer = Observer()
+    assert observer.due(group.state, group.acks, 0) == []
+    due = observer.due(group.state, group.acks, 1_000)
+    assert due == [DeadlinePassed(at(n), group.state.partitions[at(n)].handoff) for n in range(6)]
+
+
 def test_several_that_end_at_once_are_settled_once() -> None:
     """K4: releases and deadlines of one decision make one assignment."""
     group = eager("a")

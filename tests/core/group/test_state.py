@@ -160,6 +160,8 @@ def test_snapshots_are_exact() -> None:
     group = drains()
     group.ack(0, 3)
     group.floors()
+    group.join("a")  # again: its lineages go on
+    assert any(own.lineage_epoch < own.epoch for own in group.state.partitions.values())
     text = json.dumps(group.state.to_json())
     again = GroupState.from_json(json.loads(text))
     assert again == group.state

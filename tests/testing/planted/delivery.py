@@ -1,0 +1,152 @@
+"""What a member plans, acknowledges, replays and marks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.core.delivery import member
+from spark_partq.core.delivery.member import Range, owned, same_lineage
+from spark_partq.core.group.facts import PartitionState
+from spark_partq.storage.group.handle import Group
+from tests.core.delivery import test_member as members
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import (
+    BY_HAND,
+    HASTY,
+    HASTY_WITH_KILLS,
+    ROLLING,
+    ROLLING_WITH_KILLS,
+    as_is,
+    manual,
+)
+
+MEMBER, MEMBERSHIP = "core.delivery.member", "storage.procedures.consume.membership:Membership"
+PLANNER = "storage.procedures.consume.planner:Planner"
+
+
+# ---- planning
+@bug(f"{MEMBER}:plannable", test=members.test_what_drains_is_not_planned)
+def what_drains_is_planned_on(original, state, incarnation):
+    """A partition that is being handed off is read on by its giver."""
+    return owned(state, incarnation)
+
+
+@bug(f"{MEMBER}:start", test=members.test_where_the_next_batch_starts)
+def the_next_batch_starts_at_the_querys_own_position(original, state, acks, incarnation, partition_id, done):
+    """A query goes on after its last micro-batch, though it has lost the partition since."""
+    return max(state.position(partition_id, acks) or 0, done.end if done else 0)
+
+
+@bug(f"{PLANNER}._start", manual)
+def a_manual_restart_goes_on_after_what_was_delivered(original, planner, partition_id, table, planned):
+    """With manual acknowledgement: a query trusts its checkpoint after a restart."""
+    membership, group = planner.membership, planner.membership.group
+    last = membership.last_planned(partition_id) or planned
+    first = member.start(group.state, group.acks, membership.incarnation, partition_id, last)
+    return planner._check_available(table, first, table.next_offset)
+
+
+@bug(f"{MEMBER}:DeliveryTracker.record", change=as_is(BY_HAND))
+def a_cancelled_handoff_is_delivered_again(original, tracker, ranges):
+    """With manual acknowledgement: a process remembers only what its last micro-batch had."""
+    tracker.planned_ends.clear()
+    original(tracker, ranges)
+
+
+@bug(f"{MEMBER}:DeliveryTracker.record", change=as_is(ROLLING))
+def what_was_planned_is_not_remembered(original, tracker, ranges):
+    """A partition is released as if nothing of it were on its way."""
+
+
+@bug(f"{PLANNER}.tasks", change=as_is(HASTY_WITH_KILLS))
+def a_batch_leaves_out_what_was_lost_since(original, planner, start, end):
+    """What was planned and is lost before it runs is left out, and acknowledged if the partition comes back."""
+    found = original(planner, start, end)
+    planner.membership.group.refresh()
+    mine = {p[1] for p in owned(planner.membership.group.state, planner.membership.incarnation)}
+    return [tuple(piece for piece in pieces if piece.slice.partition in mine) for pieces in found]
+
+
+@bug(f"{MEMBERSHIP}.release_drained", change=as_is(ROLLING))
+def a_release_on_another_view_than_the_plan(original, membership):
+    """The thread that releases takes no lock: the planner still plans on an older state."""
+    view = Group(membership.store, membership.name)
+    view.refresh()
+    membership.decide(lambda: membership._tracker.drained(view.state, view.acks, membership.incarnation), view)
+
+
+# ---- acknowledging
+@bug(f"{MEMBER}:finished", change=as_is(HASTY))
+def a_batch_is_acknowledged_under_the_current_epoch(original, state, incarnation, done):
+    """A micro-batch that was planned before the partition was lost counts for the ownership of now."""
+    mine = owned(state, incarnation)
+    return [(p, mine[p].epoch, r.end) for p, r in done.items() if p in mine]
+
+
+@bug(f"{MEMBER}:finished", test=members.test_an_empty_range_is_acknowledged_too)
+def an_empty_range_is_not_acknowledged_again(original, state, incarnation, done):
+    """An acknowledgement that came under a past epoch is not repeated."""
+    return original(state, incarnation, {p: r for p, r in done.items() if r.end > r.start})
+
+
+@bug("storage.procedures.acknowledge:same_lineage", change=as_is(replace(BY_HAND, max_handoff_time_ms=500)))
+def an_acknowledgement_of_another_epoch_counts(original, own, incarnation, epoch):
+    """With manual acknowledgement: what was delivered under an epoch that is over is acknowledged for its successor."""
+    return True
+
+
+# ---- after a restart
+@bug(f"{MEMBER}:same_lineage", change=as_is(HASTY_WITH_KILLS))
+def a_replay_goes_by_the_owners_name(original, own, incarnation, epoch):
+    """What was planned before the partition went to others is replayed, and acknowledged."""
+    return own is not None and own.incarnation == incarnation
+
+
+@bug(f"{MEMBER}:replayed", test=members.test_a_replay)
+def a_replay_leaves_out_what_drains(original, state, acks, incarnation, planned, manual):
+    """What is being handed off is acknowledged without having been delivered."""
+    kept = original(state, acks, incarnation, planned, manual)
+    return {p: r for p, r in kept.items() if state.partition_state(p) is PartitionState.OWNED}
+
+
+@bug(f"{MEMBER}:replayed", test=members.test_a_replay)
+def a_replay_begins_below_the_floor(original, state, acks, incarnation, planned, manual):
+    """A replay has everything again that its micro-batch had, though it was acknowledged and may be removed."""
+    return {
+        p: Range(state.partitions[p].epoch, r.start, r.end)
+        for p, r in planned.items()
+        if r.end > r.start and same_lineage(state.partitions.get(p), incarnation, r.epoch)
+    }
+
+
+# ---- marks
+@bug(f"{MEMBERSHIP}._acknowledge", change=as_is(HASTY))
+def what_is_about_to_be_delivered_is_not_said(original, membership, acks, ranges):
+    """The planner delivers before it has committed that it does."""
+    return original(membership, acks, {})
+
+
+@bug(f"{PLANNER}._replay_assignment", change=as_is(HASTY_WITH_KILLS))
+def a_replay_is_not_marked(original, planner, ranges):
+    """Messages that come a second time after a restart do not say so."""
+    return {p: found._replace(delivered=0) for p, found in original(planner, ranges).items()}
+
+
+@bug("storage.group.handle:Group.delivered", change=as_is(HASTY))
+def marks_rest_on_positions(original, group, partition_id):
+    """What a former owner was given and has not acknowledged is not marked."""
+    return group.position(partition_id) or 0
+
+
+# ---- between the planner's calls
+@bug(f"{MEMBERSHIP}.acknowledge_batch", change=as_is(ROLLING_WITH_KILLS))
+def a_batch_is_acknowledged_before_it_has_finished(original, membership, received_before_s):
+    """The thread between the planner's calls acknowledges what was planned."""
+    ends = [Range(epoch, end, end) for epoch, end in membership._tracker.planned_ends.values()]
+    planned = dict(zip(membership._tracker.planned_ends, ends, strict=True))
+    if planned and membership.lock.acquire(blocking=False):
+        try:
+            membership.group.refresh()
+            membership._acknowledge(membership._unacknowledged(planned), {})
+        finally:
+            membership.lock.release()

@@ -1,0 +1,110 @@
+"""Replicas: the order of a pass, and the steps of a promotion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.storage.procedures.primary import fence
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import MAINTAINED, PROMOTED, as_is, both, promoted, read, replicated
+
+REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
+LOST = replace(PROMOTED, primary_lost=True, queries=PROMOTED.queries)
+
+
+def reachable(s):
+    return promoted(s) and not s.primary_lost
+
+
+def lost(s):
+    return promoted(s) and s.primary_lost
+
+
+# ---- a pass
+@bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
+def positions_are_copied_before_messages(original, copy, steps):
+    """A pass copies the messages after the tables that speak of them."""
+    if "/partitions/" not in copy.folder:
+        return original(copy, steps)
+    put = original(copy, list(steps)[:-1])  # the last of them comes with the next pass
+    return put
+
+
+@bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
+def groups_are_copied_as_they_are_later(original, copy, steps):
+    """A pass takes the groups as they are when it ends, with positions past its messages."""
+    return original(copy, copy.steps() if copy.folder.startswith("groups/") else steps)
+
+
+@bug("storage.replica.table_copy:TableCopy._bring", both(promoted, read))
+def a_commit_is_copied_before_its_files(original, copy, add):
+    """A copy names data files that are not there."""
+
+
+@bug("storage.replica.table_copy:put_same", replicated)
+def a_copy_goes_its_own_way(original, files, path, data):
+    """A version that is there already, and another, is no error."""
+    if files.info(path) is None:
+        original(files, path, data)
+
+
+# ---- a promotion
+@bug(f"{REPLICATOR}.sync", reachable)
+def the_last_pass_is_left_out(original, replicator):
+    """What the primary took since the last pass is not copied."""
+    return None if replicator._taking_over else original(replicator)
+
+
+@bug(f"{PROMOTE}:fence", reachable)
+def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
+    """What producers append between the last pass and the fence is lost."""
+
+
+@the_primary_is_fenced_after_the_last_pass.also(f"{REPLICATOR}.sync")
+def _then_fences(original, replicator):
+    found = original(replicator)
+    if replicator._taking_over:
+        fence(replicator.store, replicator.queue, replicator.target.uri)
+    return found
+
+
+@bug(f"{PROMOTE}:fence", reachable)
+def the_primary_is_not_fenced(original, store, queue, location):
+    """Producers go on with the primary."""
+
+
+@bug("storage.procedures.primary:fence_partitions", reachable)
+def partitions_are_not_fenced(original, store, state, fenced):
+    """Who looked before the fence still appends to the primary."""
+    if not fenced:
+        original(store, state, fenced)
+
+
+@bug("storage.procedures.primary:fence_partitions", promoted)
+def a_fence_is_not_taken_away(original, store, state, fenced):
+    """The promoted replica takes no messages."""
+    if fenced:
+        original(store, state, fenced)
+
+
+@bug(f"{PROMOTE}:_close", promoted)
+def a_pass_goes_on_after_the_promotion(original, store, state):
+    """What a pass has still on its way is put into the promoted replica."""
+
+
+@bug(f"{PROMOTE}:_free", reachable)
+def a_promoted_replica_stays_fenced(original, state):
+    """The promoted replica is taken for a primary that was taken over from."""
+    return []
+
+
+@bug(f"{PROMOTE}:_settle", promoted, as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0)))
+def positions_lie_below_what_was_removed(original, store, state):
+    """A group of the promoted replica wants messages that the primary had removed."""
+    return ()
+
+
+@bug("storage.replica.table:is_replica", replicated)
+def a_replica_is_used_as_a_queue(original, store, queue):
+    """Nobody knows a replica for what it is."""
+    return False

@@ -1,0 +1,254 @@
+"""Changes of the partition count: the barrier, what goes and comes back, drains, and what is stuck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.core.queue.partition_map import PARENT, numbers
+from spark_partq.storage.inspect import backlog
+from tests.core.group import test_resize as groups
+from tests.core.queue import test_partition_map as maps
+from tests.core.queue import test_state as queues
+from tests.storage.procedures import test_scale_modes as modes
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import (
+    DELETED_AND_BACK,
+    DOWN_AND_UP,
+    DRAINED,
+    LEFT_IN_THE_PARENT,
+    as_is,
+    both,
+    drained,
+    read,
+    resized,
+    resized_and_read,
+    stuck,
+)
+from tests.testing.planted.stores import in_a_store
+
+BARRIER, QUEUE = "core.queue.partition_map:Barrier", "core.queue.state"
+SUBSCRIPTION, CHANGES = "storage.procedures.consume.subscription:Subscription", "core.group.steps.queue_changes"
+PLANNER = "storage.procedures.consume.planner:Planner"
+
+
+# ---- the barrier
+@bug(f"{BARRIER}.passed", resized_and_read, as_is(DOWN_AND_UP))
+def the_barrier_asks_the_previous_generation_only(original, barrier, partition, generation):
+    """Messages do not wait for those of maps before the last."""
+    return not any(
+        g == generation - 1 and barrier._blocks(g, left, partition, generation) for g, left in barrier._open.items()
+    )
+
+
+@bug(f"{BARRIER}.passed", resized_and_read)
+def nobody_waits_at_the_barrier(original, barrier, partition, generation):
+    """Messages of a new map do not wait for older ones."""
+    return True
+
+
+@bug(f"{SUBSCRIPTION}.refresh", resized_and_read)
+def the_queue_is_looked_at_before_the_logs(original, subscription):
+    """Messages above a cut are seen and taken for the old map's."""
+    for queue in subscription._queues.values():
+        queue.control.refresh()
+    changed = [table for _, table in subscription.tables() if table.may_have_changed()]
+    subscription._store.map(lambda table: table.refresh(), changed)
+
+
+@bug(f"{PLANNER}._commit_floors", resized_and_read, as_is(DOWN_AND_UP))
+def the_barrier_rests_on_acknowledgements(original, planner, acks):
+    """Messages wait for acknowledgements only, which a decision may set back."""
+    state, group = planner._group.state, planner._group
+    state.committed_floors = lambda queue_id: lambda number: state.position((queue_id, number), group.acks) or 0
+    try:
+        return original(planner, acks)
+    finally:
+        del state.committed_floors
+
+
+@bug(f"{BARRIER}.__init__", stuck, as_is(LEFT_IN_THE_PARENT))
+def the_parent_is_waited_for(original, barrier, generations, settled, gone, first=0):
+    """What is stuck in the parent holds back the partitions."""
+    original(barrier, generations, settled, gone, first)
+    for g in range(first, len(generations) - 1):
+        cut = generations[g].cuts.get(PARENT, 0)
+        if not generations[g].partitions and max(settled(PARENT), gone.get(PARENT, 0)) < cut:
+            barrier._open[g] = {PARENT: cut}
+
+
+@bug(f"{BARRIER}._blocks", test=maps.test_4_to_6_by_hand)
+def a_partition_waits_for_itself_only(original, barrier, g, left, b, j):
+    """Keys that moved to another partition overtake themselves."""
+    return b in left
+
+
+@bug(f"{BARRIER}._blocks", test=maps.test_4_to_6_by_hand)
+def a_partition_waits_for_all(original, barrier, g, left, b, j):
+    """Messages wait for partitions in which their key cannot have been."""
+    return True
+
+
+@bug(f"{BARRIER}.limit", resized_and_read)
+def a_message_too_far(original, barrier, partition, start, end):
+    """The first message that should wait is delivered."""
+    return min(end, original(barrier, partition, start, end) + 1)
+
+
+@bug(f"{BARRIER}.limit", test=maps.test_what_a_past_map_left_behind_waits_no_longer_than_it_must)
+def what_lies_below_a_past_cut_holds_back(original, barrier, partition, start, end):
+    """A generation of which nothing is left to deliver is waited for."""
+    ended = [(past.cuts[partition], g) for g, past in enumerate(barrier._generations) if partition in past.cuts]
+    for cut, g in ended if barrier._open else []:
+        if max(start, cut) < end and not barrier.passed(partition, g + 1):
+            return max(start, cut)
+    return end
+
+
+@bug(f"{BARRIER}.__init__", test=maps.test_4_to_6_by_hand)
+def what_was_removed_is_waited_for(original, barrier, generations, settled, gone, first=0):
+    """Messages wait for what is lost."""
+    original(barrier, generations, settled, {}, first)
+
+
+@bug(f"{BARRIER}.__init__", resized_and_read, as_is(DOWN_AND_UP))
+def what_a_partition_that_goes_left_is_not_waited_for(original, barrier, generations, settled, gone, first=0):
+    """Newer messages overtake those in partitions that the map no longer names."""
+    now = numbers(generations[-1].partitions)
+    past = {a: cut for g in generations for a, cut in g.cuts.items() if a not in now}
+    original(barrier, generations, settled, {**gone, **past}, first)
+
+
+@bug("storage.group.handle:Group.commit_floors", resized_and_read)
+def nobody_decides_floors(original, group, queue_id, offsets):
+    """What others wait for is acknowledged and never becomes a floor."""
+
+
+# ---- what goes
+@bug(f"{QUEUE}:_opened", resized_and_read, as_is(DOWN_AND_UP))
+def what_goes_is_unassigned_at_once(original, state, count):
+    """Partitions that the map no longer names are not read to their end."""
+    now = numbers(count)
+    return replace(original(state, count), first=now.start, operating_partitions=now.stop)
+
+
+@bug("core.queue.partition_map:drained", lambda s: bool(s.scalings) and len({q.group for q in s.queries}) > 1)
+def one_group_is_enough(original, ends, groups):
+    """A partition goes when any group has read it."""
+    return any(all(settled(n) >= end for n, end in ends.items()) for settled in groups)
+
+
+@bug("storage.procedures.drain:groups", lambda s: bool(s.scalings) and len({q.group for q in s.queries}) > 1)
+def a_group_is_missing_where_it_is_decided(original, queue):
+    """Whoever decides that partitions are drained asks the first group only."""
+    return original(queue)[:1]
+
+
+@bug("storage.procedures.drain:_not_drained", resized)
+def what_nobody_reads_is_removed(original, queue, partitions):
+    """With no group a partition goes, and what is in it."""
+    return original(queue, partitions) if backlog.groups(queue) else None
+
+
+@bug("storage.procedures.drain:_not_drained", resized_and_read, as_is(DOWN_AND_UP))
+def removal_rests_on_acknowledgements(original, queue, partitions):
+    """A partition goes when it is acknowledged, which a decision may set back."""
+    readers = backlog.groups(queue)
+    return None if readers and backlog.unread(queue, partitions, readers) == 0 else original(queue, partitions)
+
+
+# ---- what comes back
+@bug(f"{CHANGES}:add_queues", test=groups.test_a_partition_comes_back)
+def a_partition_comes_back_where_the_look_says(original, decision, queues_, starts, cause):
+    """A group's position in a partition does not outlive its removal."""
+    decision.state.removed = {p: (epoch, 0) for p, (epoch, _) in decision.state.removed.items()}
+    return original(decision, queues_, starts, cause)
+
+
+@bug("storage.queue.handle:first_left", resized_and_read, as_is(DELETED_AND_BACK))
+def a_partition_comes_back_from_its_beginning(original, queue, table):
+    """A group that is new to a partition begins at what was removed."""
+    return 0
+
+
+@bug("storage.procedures.partition_map:tell_groups", resized_and_read, as_is(DELETED_AND_BACK))
+def groups_are_not_told_before_a_partition_comes_back(original, queue):
+    """A group does not hear that a partition was removed before it is there again."""
+    return False
+
+
+@bug("storage.queue.handle:in_group", resized_and_read, as_is(DOWN_AND_UP))
+def a_stale_look_at_the_queue_counts(original, queue):
+    """An older look at a queue undoes what a newer one said."""
+    return replace(original(queue), revision=0)
+
+
+@bug(f"{CHANGES}:add_queues", test=groups.test_a_look_from_in_between_changes_nothing)
+def a_revision_is_known_only_with_other_news(original, decision, queues_, starts, cause):
+    """A look from between two changes that cancel each other counts."""
+    state = decision.state
+    news = {
+        queue_id: queue
+        for queue_id, queue in queues_.items()
+        if queue_id not in state.queues
+        or (state.queues[queue_id].first, state.queues[queue_id].partitions) != (queue.first, queue.partitions)
+    }
+    return original(decision, news, starts, cause)
+
+
+@bug(f"{CHANGES}:unbind_all", test=groups.test_a_member_that_joins_unbinds_the_others)
+def members_of_an_exclusive_queue_stay_bound(original, decision, queue, what):
+    """Members go on by the rules of before when a queue becomes exclusive or partitioned."""
+
+
+@bug("storage.procedures.partition_map:remove_files", resized_and_read, as_is(DELETED_AND_BACK))
+def what_was_lost_stays_in_the_files(original, queue):
+    """A partition that comes back still holds what was removed with it."""
+    return 0
+
+
+# ---- modes
+@bug("storage.procedures.scale:unread", test=lambda: in_a_store(modes.test_delete))
+def what_is_lost_is_not_told(original, queue, partitions, readers):
+    """Mode delete says that nothing is lost."""
+    return 0
+
+
+@bug(f"{QUEUE}:_after", test=lambda: queues.test_drain(True))
+def ingress_is_enabled_in_a_drain(original, state, fact):
+    """A queue takes messages while it is drained."""
+    found = original(state, fact)
+    return replace(found, ingress=state.ingress) if fact.kind == "ScalingStarted" else found
+
+
+@bug(f"{QUEUE}:_after", test=lambda: queues.test_where_a_fact_may_stand("IngressEnabled", "draining"))
+def somebody_enables_ingress_in_a_drain(original, state, fact):
+    """Ingress can be enabled while a queue is drained."""
+    if fact.kind in ("IngressEnabled", "IngressDisabled") and state.usable:
+        return replace(state, ingress=fact.kind == "IngressEnabled")
+    return original(state, fact)
+
+
+@bug("storage.procedures.drain:_not_drained", both(drained, read), as_is(DRAINED))
+def the_count_changes_before_the_queue_has_drained(original, queue, partitions):
+    """A drain waits for nobody."""
+    return None
+
+
+# ---- what is stuck in the parent
+@bug("storage.procedures.copy_stuck:BatchRecord", stuck, as_is(LEFT_IN_THE_PARENT))
+def what_is_stuck_is_copied_twice(original, sink_id, base):
+    """A copy that was interrupted begins anew."""
+    return None
+
+
+@bug("storage.inspect.backlog:stuck_from", both(stuck, read), as_is(LEFT_IN_THE_PARENT))
+def what_one_group_has_read_is_not_copied(original, queue, readers):
+    """The copy begins where the group is that has read most."""
+    positions = [group.position((queue.state.queue_id, PARENT)) or 0 for group in readers]
+    return max([queue.table(PARENT).first_offset, *positions])
+
+
+@bug("storage.inspect.backlog:stuck_messages", both(stuck, read), as_is(LEFT_IN_THE_PARENT))
+def nothing_seems_to_be_stuck(original, queue, readers):
+    """The parent is closed with messages in it."""
+    return 0

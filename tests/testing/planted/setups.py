@@ -1,0 +1,147 @@
+"""In which runs a bug can show, and runs that are not drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from spark_partq.testing.simulation.setup import NONE, Faults, ProducerSetup, QuerySetup, Scaling, Setup
+
+
+# ---- of those that are drawn
+def resized(s: Setup) -> bool:
+    return bool(s.scalings)
+
+
+def resized_and_read(s: Setup) -> bool:
+    return bool(s.scalings and s.queries) and s.partitions != 0
+
+
+def read(s: Setup) -> bool:
+    return bool(s.queries)
+
+
+def shared(s: Setup) -> bool:
+    """A group of several members."""
+    return max((sum(q.group == g.group for q in s.queries) for g in s.queries), default=0) > 1
+
+
+def waits(s: Setup) -> bool:
+    return shared(s) and s.rebalance_delay_ms > 0
+
+
+def moves(s: Setup) -> bool:
+    """Partitions are handed off in time."""
+    return shared(s) and s.max_handoff_time_ms > 0 and s.partitions > 1
+
+
+def restarts(s: Setup) -> bool:
+    return read(s) and s.faults.kill > 0
+
+
+def manual(s: Setup) -> bool:
+    return any(q.sequence for q in s.queries)
+
+
+def drained(s: Setup) -> bool:
+    return any(scaling.mode == "drain" for scaling in s.scalings)
+
+
+def promoted(s: Setup) -> bool:
+    return s.promoted_s is not None and not s.scalings
+
+
+def replicated(s: Setup) -> bool:
+    return s.replicas > 0 and not s.scalings
+
+
+def maintained(s: Setup) -> bool:
+    return s.maintain_every_s is not None and s.retention_ms is None and bool(s.queries)
+
+
+def stuck(s: Setup) -> bool:
+    return s.partitions == 0 and bool(s.scalings)
+
+
+def twins(s: Setup) -> bool:
+    return any(p.twins > 1 for p in s.producers)
+
+
+def both(*conditions: Callable[[Setup], bool]) -> Callable[[Setup], bool]:
+    return lambda s: all(condition(s) for condition in conditions)
+
+
+# ---- made of those
+def quiet(s: Setup) -> Setup:
+    """Without faults."""
+    return replace(s, faults=NONE)
+
+
+def without_answers(s: Setup) -> Setup:
+    """Every twentieth answer of a store is lost."""
+    return replace(s, faults=Faults(unknown=0.05))
+
+
+def listing(*assignors: tuple[str, ...]) -> Callable[[Setup], Setup]:
+    """Each member lists one of these."""
+
+    def change(s: Setup) -> Setup:
+        queries = [replace(q, assignors=assignors[n % len(assignors)]) for n, q in enumerate(s.queries)]
+        return replace(s, queries=tuple(queries))
+
+    return change
+
+
+def as_is(setup: Setup) -> Callable[[Setup], Setup]:
+    """This one, whatever is drawn, but for the seed and the steps at which priorities drop."""
+    return lambda s: replace(setup, seed=s.seed, drops=s.drops)
+
+
+BUSY = tuple(ProducerSetup(f"s{i}", f"query-{i}", 5, pause_s=0.5) for i in range(2))
+KILLS = Faults(kill=0.01)
+
+# A count that goes down and up again, with a batch every half second and consumers that come and go.
+DOWN_AND_UP = Setup(
+    0,
+    partitions=3,
+    producers=BUSY,
+    queries=(QuerySetup("g", "g-0", 1), QuerySetup("g", "g-1", 1, begins_s=1.0)),
+    scalings=(Scaling(0.5, 1), Scaling(2.0, 3)),
+)
+# The same, and what goes is lost.
+DELETED_AND_BACK = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 1, "delete"), Scaling(2.0, 3)))
+DRAINED = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 2, "drain"),))
+# A sink with a batch of many rows, of which two processes run, and maps that change under it.
+TWINS = replace(
+    DOWN_AND_UP, producers=(ProducerSetup("s", "query", 5, twins=2, pause_s=0.0),), faults=KILLS, queries=()
+)
+# A queue that becomes partitioned, with what is left in its parent.
+LEFT_IN_THE_PARENT = replace(
+    DOWN_AND_UP,
+    partitions=0,
+    scalings=(Scaling(0.5, 2),),
+    copy_stuck_s=1.0,
+    queries=(QuerySetup("g", "g-0", begins_s=3.0),),
+)
+# Consumers that come and go while there is always something to read.
+ROLLING = Setup(
+    0,
+    partitions=4,
+    keys=5,
+    producers=tuple(replace(p, batches=8, pause_s=0.5) for p in BUSY),
+    queries=(
+        QuerySetup("g", "g-0", 1, work_s=1.5),
+        QuerySetup("g", "g-1", 1, begins_s=1.0, ends_s=3.0, work_s=0.5),
+        QuerySetup("g", "g-2", 2, begins_s=2.0, work_s=1.0),
+        QuerySetup("g", "g-3", 1, begins_s=3.5, ends_s=4.5),
+    ),
+    max_handoff_time_ms=3_000,
+    chaos_s=6.0,
+)
+# The same, with handoffs that end before a micro-batch does.
+HASTY = replace(ROLLING, max_handoff_time_ms=500)
+ROLLING_WITH_KILLS = replace(ROLLING, faults=Faults(kill=0.003, slow=0.1))
+HASTY_WITH_KILLS = replace(HASTY, faults=ROLLING_WITH_KILLS.faults)
+BY_HAND = replace(ROLLING, queries=tuple(replace(q, sequence=2) for q in ROLLING.queries))
+MAINTAINED = replace(ROLLING, maintain_every_s=0.5)
+PROMOTED = replace(ROLLING, replicas=1, promoted_s=2.0, queries=ROLLING.queries[:1])
