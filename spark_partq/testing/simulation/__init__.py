@@ -6,5 +6,7 @@ setup      what a run is made of, drawn from a seed
 actors     those who produce, scale, maintain, replicate, promote, and so on
 query      a streaming query: Spark's engine around the planner
 oracle     what must hold
+stored     what the logs of a store say
+reader     what a group was given, and what it must not be given
 run        one run from beginning to end; the command line
 """

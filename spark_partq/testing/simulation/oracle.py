@@ -9,11 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
@@ -25,13 +21,14 @@ from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT, generation_at
-from spark_partq.core.queue.state import Mode, QueueState
-from spark_partq.storage.files import Files
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.reader import Reader, overtaken
 from spark_partq.testing.simulation.setup import PRIMARY
+from spark_partq.testing.simulation.stored import Message, StoredPartition, StoredQueue, column_of, rows_of
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.process import World
@@ -43,52 +40,6 @@ _PATH = re.compile(
 
 class Violation(Exception):
     """Something that must hold does not."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """A row: its key, and its number among those of its producer. Both together are its value in the queue."""
-
-    producer: str
-    number: int
-    key: str | None
-
-    @property
-    def id(self) -> str:
-        return f"{self.producer}:{self.number}"
-
-
-@dataclass
-class StoredPartition:
-    """A partition as its log says, whatever was removed of it since."""
-
-    ids: list[str] = field(default_factory=list)
-    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
-    version: int = -1
-    cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
-
-
-@dataclass
-class StoredQueue:
-    """A queue in one store."""
-
-    state: QueueState | None = None
-    partitions: dict[int, StoredPartition] = field(default_factory=dict)
-    places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
-    mode: Mode = "live"  # of the last change of the count
-
-
-@dataclass
-class Reader:
-    """What a group was given of a queue."""
-
-    ends: dict[int, int] = field(default_factory=dict)  # of each partition, what was ever delivered
-    last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
-    given: set[str] = field(default_factory=set)
-    excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
-    by_epoch: dict[tuple[int, int], int] = field(
-        default_factory=dict
-    )  # partition and epoch: the end of what was delivered
 
 
 class Oracle:
@@ -126,7 +77,7 @@ class Oracle:
         if partition is not None:
             self._partition_changed(uri, name, int(partition), version, folder, entry)
         elif table == "control" and entry.operation != "OPTIMIZE":
-            rows = [row for add in entry.adds for row in _rows(files, f"{folder}/{add.path}")]
+            rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
             if kind == "queues":
                 self._queue_decided(uri, name, rows)
             else:
@@ -143,7 +94,7 @@ class Oracle:
             log.version, log.files = snapshot.version, {}
             for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
                 base = int(add.partition_values["base_offset"] or 0)
-                ids = _column(self._world.files(uri), f"{folder}/{add.path}", "id")
+                ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
                 log.ids += ["?"] * (base - len(log.ids))
                 log.ids[base : base + len(ids)] = ids
                 log.files[add.path] = base, base + len(ids)
@@ -155,7 +106,7 @@ class Oracle:
                 row
                 for path in snapshot.files
                 if "-snapshot-" not in path
-                for row in _rows(self._world.files(uri), f"{folder}/{path}")
+                for row in rows_of(self._world.files(uri), f"{folder}/{path}")
             ]
             if kind == "queues":
                 self._queue_decided(uri, name, rows)
@@ -183,7 +134,7 @@ class Oracle:
             base = int(add.partition_values["base_offset"])
             if base != len(log.ids):
                 self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
-            ids = _column(self._world.files(uri), f"{folder}/{add.path}", "id")
+            ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
                 if i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
@@ -306,20 +257,20 @@ class Oracle:
                 continue
             fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
             if fact.kind == Kind.RELEASED and uri == self.live:
-                self._check_release(name, state, fact)
+                self._check_release(uri, name, state, fact)
             state.replay(fact)
             if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
                 self._attached(uri, name)
             self._world.note(f"{uri}: group {name}: {_fact(fact)}")
 
-    def _check_release(self, name: str, state: GroupState, fact: GroupFact) -> None:
+    def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
         own, reader = state.partitions[fact.partition_id], self.readers.setdefault(name, Reader())
-        number, epochs = fact.partition_id[1], range(own.lineage_epoch, own.epoch + 1)
-        given = max(reader.by_epoch.get((number, epoch), 0) for epoch in epochs)
-        if given > (fact.offset or 0) and not self.manual:
-            self._fail(f"RELEASED: {number} at {fact.offset} by {own.flow}, which was given {given}")
-        reader.released.update(dict.fromkeys(((number, epoch) for epoch in epochs), fact.offset or 0))
+        epochs = [(uri, fact.partition_id[1], epoch) for epoch in range(own.lineage_epoch, own.epoch + 1)]
+        given, offset = max(reader.given_under.get(epoch, 0) for epoch in epochs), fact.offset or 0
+        if given > offset and not self.manual:
+            self._fail(f"RELEASED: {fact.partition_id[1]} at {offset} by {own.flow}, which was given {given}")
+        reader.released.update(dict.fromkeys(epochs, offset))
 
     # ---- what producers and consumers say
     def accepted(self, messages: Sequence[Message]) -> None:
@@ -344,8 +295,12 @@ class Oracle:
             self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
         # One that does not know yet that the partition was taken from it delivers what it had planned (H4).
         owned = self._is_owned(uri, group, number, epoch)
-        if epoch is not None:
-            self._check_epoch(group, reader, number, offset, epoch)
+        queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
+        problem = "" if epoch is None else reader.take((uri, number, epoch), offset)
+        if queue is not None and known is not None and not self.retention:
+            problem = problem or overtaken(queue, known, number, offset)
+        if problem:
+            self._fail(problem.replace("it got", f"group {group} got"))
         if owned and end is not None and offset > end and not self.retention:
             self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
         if owned and end is not None and offset < end and not redelivered:
@@ -366,15 +321,6 @@ class Oracle:
             return id_ in self.copied
         placed = generation_at(state.generations, number, offset)
         return any(generation.partition_count for generation in state.generations[placed + 1 :])
-
-    def _check_epoch(self, group: str, reader: Reader, number: int, offset: int, epoch: int) -> None:
-        """H1: under one epoch nothing comes twice, and nothing that was released."""
-        given = reader.by_epoch.get((number, epoch), 0)
-        if offset < given:
-            self._fail(f"AGAIN: group {group} got {number}@{offset} after {given - 1}, all under epoch {epoch}")
-        if offset >= reader.released.get((number, epoch), offset + 1):
-            self._fail(f"RELEASED: group {group} got {number}@{offset} under epoch {epoch}, which was released before")
-        reader.by_epoch[number, epoch] = offset + 1
 
     def _is_owned(self, uri: str, group: str, number: int, epoch: int | None) -> bool:
         queue, state = self.queues[uri, "q"].state, self.groups.get((uri, group))
@@ -423,20 +369,6 @@ class Oracle:
         self._world.note(f"VIOLATION {what}")
         self.violations.append(what)
         raise Violation(what)
-
-
-def _parquet(files: Files, path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(files.read(path)))  # for so few rows a dataset costs more
-
-
-def _rows(files: Files, path: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = _parquet(files, path).read(use_threads=False).to_pylist()
-    return rows
-
-
-def _column(files: Files, path: str, name: str) -> list[str]:
-    values: list[str] = _parquet(files, path).read([name], use_threads=False)[name].to_pylist()
-    return values
 
 
 def _short(body: dict[str, Any]) -> str:

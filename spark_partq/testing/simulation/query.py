@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import PartqError
 from spark_partq.storage.arrow import arrow_schema
@@ -103,6 +104,7 @@ class Query:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             fail_on_data_loss=setup.fail_on_data_loss,
             assignors=setup.assignors,
+            limits=Limits(max_rows=setup.max_rows),
             manual_acknowledgement=setup.sequence > 0,
         )
         self._application = Application(setup.sequence, run.got.setdefault(setup.group, {}))

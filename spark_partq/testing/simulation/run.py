@@ -30,11 +30,12 @@ from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import commands
-from spark_partq.testing.simulation.oracle import Message, Oracle, Violation
+from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Process, World
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
+from spark_partq.testing.simulation.stored import Message
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
 CALM_S, STEPS = 90.0, 150_000

@@ -1,0 +1,60 @@
+"""What the logs of a simulated store say, read from its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_partq.core.queue.facts import Mode
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.files import Files
+
+
+@dataclass(frozen=True)
+class Message:
+    """A row: its key, and its number among those of its producer. Both together are its value in the queue."""
+
+    producer: str
+    number: int
+    key: str | None
+
+    @property
+    def id(self) -> str:
+        return f"{self.producer}:{self.number}"
+
+
+@dataclass
+class StoredPartition:
+    """A partition as its log says, whatever was removed of it since."""
+
+    ids: list[str] = field(default_factory=list)
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
+    version: int = -1
+    cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
+
+
+@dataclass
+class StoredQueue:
+    """A queue in one store."""
+
+    state: QueueState | None = None
+    partitions: dict[int, StoredPartition] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
+    mode: Mode = "live"  # of the last change of the count
+
+
+def rows_of(files: Files, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _parquet(files, path).read(use_threads=False).to_pylist()
+    return rows
+
+
+def column_of(files: Files, path: str, name: str) -> list[str]:
+    values: list[str] = _parquet(files, path).read([name], use_threads=False)[name].to_pylist()
+    return values
+
+
+def _parquet(files: Files, path: str) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(files.read(path)))  # for so few rows a dataset costs more
