@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _PATH = re.compile(
     r"(queues|groups)/([^/]+)/(?:(control|acks|replica)|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
 )
+_SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
 
 
 class Violation(Exception):
@@ -99,7 +100,8 @@ class Oracle:
                 log.ids[base : base + len(ids)] = ids
                 log.files[add.path] = base, base + len(ids)
                 queue.places.update({i: (int(partition), base + n) for n, i in enumerate(ids)})
-            end = snapshot.transactions.get("partq:next")
+            sealed, end = (snapshot.transactions.get(app) for app in ("partq:sealed", "partq:next"))
+            log.sealed = -1 if sealed is None else sealed.version
             log.ids += ["?"] * ((0 if end is None else end.version) - len(log.ids))
         elif table == "control":
             rows = [
@@ -149,7 +151,12 @@ class Oracle:
             low, high = log.files.pop(remove.path)
             self.removed.update(log.ids[low:high])
             self._check_removal(uri, name, queue, number, low, high)
+        placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
+        if any(generation != log.sealed + 1 for generation in placed):
+            self._fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
         for app, txn in entry.transactions.items():
+            if app == "partq:sealed":
+                log.sealed = txn.version
             if app.startswith(("partq:sealed", "partq:cut")):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
             if app.startswith("partq:cut/"):

@@ -34,6 +34,7 @@ class StoredPartition:
     files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
     version: int = -1
     cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
+    sealed: int = -1  # the last generation under which it was sealed
 
 
 @dataclass

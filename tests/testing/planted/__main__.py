@@ -43,11 +43,12 @@ def main(
         chosen = [bug for bug in chosen if bug.test is None and bug.name not in recorded()]
     lost = 0
     for bug in chosen:
-        began_s, tried, problem, seed = time.perf_counter(), 0, "", -1
+        began_s, tries, problem, seed = time.perf_counter(), 0, "", -1
         if bug.test is not None:
             problem = caught_by_test(bug)
         elif find:
-            for tried, (seed, problem) in enumerate(hunt(bug, range(first, SEEDS), most_s), 1):
+            for seed, problem in hunt(bug, range(first, SEEDS), most_s):
+                tries += 1
                 if problem:
                     record({bug.name: seed})
         elif bug.name in recorded():
@@ -56,7 +57,7 @@ def main(
         lost += not problem
         told = problem.splitlines()[0][:120] if problem else "NOT CAUGHT"
         print(
-            f"{bug.subject:12} {bug.name:60} {seed:5} {tried:4} {time.perf_counter() - began_s:6.1f} s  {told}",
+            f"{bug.subject:12} {bug.name:60} {seed:5} {tries:4} {time.perf_counter() - began_s:6.1f} s  {told}",
             flush=True,
         )
     raise typer.Exit(int(lost > 0))

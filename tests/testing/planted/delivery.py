@@ -8,17 +8,21 @@ from spark_partq.core.delivery import member
 from spark_partq.core.delivery.member import Range, owned, same_lineage
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
+from spark_partq.testing.simulation.setup import Faults
 from tests.core.delivery import test_member as members
+from tests.storage.procedures import test_acknowledge as acknowledging
+from tests.storage.procedures import test_planner as planners
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     BY_HAND,
+    CHURN,
     HASTY,
     HASTY_WITH_KILLS,
     ROLLING,
     ROLLING_WITH_KILLS,
     as_is,
-    manual,
 )
+from tests.testing.planted.stores import in_a_store
 
 MEMBER, MEMBERSHIP = "core.delivery.member", "storage.procedures.consume.membership:Membership"
 PLANNER = "storage.procedures.consume.planner:Planner"
@@ -37,7 +41,7 @@ def the_next_batch_starts_at_the_querys_own_position(original, state, acks, inca
     return max(state.position(partition_id, acks) or 0, done.end if done else 0)
 
 
-@bug(f"{PLANNER}._start", manual)
+@bug(f"{PLANNER}._start", change=as_is(replace(BY_HAND, faults=Faults(kill=0.01))))
 def a_manual_restart_goes_on_after_what_was_delivered(original, planner, partition_id, table, planned):
     """With manual acknowledgement: a query trusts its checkpoint after a restart."""
     membership, group = planner.membership, planner.membership.group
@@ -46,7 +50,7 @@ def a_manual_restart_goes_on_after_what_was_delivered(original, planner, partiti
     return planner._check_available(table, first, table.next_offset)
 
 
-@bug(f"{MEMBER}:DeliveryTracker.record", change=as_is(BY_HAND))
+@bug(f"{MEMBER}:DeliveryTracker.record", change=as_is(replace(BY_HAND, faults=Faults(kill=0.01))))
 def a_cancelled_handoff_is_delivered_again(original, tracker, ranges):
     """With manual acknowledgement: a process remembers only what its last micro-batch had."""
     tracker.planned_ends.clear()
@@ -58,7 +62,7 @@ def what_was_planned_is_not_remembered(original, tracker, ranges):
     """A partition is released as if nothing of it were on its way."""
 
 
-@bug(f"{PLANNER}.tasks", change=as_is(HASTY_WITH_KILLS))
+@bug(f"{PLANNER}.tasks", test=lambda: in_a_store(planners.test_session_expires_between_planning_and_delivering))
 def a_batch_leaves_out_what_was_lost_since(original, planner, start, end):
     """What was planned and is lost before it runs is left out, and acknowledged if the partition comes back."""
     found = original(planner, start, end)
@@ -67,7 +71,9 @@ def a_batch_leaves_out_what_was_lost_since(original, planner, start, end):
     return [tuple(piece for piece in pieces if piece.slice.partition in mine) for pieces in found]
 
 
-@bug(f"{MEMBERSHIP}.release_drained", change=as_is(ROLLING))
+@bug(
+    f"{MEMBERSHIP}.release_drained", change=as_is(replace(ROLLING, local=True, faults=Faults(stall=0.02, stall_s=0.5)))
+)
 def a_release_on_another_view_than_the_plan(original, membership):
     """The thread that releases takes no lock: the planner still plans on an older state."""
     view = Group(membership.store, membership.name)
@@ -76,7 +82,7 @@ def a_release_on_another_view_than_the_plan(original, membership):
 
 
 # ---- acknowledging
-@bug(f"{MEMBER}:finished", change=as_is(HASTY))
+@bug(f"{MEMBER}:finished", change=as_is(CHURN))
 def a_batch_is_acknowledged_under_the_current_epoch(original, state, incarnation, done):
     """A micro-batch that was planned before the partition was lost counts for the ownership of now."""
     mine = owned(state, incarnation)
@@ -89,14 +95,17 @@ def an_empty_range_is_not_acknowledged_again(original, state, incarnation, done)
     return original(state, incarnation, {p: r for p, r in done.items() if r.end > r.start})
 
 
-@bug("storage.procedures.acknowledge:same_lineage", change=as_is(replace(BY_HAND, max_handoff_time_ms=500)))
+@bug(
+    "storage.procedures.acknowledge:same_lineage",
+    test=lambda: in_a_store(acknowledging.test_an_epoch_that_is_over_is_refused),
+)
 def an_acknowledgement_of_another_epoch_counts(original, own, incarnation, epoch):
     """With manual acknowledgement: what was delivered under an epoch that is over is acknowledged for its successor."""
     return True
 
 
 # ---- after a restart
-@bug(f"{MEMBER}:same_lineage", change=as_is(HASTY_WITH_KILLS))
+@bug(f"{MEMBER}:same_lineage", change=as_is(CHURN))
 def a_replay_goes_by_the_owners_name(original, own, incarnation, epoch):
     """What was planned before the partition went to others is replayed, and acknowledged."""
     return own is not None and own.incarnation == incarnation

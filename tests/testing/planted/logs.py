@@ -8,10 +8,11 @@ from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.log.entries import encode
+from spark_partq.testing.simulation.setup import Faults
 from tests.core.group import test_acks as acknowledgements
 from tests.core.group import test_state as states
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import TWINS, as_is, read, without_answers
+from tests.testing.planted.setups import OFTEN, TWINS, as_is, without_answers
 
 LOG, COMMIT = "storage.log.table:DeltaLog", "storage.log.commit"
 
@@ -75,7 +76,7 @@ def a_checkpoint_loses_the_next_offset(original, transactions, now_ms):
     return [app for app in transactions if app == "partq:next"]
 
 
-@bug("core.queue.records:expired_records", lambda s: s.maintain_every_s is not None and bool(s.scalings))
+@bug("core.queue.records:expired_records", change=as_is(replace(OFTEN, maintain_every_s=0.5, faults=Faults(kill=0.01))))
 def a_checkpoint_loses_the_seal(original, transactions, now_ms):
     """After a checkpoint a table does not know which map was sealed."""
     return [app for app in transactions if app.startswith("partq:sealed")]
@@ -92,7 +93,7 @@ def _beats(rows: list[AckRow], live: list[str]) -> list[AckRow]:
     return [AckRow(i, beat) for i, beat in Acks.of(rows).beats.items() if i in live]
 
 
-@bug("core.group.acks:compacted", read)
+@bug("core.group.acks:compacted", test=acknowledgements.test_compaction_keeps_what_can_still_count)
 def compaction_keeps_the_newest_row(original, rows, live):
     """Of each partition the last row is kept, whoever wrote it."""
     rows = list(rows)
@@ -119,7 +120,7 @@ def compaction_loses_heartbeats(original, rows, live):
     return original(rows, ())
 
 
-@bug("core.group.acks:compacted", read)
+@bug("core.group.acks:compacted", test=acknowledgements.test_compaction_keeps_what_can_still_count)
 def compaction_forgets_what_was_delivered(original, rows, live):
     """Of what former owners were given nothing is known after a compaction."""
     return [replace(row, delivered=row.offset) for row in original(rows, live)]

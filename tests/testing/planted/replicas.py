@@ -92,13 +92,13 @@ def a_pass_goes_on_after_the_promotion(original, store, state):
     """What a pass has still on its way is put into the promoted replica."""
 
 
-@bug(f"{PROMOTE}:_free", reachable)
+@bug("core.queue.decide:become_primary", reachable)
 def a_promoted_replica_stays_fenced(original, state):
     """The promoted replica is taken for a primary that was taken over from."""
     return []
 
 
-@bug(f"{PROMOTE}:_settle", promoted, as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0)))
+@bug(f"{PROMOTE}:_raise_floors", promoted, as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0)))
 def positions_lie_below_what_was_removed(original, store, state):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

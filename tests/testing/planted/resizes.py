@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_partq.core.queue.partition_map import PARENT, numbers
+from spark_partq.core.queue.partition_map import PARENT, partition_numbers
 from spark_partq.storage.inspect import backlog
 from tests.core.group import test_resize as groups
+from tests.core.queue import test_decide as queue_decisions
 from tests.core.queue import test_partition_map as maps
 from tests.core.queue import test_state as queues
 from tests.storage.procedures import test_scale_modes as modes
@@ -16,6 +17,9 @@ from tests.testing.planted.setups import (
     DOWN_AND_UP,
     DRAINED,
     LEFT_IN_THE_PARENT,
+    LEFT_TO_TWO_GROUPS,
+    OFTEN,
+    TWO_GROUPS,
     as_is,
     both,
     drained,
@@ -32,7 +36,7 @@ PLANNER = "storage.procedures.consume.planner:Planner"
 
 
 # ---- the barrier
-@bug(f"{BARRIER}.passed", resized_and_read, as_is(DOWN_AND_UP))
+@bug(f"{BARRIER}.passed", change=as_is(OFTEN))
 def the_barrier_asks_the_previous_generation_only(original, barrier, partition, generation):
     """Messages do not wait for those of maps before the last."""
     return not any(
@@ -40,13 +44,13 @@ def the_barrier_asks_the_previous_generation_only(original, barrier, partition, 
     )
 
 
-@bug(f"{BARRIER}.passed", resized_and_read)
+@bug(f"{BARRIER}.passed", change=as_is(DOWN_AND_UP))
 def nobody_waits_at_the_barrier(original, barrier, partition, generation):
     """Messages of a new map do not wait for older ones."""
     return True
 
 
-@bug(f"{SUBSCRIPTION}.refresh", resized_and_read)
+@bug(f"{SUBSCRIPTION}.refresh", change=as_is(OFTEN))
 def the_queue_is_looked_at_before_the_logs(original, subscription):
     """Messages above a cut are seen and taken for the old map's."""
     for queue in subscription._queues.values():
@@ -55,7 +59,7 @@ def the_queue_is_looked_at_before_the_logs(original, subscription):
     subscription._store.map(lambda table: table.refresh(), changed)
 
 
-@bug(f"{PLANNER}._commit_floors", resized_and_read, as_is(DOWN_AND_UP))
+@bug(f"{PLANNER}._commit_floors", change=as_is(OFTEN))
 def the_barrier_rests_on_acknowledgements(original, planner, acks):
     """Messages wait for acknowledgements only, which a decision may set back."""
     state, group = planner._group.state, planner._group
@@ -66,13 +70,13 @@ def the_barrier_rests_on_acknowledgements(original, planner, acks):
         del state.committed_floors
 
 
-@bug(f"{BARRIER}.__init__", stuck, as_is(LEFT_IN_THE_PARENT))
+@bug(f"{BARRIER}.__init__", test=maps.test_the_parent_is_never_waited_for)
 def the_parent_is_waited_for(original, barrier, generations, settled, gone, first=0):
     """What is stuck in the parent holds back the partitions."""
     original(barrier, generations, settled, gone, first)
     for g in range(first, len(generations) - 1):
         cut = generations[g].cuts.get(PARENT, 0)
-        if not generations[g].partitions and max(settled(PARENT), gone.get(PARENT, 0)) < cut:
+        if not generations[g].partition_count and max(settled(PARENT), gone.get(PARENT, 0)) < cut:
             barrier._open[g] = {PARENT: cut}
 
 
@@ -88,7 +92,7 @@ def a_partition_waits_for_all(original, barrier, g, left, b, j):
     return True
 
 
-@bug(f"{BARRIER}.limit", resized_and_read)
+@bug(f"{BARRIER}.limit", change=as_is(DOWN_AND_UP))
 def a_message_too_far(original, barrier, partition, start, end):
     """The first message that should wait is delivered."""
     return min(end, original(barrier, partition, start, end) + 1)
@@ -113,12 +117,12 @@ def what_was_removed_is_waited_for(original, barrier, generations, settled, gone
 @bug(f"{BARRIER}.__init__", resized_and_read, as_is(DOWN_AND_UP))
 def what_a_partition_that_goes_left_is_not_waited_for(original, barrier, generations, settled, gone, first=0):
     """Newer messages overtake those in partitions that the map no longer names."""
-    now = numbers(generations[-1].partitions)
+    now = partition_numbers(generations[-1].partition_count)
     past = {a: cut for g in generations for a, cut in g.cuts.items() if a not in now}
     original(barrier, generations, settled, {**gone, **past}, first)
 
 
-@bug("storage.group.handle:Group.commit_floors", resized_and_read)
+@bug("storage.group.handle:Group.commit_floors", change=as_is(DOWN_AND_UP))
 def nobody_decides_floors(original, group, queue_id, offsets):
     """What others wait for is acknowledged and never becomes a floor."""
 
@@ -127,17 +131,17 @@ def nobody_decides_floors(original, group, queue_id, offsets):
 @bug(f"{QUEUE}:_opened", resized_and_read, as_is(DOWN_AND_UP))
 def what_goes_is_unassigned_at_once(original, state, count):
     """Partitions that the map no longer names are not read to their end."""
-    now = numbers(count)
+    now = partition_numbers(count)
     return replace(original(state, count), first=now.start, operating_partitions=now.stop)
 
 
-@bug("core.queue.partition_map:drained", lambda s: bool(s.scalings) and len({q.group for q in s.queries}) > 1)
+@bug("core.queue.partition_map:drained", test=maps.test_drained)
 def one_group_is_enough(original, ends, groups):
     """A partition goes when any group has read it."""
     return any(all(settled(n) >= end for n, end in ends.items()) for settled in groups)
 
 
-@bug("storage.procedures.drain:groups", lambda s: bool(s.scalings) and len({q.group for q in s.queries}) > 1)
+@bug("storage.procedures.drain:groups", resized, as_is(TWO_GROUPS))
 def a_group_is_missing_where_it_is_decided(original, queue):
     """Whoever decides that partitions are drained asks the first group only."""
     return original(queue)[:1]
@@ -149,7 +153,7 @@ def what_nobody_reads_is_removed(original, queue, partitions):
     return original(queue, partitions) if backlog.groups(queue) else None
 
 
-@bug("storage.procedures.drain:_not_drained", resized_and_read, as_is(DOWN_AND_UP))
+@bug("storage.procedures.drain:_not_drained", change=as_is(OFTEN))
 def removal_rests_on_acknowledgements(original, queue, partitions):
     """A partition goes when it is acknowledged, which a decision may set back."""
     readers = backlog.groups(queue)
@@ -164,22 +168,26 @@ def a_partition_comes_back_where_the_look_says(original, decision, queues_, star
     return original(decision, queues_, starts, cause)
 
 
-@bug("storage.queue.handle:first_left", resized_and_read, as_is(DELETED_AND_BACK))
+@bug("storage.queue.handle:first_left", change=as_is(DELETED_AND_BACK))
 def a_partition_comes_back_from_its_beginning(original, queue, table):
     """A group that is new to a partition begins at what was removed."""
     return 0
 
 
-@bug("storage.procedures.partition_map:tell_groups", resized_and_read, as_is(DELETED_AND_BACK))
+@bug("storage.procedures.partition_map:update_groups", change=as_is(DELETED_AND_BACK))
 def groups_are_not_told_before_a_partition_comes_back(original, queue):
     """A group does not hear that a partition was removed before it is there again."""
     return False
 
 
-@bug("storage.queue.handle:in_group", resized_and_read, as_is(DOWN_AND_UP))
-def a_stale_look_at_the_queue_counts(original, queue):
+@bug(f"{CHANGES}:add_queues", test=lambda: groups.test_a_stale_look_changes_nothing(2, False))
+def a_stale_look_at_the_queue_counts(original, decision, queues_, starts, cause):
     """An older look at a queue undoes what a newer one said."""
-    return replace(original(queue), revision=0)
+    known = decision.state.queues
+    newest = {
+        i: replace(q, revision=max(q.revision, known[i].revision)) if i in known else q for i, q in queues_.items()
+    }
+    return original(decision, newest, starts, cause)
 
 
 @bug(f"{CHANGES}:add_queues", test=groups.test_a_look_from_in_between_changes_nothing)
@@ -200,32 +208,30 @@ def members_of_an_exclusive_queue_stay_bound(original, decision, queue, what):
     """Members go on by the rules of before when a queue becomes exclusive or partitioned."""
 
 
-@bug("storage.procedures.partition_map:remove_files", resized_and_read, as_is(DELETED_AND_BACK))
+@bug("storage.procedures.partition_map:remove_files", change=as_is(DELETED_AND_BACK))
 def what_was_lost_stays_in_the_files(original, queue):
     """A partition that comes back still holds what was removed with it."""
     return 0
 
 
 # ---- modes
-@bug("storage.procedures.scale:unread", test=lambda: in_a_store(modes.test_delete))
+@bug("storage.procedures.partition_map:unread", test=lambda: in_a_store(modes.test_delete))
 def what_is_lost_is_not_told(original, queue, partitions, readers):
     """Mode delete says that nothing is lost."""
     return 0
 
 
 @bug(f"{QUEUE}:_after", test=lambda: queues.test_drain(True))
-def ingress_is_enabled_in_a_drain(original, state, fact):
+def ingress_is_enabled_in_a_drain(original, state, kind, body):
     """A queue takes messages while it is drained."""
-    found = original(state, fact)
-    return replace(found, ingress=state.ingress) if fact.kind == "ScalingStarted" else found
+    found = original(state, kind, body)
+    return replace(found, ingress=state.ingress) if kind == "ScalingStarted" else found
 
 
-@bug(f"{QUEUE}:_after", test=lambda: queues.test_where_a_fact_may_stand("IngressEnabled", "draining"))
-def somebody_enables_ingress_in_a_drain(original, state, fact):
+@bug("core.queue.decide:set_ingress", test=queue_decisions.test_ingress_is_toggled_unless_the_queue_is_drained)
+def somebody_enables_ingress_in_a_drain(original, state, enabled):
     """Ingress can be enabled while a queue is drained."""
-    if fact.kind in ("IngressEnabled", "IngressDisabled") and state.usable:
-        return replace(state, ingress=fact.kind == "IngressEnabled")
-    return original(state, fact)
+    return original(replace(state, scaling=None), enabled)
 
 
 @bug("storage.procedures.drain:_not_drained", both(drained, read), as_is(DRAINED))
@@ -241,14 +247,14 @@ def what_is_stuck_is_copied_twice(original, sink_id, base):
     return None
 
 
-@bug("storage.inspect.backlog:stuck_from", both(stuck, read), as_is(LEFT_IN_THE_PARENT))
+@bug("storage.inspect.backlog:stuck_from", change=as_is(LEFT_TO_TWO_GROUPS))
 def what_one_group_has_read_is_not_copied(original, queue, readers):
     """The copy begins where the group is that has read most."""
     positions = [group.position((queue.state.queue_id, PARENT)) or 0 for group in readers]
     return max([queue.table(PARENT).first_offset, *positions])
 
 
-@bug("storage.inspect.backlog:stuck_messages", both(stuck, read), as_is(LEFT_IN_THE_PARENT))
+@bug("storage.inspect.backlog:stuck_messages", change=as_is(LEFT_TO_TWO_GROUPS))
 def nothing_seems_to_be_stuck(original, queue, readers):
     """The parent is closed with messages in it."""
     return 0

@@ -100,13 +100,35 @@ def as_is(setup: Setup) -> Callable[[Setup], Setup]:
 BUSY = tuple(ProducerSetup(f"s{i}", f"query-{i}", 5, pause_s=0.5) for i in range(2))
 KILLS = Faults(kill=0.01)
 
-# A count that goes down and up again, with a batch every half second and consumers that come and go.
+# A count that goes down and up again, with batches before and after, and consumers that lag behind.
 DOWN_AND_UP = Setup(
     0,
     partitions=3,
     producers=BUSY,
-    queries=(QuerySetup("g", "g-0", 1), QuerySetup("g", "g-1", 1, begins_s=1.0)),
+    queries=(
+        QuerySetup("g", "g-0", 1, work_s=1.0, max_rows=3),
+        QuerySetup("g", "g-1", 1, begins_s=1.0, work_s=1.5, max_rows=3),
+    ),
     scalings=(Scaling(0.5, 1), Scaling(2.0, 3)),
+)
+# Counts that follow each other before anybody has read what the first map placed.
+OFTEN = replace(
+    DOWN_AND_UP,
+    producers=tuple(replace(p, pause_s=0.2, batches=8) for p in BUSY),
+    scalings=(Scaling(0.4, 2), Scaling(0.7, 4), Scaling(1.0, 3), Scaling(1.3, 5)),
+    faults=Faults(slow=0.1),
+)
+TWO_GROUPS = replace(
+    DOWN_AND_UP, queries=(*DOWN_AND_UP.queries, QuerySetup("h", "h-0", 1, work_s=0.8, max_rows=2))
+)
+# Many producers at every seal.
+SEALED_OFTEN = replace(
+    OFTEN,
+    keys=3,
+    queries=(),
+    producers=tuple(ProducerSetup(f"s{i}", f"query-{i}", 9, pause_s=0.0) for i in range(4)),
+    faults=Faults(slow=0.3),
+    scalings=tuple(Scaling(0.1 + 0.2 * n, 1 + n % 3) for n in range(8)),
 )
 # The same, and what goes is lost.
 DELETED_AND_BACK = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 1, "delete"), Scaling(2.0, 3)))
@@ -115,6 +137,12 @@ DRAINED = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 2, "drain"),))
 TWINS = replace(
     DOWN_AND_UP, producers=(ProducerSetup("s", "query", 5, twins=2, pause_s=0.0),), faults=KILLS, queries=()
 )
+TWINS_AND_READ = replace(
+    TWINS,
+    producers=(replace(TWINS.producers[0], twins=1),),
+    queries=(QuerySetup("g", "g-0"),),
+    faults=Faults(kill=0.03),
+)
 # A queue that becomes partitioned, with what is left in its parent.
 LEFT_IN_THE_PARENT = replace(
     DOWN_AND_UP,
@@ -122,6 +150,16 @@ LEFT_IN_THE_PARENT = replace(
     scalings=(Scaling(0.5, 2),),
     copy_stuck_s=1.0,
     queries=(QuerySetup("g", "g-0", begins_s=3.0),),
+)
+LEFT_TO_TWO_GROUPS = replace(
+    LEFT_IN_THE_PARENT,
+    scalings=(Scaling(1.5, 2),),
+    copy_stuck_s=2.0,
+    queries=(QuerySetup("g", "g-0"), QuerySetup("h", "h-0", work_s=0.8, max_rows=2)),
+)
+# Two queries with one sink id.
+ONE_SINK = Setup(
+    0, producers=(ProducerSetup("s", "query", 5), ProducerSetup("s", "another", 5)), faults=Faults(slow=0.2)
 )
 # Consumers that come and go while there is always something to read.
 ROLLING = Setup(
@@ -142,6 +180,17 @@ ROLLING = Setup(
 HASTY = replace(ROLLING, max_handoff_time_ms=500)
 ROLLING_WITH_KILLS = replace(ROLLING, faults=Faults(kill=0.003, slow=0.1))
 HASTY_WITH_KILLS = replace(HASTY, faults=ROLLING_WITH_KILLS.faults)
+# A member that dies again and again, and others that come and go at once: partitions return to it in other epochs.
+CHURN = replace(
+    ROLLING,
+    partitions=2,
+    queries=(
+        QuerySetup("g", "g-0", 1, work_s=2.0),
+        *(QuerySetup("g", f"g-{n}", 1, begins_s=n * 0.8, ends_s=n * 0.8 + 0.4) for n in range(1, 7)),
+    ),
+    max_handoff_time_ms=0,
+    faults=Faults(kill=0.01, slow=0.1),
+)
 BY_HAND = replace(ROLLING, queries=tuple(replace(q, sequence=2) for q in ROLLING.queries))
 MAINTAINED = replace(ROLLING, maintain_every_s=0.5)
 PROMOTED = replace(ROLLING, replicas=1, promoted_s=2.0, queries=ROLLING.queries[:1])

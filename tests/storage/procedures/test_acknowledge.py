@@ -1,0 +1,37 @@
+"""Manual acknowledgement (H5)."""
+
+from __future__ import annotations
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.events import Leave
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.store import Store
+from tests.helpers import position, put
+
+
+def test_an_epoch_that_is_over_is_refused(store: str) -> None:
+    """W2: what was delivered to a former owner is not acknowledged for its successor."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(5))
+    settings = ConsumerSettings(Store(store), ("q",), manual_acknowledgement=True)
+    first, second = Planner(settings, "g", "a"), Planner(settings, "g", "b")
+    nothing = StreamOffset("g", "a", {}, {})
+    try:
+        end = first.next(nothing, Limits())
+        assert end is not None
+        old = end.ranges["q", 0].epoch
+        assert acknowledge(Store(store), "g", {("q", 0): 2}, {("q", 0): old}) == []
+        assert second.next(nothing, Limits()) is None
+        Group(Store.at(store), "g").decide(lambda: [Leave("a", first.membership.incarnation, expired=True)], "test")
+        end = second.next(nothing, Limits())
+        assert end is not None and end.ranges["q", 0].epoch > old
+        assert acknowledge(Store(store), "g", {("q", 0): 5}, {("q", 0): old}) == [("q", 0)]
+        assert position(store, "g", 0) == 2
+    finally:
+        second.leave()
+        first.membership.stopping.set()
