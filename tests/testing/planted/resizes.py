@@ -141,19 +141,19 @@ def one_group_is_enough(original, ends, groups):
     return any(all(settled(n) >= end for n, end in ends.items()) for settled in groups)
 
 
-@bug("storage.procedures.drain:groups", resized, as_is(TWO_GROUPS))
+@bug("storage.procedures.remainder:groups", resized, as_is(TWO_GROUPS))
 def a_group_is_missing_where_it_is_decided(original, queue):
     """Whoever decides that partitions are drained asks the first group only."""
     return original(queue)[:1]
 
 
-@bug("storage.procedures.drain:_not_drained", resized)
+@bug("storage.procedures.remainder:undrained", resized)
 def what_nobody_reads_is_removed(original, queue, partitions):
     """With no group a partition goes, and what is in it."""
     return original(queue, partitions) if backlog.groups(queue) else None
 
 
-@bug("storage.procedures.drain:_not_drained", change=as_is(OFTEN))
+@bug("storage.procedures.remainder:undrained", change=as_is(OFTEN))
 def removal_rests_on_acknowledgements(original, queue, partitions):
     """A partition goes when it is acknowledged, which a decision may set back."""
     readers = backlog.groups(queue)
@@ -215,7 +215,7 @@ def what_was_lost_stays_in_the_files(original, queue):
 
 
 # ---- modes
-@bug("storage.procedures.partition_map:unread", test=lambda: in_a_store(modes.test_delete))
+@bug("storage.procedures.remainder:unread", test=lambda: in_a_store(modes.test_delete))
 def what_is_lost_is_not_told(original, queue, partitions, readers):
     """Mode delete says that nothing is lost."""
     return 0
@@ -234,7 +234,7 @@ def somebody_enables_ingress_in_a_drain(original, state, enabled):
     return original(replace(state, scaling=None), enabled)
 
 
-@bug("storage.procedures.drain:_not_drained", both(drained, read), as_is(DRAINED))
+@bug("storage.procedures.remainder:undrained", both(drained, read), as_is(DRAINED))
 def the_count_changes_before_the_queue_has_drained(original, queue, partitions):
     """A drain waits for nobody."""
     return None
