@@ -8,10 +8,22 @@ from spark_partq.core.group.events import Drained, HolddownOver
 from spark_partq.core.group.facts import Kind, PartitionState, Status
 from spark_partq.core.group.observer import MAX_STEP_MS
 from spark_partq.core.group.steps import ownership
+from spark_partq.testing.simulation.setup import Faults
+from tests.core.delivery import test_member as members
 from tests.core.group import test_decide as decisions
 from tests.core.group import test_observer as timers
+from tests.core.group import test_state as states
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import HASTY, ROLLING, as_is, manual, moves, restarts, shared, waits
+from tests.testing.planted.setups import (
+    HASTY,
+    ROLLING,
+    ROLLING_WITH_KILLS,
+    as_is,
+    moves,
+    restarts,
+    shared,
+    waits,
+)
 
 DECISION, STATE, STEPS = "core.group.steps.decision:Decision", "core.group.state:GroupState", "core.group.steps"
 OBSERVER = "core.group.observer:Observer"
@@ -37,7 +49,7 @@ def balanced_off_by_one(original, rule, members, counts, current, loads):
     return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
 
 
-@bug(f"{STEPS}.leaving:revoke_flow", moves)
+@bug(f"{STEPS}.leaving:revoke_flow", change=as_is(ROLLING_WITH_KILLS))
 def a_target_that_is_gone_is_kept(original, decision, flow, cause):
     """Handoffs to a flow that left go on."""
     emit = decision.emit_partition
@@ -114,7 +126,7 @@ def the_delivered_mark_is_dropped(original, state, partition_id, acks):
     return state.position(partition_id, acks) or 0
 
 
-@bug("core.group.acks:Acks.offset", change=as_is(HASTY))
+@bug("core.group.acks:Acks.offset", test=states.test_who_may_acknowledge)
 def anybody_may_acknowledge(original, acks, partition_id, epoch, incarnation):
     """Acknowledgements of former owners count."""
     return max((x for (p, _, _), x in acks.rows.items() if p == partition_id), default=0)
@@ -214,8 +226,13 @@ def a_forced_handoff_keeps_the_epoch(original, decision, kind, partition_id, cau
     original(decision, kind, partition_id, cause, **columns)
 
 
+@a_forced_handoff_keeps_the_epoch.also("core.group.state:_must")
+def _takes_any_fact(original, condition, otherwise):
+    pass
+
+
 # ---- sessions
-@bug("core.delivery.member:membership_status", restarts)
+@bug("core.delivery.member:membership_status", test=members.test_membership_status)
 def a_zombie_is_not_fenced(original, state, instance, incarnation):
     """A process whose instance was started again goes on."""
     found = original(state, instance, incarnation)
@@ -237,7 +254,7 @@ def an_observer_expels_itself(original, observer, state, acks, now_ms):
     return original(observer, state, acks, now_ms)
 
 
-@bug(f"{OBSERVER}._expired", manual)
+@bug(f"{OBSERVER}._expired", change=as_is(replace(ROLLING, faults=Faults(kill=0.02))))
 def nobody_is_ever_expelled(original, observer, state, acks):
     """What a dead member owns stays with it."""
     return []

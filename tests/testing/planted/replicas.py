@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_partq.storage.procedures.primary import fence
+from spark_partq.testing.simulation.setup import Faults
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MAINTAINED, PROMOTED, as_is, both, promoted, read, replicated
+from tests.testing.planted.setups import MAINTAINED, MOVED, PROMOTED, as_is, both, promoted, read
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
 LOST = replace(PROMOTED, primary_lost=True, queries=PROMOTED.queries)
@@ -30,7 +31,7 @@ def positions_are_copied_before_messages(original, copy, steps):
     return put
 
 
-@bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
+@bug("storage.replica.table_copy:TableCopy.apply", change=as_is(replace(LOST, faults=Faults(slow=0.3))))
 def groups_are_copied_as_they_are_later(original, copy, steps):
     """A pass takes the groups as they are when it ends, with positions past its messages."""
     return original(copy, copy.steps() if copy.folder.startswith("groups/") else steps)
@@ -41,13 +42,6 @@ def a_commit_is_copied_before_its_files(original, copy, add):
     """A copy names data files that are not there."""
 
 
-@bug("storage.replica.table_copy:put_same", replicated)
-def a_copy_goes_its_own_way(original, files, path, data):
-    """A version that is there already, and another, is no error."""
-    if files.info(path) is None:
-        original(files, path, data)
-
-
 # ---- a promotion
 @bug(f"{REPLICATOR}.sync", reachable)
 def the_last_pass_is_left_out(original, replicator):
@@ -55,7 +49,7 @@ def the_last_pass_is_left_out(original, replicator):
     return None if replicator._taking_over else original(replicator)
 
 
-@bug(f"{PROMOTE}:fence", reachable)
+@bug(f"{PROMOTE}:fence", change=as_is(MOVED))
 def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
     """What producers append between the last pass and the fence is lost."""
 
@@ -73,7 +67,7 @@ def the_primary_is_not_fenced(original, store, queue, location):
     """Producers go on with the primary."""
 
 
-@bug("storage.procedures.primary:fence_partitions", reachable)
+@bug("storage.procedures.primary:fence_partitions", change=as_is(MOVED))
 def partitions_are_not_fenced(original, store, state, fenced):
     """Who looked before the fence still appends to the primary."""
     if not fenced:
@@ -87,7 +81,7 @@ def a_fence_is_not_taken_away(original, store, state, fenced):
         original(store, state, fenced)
 
 
-@bug(f"{PROMOTE}:_close", promoted)
+@bug(f"{PROMOTE}:_close", change=as_is(replace(MOVED, primary_lost=True)))
 def a_pass_goes_on_after_the_promotion(original, store, state):
     """What a pass has still on its way is put into the promoted replica."""
 
@@ -98,13 +92,10 @@ def a_promoted_replica_stays_fenced(original, state):
     return []
 
 
-@bug(f"{PROMOTE}:_raise_floors", promoted, as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0)))
+@bug(
+    f"{PROMOTE}:_raise_floors",
+    change=as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0, primary_lost=True, faults=Faults(slow=0.3))),
+)
 def positions_lie_below_what_was_removed(original, store, state):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()
-
-
-@bug("storage.replica.table:is_replica", replicated)
-def a_replica_is_used_as_a_queue(original, store, queue):
-    """Nobody knows a replica for what it is."""
-    return False

@@ -10,15 +10,19 @@ from tests.core.group import test_resize as groups
 from tests.core.queue import test_decide as queue_decisions
 from tests.core.queue import test_partition_map as maps
 from tests.core.queue import test_state as queues
+from tests.storage.procedures import test_scale as scaled
 from tests.storage.procedures import test_scale_modes as modes
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     DELETED_AND_BACK,
     DOWN_AND_UP,
     DRAINED,
+    LATE,
     LEFT_IN_THE_PARENT,
     LEFT_TO_TWO_GROUPS,
+    MEANWHILE_NOBODY,
     OFTEN,
+    READ_OFTEN,
     TWO_GROUPS,
     as_is,
     both,
@@ -50,7 +54,7 @@ def nobody_waits_at_the_barrier(original, barrier, partition, generation):
     return True
 
 
-@bug(f"{SUBSCRIPTION}.refresh", change=as_is(OFTEN))
+@bug(f"{SUBSCRIPTION}.refresh", change=as_is(READ_OFTEN))
 def the_queue_is_looked_at_before_the_logs(original, subscription):
     """Messages above a cut are seen and taken for the old map's."""
     for queue in subscription._queues.values():
@@ -147,13 +151,13 @@ def a_group_is_missing_where_it_is_decided(original, queue):
     return original(queue)[:1]
 
 
-@bug("storage.procedures.remainder:undrained", resized)
+@bug("storage.procedures.remainder:undrained", change=as_is(replace(DOWN_AND_UP, queries=())))
 def what_nobody_reads_is_removed(original, queue, partitions):
     """With no group a partition goes, and what is in it."""
     return original(queue, partitions) if backlog.groups(queue) else None
 
 
-@bug("storage.procedures.remainder:undrained", change=as_is(OFTEN))
+@bug("storage.procedures.remainder:undrained", change=as_is(LATE))
 def removal_rests_on_acknowledgements(original, queue, partitions):
     """A partition goes when it is acknowledged, which a decision may set back."""
     readers = backlog.groups(queue)
@@ -174,7 +178,7 @@ def a_partition_comes_back_from_its_beginning(original, queue, table):
     return 0
 
 
-@bug("storage.procedures.partition_map:update_groups", change=as_is(DELETED_AND_BACK))
+@bug("storage.procedures.partition_map:update_groups", change=as_is(MEANWHILE_NOBODY))
 def groups_are_not_told_before_a_partition_comes_back(original, queue):
     """A group does not hear that a partition was removed before it is there again."""
     return False
@@ -208,7 +212,7 @@ def members_of_an_exclusive_queue_stay_bound(original, decision, queue, what):
     """Members go on by the rules of before when a queue becomes exclusive or partitioned."""
 
 
-@bug("storage.procedures.partition_map:remove_files", change=as_is(DELETED_AND_BACK))
+@bug("storage.procedures.partition_map:remove_files", test=lambda: in_a_store(scaled.test_partitions_that_come_back))
 def what_was_lost_stays_in_the_files(original, queue):
     """A partition that comes back still holds what was removed with it."""
     return 0

@@ -128,6 +128,9 @@ OFTEN = replace(
     scalings=(Scaling(0.4, 2), Scaling(0.7, 4), Scaling(1.0, 3), Scaling(1.3, 5)),
     faults=Faults(slow=0.1),
 )
+READ_OFTEN = replace(OFTEN, faults=Faults(slow=0.3), scalings=tuple(Scaling(0.3 * n, 1 + n % 3) for n in range(1, 9)))
+# Everything is read and acknowledged before the count changes.
+LATE = replace(DOWN_AND_UP, scalings=(Scaling(5.0, 1),), chaos_s=6.0)
 TWO_GROUPS = replace(DOWN_AND_UP, queries=(*DOWN_AND_UP.queries, QuerySetup("h", "h-0", 1, work_s=0.8, max_rows=2)))
 # Many producers at every seal.
 SEALED_OFTEN = replace(
@@ -140,6 +143,10 @@ SEALED_OFTEN = replace(
 )
 # The same, and what goes is lost.
 DELETED_AND_BACK = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 1, "delete"), Scaling(2.0, 3)))
+# The same, while the group has no members.
+MEANWHILE_NOBODY = replace(
+    DELETED_AND_BACK, queries=(QuerySetup("g", "g-0", ends_s=0.8), QuerySetup("g", "g-1", begins_s=3.0))
+)
 DRAINED = replace(DOWN_AND_UP, scalings=(Scaling(1.0, 2, "drain"),))
 # A sink with a batch of many rows, of which two processes run, and maps that change under it.
 TWINS = replace(
@@ -194,7 +201,10 @@ CHURN = replace(
     partitions=2,
     queries=(
         QuerySetup("g", "g-0", 1, work_s=2.0),
-        *(QuerySetup("g", f"g-{n}", 1, begins_s=n * 0.8, ends_s=n * 0.8 + 0.4) for n in range(1, 7)),
+        *(
+            QuerySetup("g", f"g-{n}", 1, begins_s=n * 0.8, ends_s=n * 0.8 + 0.4, work_s=0.3, max_rows=1)
+            for n in range(1, 7)
+        ),
     ),
     max_handoff_time_ms=0,
     faults=Faults(kill=0.01, slow=0.1),
@@ -202,3 +212,12 @@ CHURN = replace(
 BY_HAND = replace(ROLLING, queries=tuple(replace(q, sequence=2) for q in ROLLING.queries))
 MAINTAINED = replace(ROLLING, maintain_every_s=0.5)
 PROMOTED = replace(ROLLING, replicas=1, promoted_s=2.0, queries=ROLLING.queries[:1])
+# Producers that append all the time while a replica takes over.
+MOVED = replace(
+    SEALED_OFTEN,
+    scalings=(),
+    replicas=1,
+    promoted_s=1.0,
+    producers=tuple(replace(p, pause_s=0.1, batches=15) for p in SEALED_OFTEN.producers),
+    chaos_s=4.0,
+)
