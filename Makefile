@@ -30,10 +30,10 @@ test: lint
 long: setup
 	$(BIN)/python -m pytest -m long
 
-# Many more seeds of the simulators than the tests run.
+# Many more seeds of the simulation than the tests run.
 soak: setup
-	$(BIN)/python -m spark_partq.testing.simulator --seeds 10000 --steps 1000
-	$(BIN)/python -m spark_partq.testing.resizing --seeds 5000 --steps 800
+	$(BIN)/python -m spark_partq.testing.simulation --seeds 100000 --jobs 2
+	$(BIN)/python -m spark_partq.testing.simulation --seeds 1000 --disk
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,1 +1,1 @@
-"""A group of consumers without Spark or Delta: stores in memory that fail on demand, and a simulator that runs the real core."""
+"""How the package is tried: a simulation of everything at once, faults of real processes, checks of what was delivered."""

@@ -1,7 +1,7 @@
 """A member's side of the protocol: what one process may plan, acknowledge, replay and release.
 
 Pure: each function takes one state of the group and returns what follows for this incarnation. Without these rules messages are lost or
-a handoff never ends; the simulator in `spark_partq.testing` runs exactly these.
+a handoff never ends.
 
 The caller must do four things; otherwise messages are lost or delivered twice:
 

@@ -1,4 +1,4 @@
-"""A group on disk and in memory: one contract for both, then what only the disk can show."""
+"""A group on disk: the contract of its tables, and what a disk can show."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
-from spark_partq.testing.memory import AckLog, ControlLog, MemoryAcks, MemoryControl
 from tests.groups import Consumer
 from tests.helpers import in_parallel
 
@@ -35,11 +34,8 @@ WHERE = ("id", 0)
 Handles = tuple[Callable[[], Any], Callable[[], Any]]
 
 
-@pytest.fixture(params=["delta", "memory"])
-def handles(request: pytest.FixtureRequest, store: str) -> Handles:
-    if request.param == "memory":
-        control, acks = ControlLog(), AckLog()
-        return lambda: MemoryControl(control), lambda: MemoryAcks(acks)
+@pytest.fixture
+def handles(store: str) -> Handles:
     partq.create_queue(store, "q", "v bigint", partitions=1)
     return lambda: ControlTable(Store.at(store), "g"), lambda: AckTable(Store.at(store), "g")
 
@@ -60,7 +56,7 @@ def plain(state: GroupState) -> str:
     return json.dumps(state.to_json(), sort_keys=True)
 
 
-# ---- the contract of both stores
+# ---- the contract of a group's tables
 def test_commit_is_a_compare_and_set(handles: Handles) -> None:
     """R1, W2: of two decisions on one look the second fails, changes nothing, and can be taken again."""
     (a, b), acks = (handles[0]() for _ in range(2)), handles[1]().acks

@@ -57,11 +57,3 @@ def a_floor_lies_past_the_position(original, decision, kind, partition_id, cause
 def a_file_too_many_is_removed(original, table, until):
     """The file in which a group reads is removed, too."""
     return original(table, lambda index: min(len(index), until(index) + 1))
-
-
-@bug("storage.queue.partition_table:PartitionTable.vacuum", change=as_is(MAINTAINED))
-def files_are_deleted_that_are_being_read(original, table, grace_ms):
-    """Vacuum deletes live files."""
-    for info in table._store.files.list_files(table.folder):
-        table._store.files.delete(f"{table.folder}/{info.name}")
-    return 0
