@@ -17,7 +17,6 @@ from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     HASTY,
     ROLLING,
-    ROLLING_WITH_KILLS,
     as_is,
     moves,
     restarts,
@@ -49,7 +48,7 @@ def balanced_off_by_one(original, rule, members, counts, current, loads):
     return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
 
 
-@bug(f"{STEPS}.leaving:revoke_flow", change=as_is(ROLLING_WITH_KILLS))
+@bug(f"{STEPS}.leaving:revoke_flow", test=decisions.test_the_receiver_leaves)
 def a_target_that_is_gone_is_kept(original, decision, flow, cause):
     """Handoffs to a flow that left go on."""
     emit = decision.emit_partition
