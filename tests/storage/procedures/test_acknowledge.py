@@ -35,3 +35,21 @@ def test_an_epoch_that_is_over_is_refused(store: str) -> None:
     finally:
         second.leave()
         first.membership.stopping.set()
+
+
+def test_what_is_not_acknowledged_comes_again(store: str) -> None:
+    """H5: after a restart a query begins where the application has acknowledged, whatever its checkpoint says."""
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    put(store, 0, range(5))
+    settings = ConsumerSettings(Store(store), ("q",), manual_acknowledgement=True)
+    first = Planner(settings, "g", "a")
+    end = first.next(StreamOffset("g", "a", {}, {}), Limits())
+    assert end is not None
+    assert acknowledge(Store(store), "g", {("q", 0): 2}, {("q", 0): end.ranges["q", 0].epoch}) == []
+    first.membership.stopping.set()
+    again = Planner(settings, "g", "a")
+    try:
+        end = again.next(end, Limits())
+        assert end is not None and (end.ranges["q", 0].start, end.ranges["q", 0].end) == (2, 5)
+    finally:
+        again.leave()

@@ -15,7 +15,6 @@ from tests.storage.procedures import test_planner as planners
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     BY_HAND,
-    CHURN,
     HASTY,
     HASTY_WITH_KILLS,
     ROLLING,
@@ -41,7 +40,7 @@ def the_next_batch_starts_at_the_querys_own_position(original, state, acks, inca
     return max(state.position(partition_id, acks) or 0, done.end if done else 0)
 
 
-@bug(f"{PLANNER}._start", change=as_is(replace(BY_HAND, faults=Faults(kill=0.01))))
+@bug(f"{PLANNER}._start", test=lambda: in_a_store(acknowledging.test_what_is_not_acknowledged_comes_again))
 def a_manual_restart_goes_on_after_what_was_delivered(original, planner, partition_id, table, planned):
     """With manual acknowledgement: a query trusts its checkpoint after a restart."""
     membership, group = planner.membership, planner.membership.group
@@ -82,7 +81,7 @@ def a_release_on_another_view_than_the_plan(original, membership):
 
 
 # ---- acknowledging
-@bug(f"{MEMBER}:finished", change=as_is(CHURN))
+@bug(f"{MEMBER}:finished", test=members.test_only_what_is_in_the_same_lineage_is_acknowledged)
 def a_batch_is_acknowledged_under_the_current_epoch(original, state, incarnation, done):
     """A micro-batch that was planned before the partition was lost counts for the ownership of now."""
     mine = owned(state, incarnation)
@@ -105,7 +104,7 @@ def an_acknowledgement_of_another_epoch_counts(original, own, incarnation, epoch
 
 
 # ---- after a restart
-@bug(f"{MEMBER}:same_lineage", change=as_is(CHURN))
+@bug(f"{MEMBER}:same_lineage", test=members.test_only_what_is_in_the_same_lineage_is_acknowledged)
 def a_replay_goes_by_the_owners_name(original, own, incarnation, epoch):
     """What was planned before the partition went to others is replayed, and acknowledged."""
     return own is not None and own.incarnation == incarnation

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from spark_partq.storage.procedures.primary import fence
 from spark_partq.testing.simulation.setup import Faults
+from tests.storage.procedures import test_promote as promotions
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MAINTAINED, MOVED, PROMOTED, as_is, both, promoted, read
+from tests.testing.planted.setups import MOVED, PROMOTED, as_is, both, promoted, read
+from tests.testing.planted.stores import in_two_stores
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
 LOST = replace(PROMOTED, primary_lost=True, queries=PROMOTED.queries)
@@ -81,7 +83,7 @@ def a_fence_is_not_taken_away(original, store, state, fenced):
         original(store, state, fenced)
 
 
-@bug(f"{PROMOTE}:_close", change=as_is(replace(MOVED, primary_lost=True)))
+@bug(f"{PROMOTE}:_close", test=lambda: in_two_stores(promotions.test_a_pass_that_sleeps_through_the_promotion))
 def a_pass_goes_on_after_the_promotion(original, store, state):
     """What a pass has still on its way is put into the promoted replica."""
 
@@ -92,10 +94,7 @@ def a_promoted_replica_stays_fenced(original, state):
     return []
 
 
-@bug(
-    f"{PROMOTE}:_raise_floors",
-    change=as_is(replace(MAINTAINED, replicas=1, promoted_s=2.0, primary_lost=True, faults=Faults(slow=0.3))),
-)
+@bug(f"{PROMOTE}:_raise_floors", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
 def positions_lie_below_what_was_removed(original, store, state):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

@@ -195,20 +195,6 @@ ROLLING = Setup(
 HASTY = replace(ROLLING, max_handoff_time_ms=500)
 ROLLING_WITH_KILLS = replace(ROLLING, faults=Faults(kill=0.003, slow=0.1))
 HASTY_WITH_KILLS = replace(HASTY, faults=ROLLING_WITH_KILLS.faults)
-# A member that dies again and again, and others that come and go at once: partitions return to it in other epochs.
-CHURN = replace(
-    ROLLING,
-    partitions=2,
-    queries=(
-        QuerySetup("g", "g-0", 1, work_s=2.0),
-        *(
-            QuerySetup("g", f"g-{n}", 1, begins_s=n * 0.8, ends_s=n * 0.8 + 0.4, work_s=0.3, max_rows=1)
-            for n in range(1, 7)
-        ),
-    ),
-    max_handoff_time_ms=0,
-    faults=Faults(kill=0.01, slow=0.1),
-)
 BY_HAND = replace(ROLLING, queries=tuple(replace(q, sequence=2) for q in ROLLING.queries))
 MAINTAINED = replace(ROLLING, maintain_every_s=0.5)
 PROMOTED = replace(ROLLING, replicas=1, promoted_s=2.0, queries=ROLLING.queries[:1])

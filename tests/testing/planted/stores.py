@@ -7,8 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import spark_partq as partq
+
 
 def in_a_store(test: Callable[..., object], *arguments: Any) -> None:
     """Run a test with a store that does not exist yet."""
     with tempfile.TemporaryDirectory() as folder:
         test(str(Path(folder) / "store"), *arguments)
+
+
+def in_two_stores(test: Callable[..., object]) -> None:
+    """Run a test with a store that has a queue, and the path of another."""
+    with tempfile.TemporaryDirectory() as folder:
+        store, there = (str(Path(folder) / name) for name in ("store", "there"))
+        partq.create_queue(store, "q", "v bigint", partitions=2, vacuum_grace_ms=0)
+        test(store, there)
