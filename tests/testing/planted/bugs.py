@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,8 @@ from unittest import mock
 from spark_partq.testing.simulation.setup import Setup
 
 BUGS: dict[str, Bug] = {}
+# For what a bug does now so and now so. It begins anew whenever a bug is planted, so that a run is the same each time.
+CHANCE = random.Random(0)
 
 
 @dataclass
@@ -44,6 +47,7 @@ class Bug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
+        CHANCE.seed(0)
         with ExitStack() as stack:
             for target, replacement in self.replacements:
                 stack.enter_context(replaced(target, replacement))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-
 from spark_partq.storage.log import retrying
 from spark_partq.storage.queue.partition_table import SEALED
 from tests.core.queue import test_partition_map as maps
 from tests.storage.procedures import test_ingress as ingress
 from tests.storage.procedures import test_scale as scaled
-from tests.testing.planted.bugs import bug
+from tests.testing.planted.bugs import CHANCE, bug
 from tests.testing.planted.setups import (
     ONE_SINK,
     SEALED_OFTEN,
@@ -77,25 +74,19 @@ def queries_are_not_compared(original, table, record):
 @bug("storage.procedures.place:key_hashes", resized, as_is(TWINS))
 def rows_without_a_key_go_in_turns(original, state, batch, otherwise):
     """A row without a key goes to the next partition, also when it is written again."""
-    return original(state, batch, [next(_turns) for _ in otherwise])
-
-
-_turns = itertools.count()
+    return original(state, batch, [CHANCE.randrange(2) + n for n, _ in enumerate(otherwise)])
 
 
 @bug("storage.procedures.place:key_hashes", resized, as_is(TWINS))
 def rows_without_a_key_go_anywhere(original, state, batch, otherwise):
     """A row without a key goes to a partition that is drawn."""
-    return original(state, batch, [_rng.randrange(100) for _ in otherwise])
-
-
-_rng = random.Random(0)
+    return original(state, batch, [CHANCE.randrange(100) for _ in otherwise])
 
 
 @bug("core.queue.partition_map:target", resized_and_read)
 def a_key_goes_where_it_has_room(original, hash_, count):
     """Rows of one key are spread over partitions."""
-    return (hash_ + next(_turns)) % count if count else original(hash_, count)
+    return (hash_ + CHANCE.randrange(count)) % count if count else original(hash_, count)
 
 
 # ---- seals
