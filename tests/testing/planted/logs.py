@@ -12,7 +12,7 @@ from spark_partq.testing.simulation.setup import Faults
 from tests.core.group import test_acks as acknowledgements
 from tests.core.group import test_state as states
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import OFTEN, TWINS, as_is, without_answers
+from tests.testing.planted.setups import SEALED_OFTEN, TWINS, as_is, without_answers
 
 LOG, COMMIT = "storage.log.table:DeltaLog", "storage.log.commit"
 
@@ -76,7 +76,10 @@ def a_checkpoint_loses_the_next_offset(original, transactions, now_ms):
     return [app for app in transactions if app == "partq:next"]
 
 
-@bug("core.queue.records:expired_records", change=as_is(replace(OFTEN, maintain_every_s=0.5, faults=Faults(kill=0.01))))
+@bug(
+    "core.queue.records:expired_records",
+    change=as_is(replace(SEALED_OFTEN, maintain_every_s=0.3, faults=Faults(kill=0.01))),
+)
 def a_checkpoint_loses_the_seal(original, transactions, now_ms):
     """After a checkpoint a table does not know which map was sealed."""
     return [app for app in transactions if app.startswith("partq:sealed")]
