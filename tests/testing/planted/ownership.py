@@ -16,6 +16,7 @@ from tests.core.group import test_state as states
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     HASTY,
+    HASTY_WITH_KILLS,
     ROLLING,
     as_is,
     moves,
@@ -48,7 +49,7 @@ def balanced_off_by_one(original, rule, members, counts, current, loads):
     return {w: f if f in readers[w[0]] else readers[w[0]][0] for w, f in current.items() if readers[w[0]]}
 
 
-@bug(f"{STEPS}.leaving:revoke_flow", test=decisions.test_the_receiver_leaves)
+@bug(f"{STEPS}.leaving:revoke_flow", change=as_is(replace(HASTY_WITH_KILLS, rebalance_delay_ms=1_000)))
 def a_target_that_is_gone_is_kept(original, decision, flow, cause):
     """Handoffs to a flow that left go on."""
     emit = decision.emit_partition
