@@ -49,10 +49,6 @@ def _is_unmarked_elsewhere(s: Setup, kind: str, _: str) -> bool:
     return kind == "UNMARKED" and s.promoted_s is not None
 
 
-def _is_a_torn_copy(s: Setup, kind: str, _: str) -> bool:
-    return kind in ("STUCK", "ORDER", "TWICE", "LOST") and s.primary_lost and bool(s.scalings)
-
-
 FINDINGS = (
     Finding(
         "manual-acknowledgement-beside-a-resize",
@@ -77,12 +73,6 @@ FINDINGS = (
         "what was delivered after the last pass is delivered again and not marked",
         119,
         _is_unmarked_elsewhere,
-    ),
-    Finding(
-        "pass-beside-a-resize",
-        "a pass copies a seal and not the resize that explains it; then the primary is lost",
-        0,
-        _is_a_torn_copy,
     ),
 )
 
