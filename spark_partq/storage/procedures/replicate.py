@@ -25,6 +25,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import SEALED
+from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,
     Options,
@@ -36,7 +37,7 @@ from spark_partq.storage.replica.table import (
     reaching,
     replica_role,
 )
-from spark_partq.storage.replica.table_copy import Step, TableCopy
+from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,8 +20,9 @@ from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavai
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
 from spark_partq.storage.log import VACUUMED, Add, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
-from spark_partq.storage.log.entries import ForeignEntry, Transaction, decode
+from spark_partq.storage.log.entries import ForeignEntry, decode
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
+from spark_partq.storage.replica.step import Step, recorded_versions
 from spark_partq.storage.store import Store
 
 # Further behind than this, the copy goes on at a checkpoint.
@@ -33,32 +33,6 @@ _FEW = 100
 SPARE_S = 3_600.0
 _ATTEMPTS = 10
 _CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Step:
-    """One file to put into the copy's log; the data files that it names are there.
-
-    Attributes
-    ----------
-    token : str or None
-        Of that version's entry.
-    cleaned : bool
-        The table was vacuumed.
-    recorded : dict
-        Application transactions that the file sets, each with its version.
-    """
-
-    version: int
-    data: bytes
-    token: str | None = None
-    jump: bool = False
-    cleaned: bool = False
-    recorded: Mapping[str, int] = field(default_factory=dict)
-
-
-def _recorded(transactions: Mapping[str, Transaction]) -> dict[str, int]:
-    return {app: transaction.version for app, transaction in transactions.items()}
 
 
 class TableCopy:
@@ -183,7 +157,11 @@ class TableCopy:
         for add in entry.adds:
             self._bring(add)
         return Step(
-            version, data, entry.token, cleaned=entry.operation == VACUUMED, recorded=_recorded(entry.transactions)
+            version,
+            data,
+            entry.token,
+            cleaned=entry.operation == VACUUMED,
+            recorded=recorded_versions(entry.transactions),
         )
 
     def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
@@ -198,7 +176,9 @@ class TableCopy:
             raise self._unreadable(str(error)) from error
         for add in snapshot.files.values():
             self._bring(add)
-        return Step(newest, data, snapshot.token, jump=True, cleaned=True, recorded=_recorded(snapshot.transactions))
+        return Step(
+            newest, data, snapshot.token, jump=True, cleaned=True, recorded=recorded_versions(snapshot.transactions)
+        )
 
     def _unreadable(self, why: str) -> CorruptTableError:
         return CorruptTableError(
