@@ -12,7 +12,7 @@ from tests.testing.planted.setups import MOVED, PROMOTED, as_is, both, promoted,
 from tests.testing.planted.stores import in_two_stores
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
-LOST = replace(PROMOTED, primary_lost=True, queries=PROMOTED.queries)
+LOST = replace(PROMOTED, primary_lost=True)
 
 
 def reachable(s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from spark_partq.testing.simulation.setup import NONE, Faults, ProducerSetup, QuerySetup, Scaling, Setup
+from spark_partq.testing.simulation.setup import Faults, ProducerSetup, QuerySetup, Scaling, Setup
 
 
 # ---- of those that are drawn
@@ -51,14 +51,6 @@ def promoted(s: Setup) -> bool:
     return s.promoted_s is not None and not s.scalings
 
 
-def replicated(s: Setup) -> bool:
-    return s.replicas > 0 and not s.scalings
-
-
-def maintained(s: Setup) -> bool:
-    return s.maintain_every_s is not None and s.retention_ms is None and bool(s.queries)
-
-
 def stuck(s: Setup) -> bool:
     return s.partitions == 0 and bool(s.scalings)
 
@@ -72,11 +64,6 @@ def both(*conditions: Callable[[Setup], bool]) -> Callable[[Setup], bool]:
 
 
 # ---- made of those
-def quiet(s: Setup) -> Setup:
-    """Without faults."""
-    return replace(s, faults=NONE)
-
-
 def without_answers(s: Setup) -> Setup:
     """Every twentieth answer of a store is lost."""
     return replace(s, faults=Faults(unknown=0.05))
