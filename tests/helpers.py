@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import spark_partq as partq
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord, NewFile, PartitionTable
@@ -198,3 +200,17 @@ def finished(process: subprocess.Popen[str], code: int = 0, timeout_s: float = 3
         raise AssertionError(f"did not end within {timeout_s} s:\n{out[-2000:]}\n{err[-4000:]}") from None
     assert process.returncode == code, f"exit code {process.returncode}:\n{out[-2000:]}\n{err[-4000:]}"
     return out
+
+
+def balanced_queue(store: str, partitions: int) -> str:
+    """Make queue `q` with 5 messages in each partition, whose groups rebalance at once; returns the store."""
+    partq.create_queue(store, "q", "v bigint", partitions=partitions, rebalance_delay_ms=0, max_handoff_time_ms=20_000)
+    for partition in range(partitions):
+        put(store, partition, range(5))
+    return store
+
+
+def group_state(store: str, group: str = "g") -> GroupState:
+    found = Group(Store.at(store), group)
+    found.refresh()
+    return found.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,7 @@ class TaskReader:
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FlowPartition)
-        return read(partition, self._schema)
+        return read(cast(FlowPartition, partition), self._schema)
 
 
 def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from spark_partq.core.group.events import Leave
 from spark_partq.core.group.facts import Status
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
-from tests.helpers import eventually, places, position, put, running, stream
+from tests.helpers import balanced_queue, eventually, group_state, places, position, put, running, stream
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -23,25 +23,15 @@ PARTITIONS = 4
 
 @pytest.fixture
 def queue(store: str) -> str:
-    """Queue `q` of 4 partitions with 5 messages each, whose group rebalances at once."""
-    partq.create_queue(store, "q", "v bigint", partitions=PARTITIONS, rebalance_delay_ms=0, max_handoff_time_ms=20_000)
-    for partition in range(PARTITIONS):
-        put(store, partition, range(5))
-    return store
-
-
-def state_of(store: str, group: str = "g") -> Any:
-    found = Group(Store.at(store), group)
-    found.refresh()
-    return found.state
+    return balanced_queue(store, PARTITIONS)
 
 
 def owners(store: str) -> dict[int, str | None]:
-    return {number: own.flow for (_, number), own in sorted(state_of(store).partitions.items())}
+    return {number: own.flow for (_, number), own in sorted(group_state(store).partitions.items())}
 
 
 def shared(store: str, instances: int = 2) -> bool:
-    state = state_of(store)
+    state = group_state(store)
     names = {(own.flow or "").rpartition("/")[0] for own in state.partitions.values()}
     return state.status is Status.READY and len(names) == instances
 

@@ -9,10 +9,7 @@ import pytest
 from pyspark.sql import Row
 
 import spark_partq as partq
-from spark_partq.core.group.state import GroupState
-from spark_partq.storage.group.handle import Group
-from spark_partq.storage.store import Store
-from tests.helpers import eventually, flat, places, position, put
+from tests.helpers import balanced_queue, eventually, flat, group_state, places, position
 from tests.queries import Batch, Query, consume, running
 
 pytestmark = pytest.mark.usefixtures("ended_queries")
@@ -22,17 +19,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def queue(store: str) -> str:
-    """Queue `q` of 4 partitions with 5 messages each, whose group rebalances at once."""
-    partq.create_queue(store, "q", "v bigint", partitions=PARTITIONS, rebalance_delay_ms=0, max_handoff_time_ms=20_000)
-    for partition in range(PARTITIONS):
-        put(store, partition, range(5))
-    return store
-
-
-def state_of(store: str) -> GroupState:
-    found = Group(Store.at(store), "g")
-    found.refresh()
-    return found.state
+    return balanced_queue(store, PARTITIONS)
 
 
 def test_manual_acknowledgement(queue: str, tmp_path: Path) -> None:
@@ -93,7 +80,7 @@ def test_what_is_there_now_in_a_group(queue: str, tmp_path: Path) -> None:
     def take(batch: Batch, _: int) -> None:
         first.extend(batch.collect())
         if len(first) == 1:  # else nothing might be left for the second
-            eventually(lambda: "b" in state_of(queue).members, "the second query")
+            eventually(lambda: "b" in group_state(queue).members, "the second query")
 
     Query(queue, tmp_path / "a", take, group="g", instanceId="a", maxRowsPerTrigger=1)
     eventually(lambda: len(first) > 0, "the first query's start")
@@ -112,4 +99,4 @@ def test_members_that_disagree(queue: str, tmp_path: Path) -> None:
     for number, options in enumerate(({"sessionTimeoutMs": 9000}, {"assignor": "range, sticky"})):
         wrong = running(queue, tmp_path / str(number), [], **{"group": "g", "queue": "q", **options})
         assert "[GROUP_MISMATCH]" in str(eventually(wrong.exception, "the refusal"))
-    assert len(state_of(queue).members) == 1 and query.isActive
+    assert len(group_state(queue).members) == 1 and query.isActive

@@ -34,7 +34,7 @@ class Producer:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._looked = False
+        self._asked_replicas = False
         self._removed_at = -1  # revision of the queue as of which its removed tables were refreshed
 
     def refresh(self) -> None:
@@ -51,8 +51,8 @@ class Producer:
         else:
             control.reopen()
         check_usable(control)
-        check_primary(self._queue, opening=not self._looked)
-        self._looked = True
+        check_primary(self._queue, opening=not self._asked_replicas)
+        self._asked_replicas = True
 
     def write(
         self,

@@ -146,7 +146,7 @@ class Subscription:
             first = self._first_open.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            removed = {table.partition: table.first_offset for table in queue.partitions}  # retention's work, too
+            removed = {table.partition: first_left(queue, table) for table in queue.partitions}  # retention's work, too
             floors = state.committed_floors(queue_id)
             barriers[queue_id] = Barrier(
                 queue.state.generations, floors, {**queue.state.removed_ends, **removed}, first
