@@ -1,4 +1,4 @@
-"""The command, run in the process of the tests."""
+"""The command, run in the process of the tests, and a group that it is about."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import threading
 
 import pytest
 
+import spark_partq as partq
 from spark_partq import cli
 from tests.cli.outcome import Command, Outcome
+from tests.groups import Consumer
+from tests.helpers import put
 
 
 @pytest.fixture
@@ -40,3 +43,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def command(run: Command, store: str) -> Command:
     """The same, about the store of the test."""
     return lambda *arguments: run("--store", store, *arguments)
+
+
+@pytest.fixture
+def group(store: str) -> Consumer:
+    """Group `g` on queue `q` of 4 partitions with 10 messages each; it has read 3 of partition 0."""
+    partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=100, max_handoff_time_ms=200)
+    for p in range(4):
+        put(store, p, range(10))
+    member = Consumer(store, "a", 2, session_timeout_ms=300)
+    member.ack(0, 3)
+    return member

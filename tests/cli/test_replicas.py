@@ -16,7 +16,7 @@ import spark_partq as partq
 from spark_partq.storage.inspect.replicas import in_sync
 from spark_partq.storage.store import Store
 from tests.cli.outcome import Command, Outcome, assert_refused
-from tests.cli.test_scaling import HEEDS_CTRL_C, fill, kinds, queue_of
+from tests.cli.queues import HEEDS_CTRL_C, fill, kinds, queue_of
 from tests.helpers import ROOT, eventually
 from tests.scaled import Reader, Sink, messages, stored, while_scaling
 

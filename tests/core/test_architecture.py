@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md lead through files and functions that exist, in as many files as they say."""
+"""The walks of docs/architecture.md lead through files and functions that exist, in as many files as they say; no file is too long."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "architecture.md"
 PACKAGE = Path(__file__).parents[2] / "spark_partq"
+LONGEST = 400
 
 _STEP = re.compile(r"(\d+)\. \[([^\]]+)\]\(([^)]+)\) ((?:`[^`]+`(?:, )?)+): \S.*")
 
@@ -71,3 +72,11 @@ def test_the_tree_shows_every_package() -> None:
     tree = DOCUMENT.read_text().partition("## The tree")[2].partition("```\n")[2].partition("```")[0]
     packages = [*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("*/*/__init__.py")]
     assert [path.parent.name for path in packages if f" {path.parent.name}/" not in tree] == []
+
+
+def test_no_file_is_too_long_to_be_one_idea() -> None:
+    root = PACKAGE.parent
+    files = [*root.glob("*.py"), *root.glob("[!.]*/**/*.py")]
+    assert PACKAGE / "__init__.py" in files and Path(__file__).resolve() in files
+    lines = {str(path.relative_to(root)): len(path.read_text().splitlines()) for path in files}
+    assert {path: count for path, count in lines.items() if count > LONGEST} == {}

@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
-from tests.applications import Kind, Pool
+from tests.applications import Kind, Pool, Scenario
 from tests.helpers import ROOT
 from tests.spark.jobs import SMALL, SPARK_SUBMIT, Here, Lent, Outcome, Start, process
+from tests.spark.scenarios import NewScenario
 
 
 @pytest.fixture(scope="session")
@@ -82,3 +84,17 @@ def inside(here: Here, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> 
     """The same of what needs a session: it gets the one of the tests."""
     monkeypatch.setattr(partq, "session", lambda *_: Lent(spark))
     return here
+
+
+@pytest.fixture
+def scenario(pool: Pool, tmp_path: Path) -> Iterator[NewScenario]:
+    """Makes the queue; afterwards every query is stopped."""
+    made: list[Scenario] = []
+
+    def new(partitions: int, **settings: Any) -> Scenario:
+        made.append(Scenario(pool, tmp_path, partitions, **settings))
+        return made[-1]
+
+    yield new
+    for s in made:
+        s.let_go()

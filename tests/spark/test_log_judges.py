@@ -29,7 +29,7 @@ from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.queue.partition_table import CLOCK, NEXT
 from spark_partq.storage.store import Store
 from tests.helpers import opened, read
-from tests.storage.log.test_judges import ours, theirs
+from tests.storage.log.readings import ours, theirs
 
 PARTITIONS = 2
 # Every type that a queue takes, but timestamp_ntz: see `test_times_without_a_zone`. The expressions make values of a number `id`.

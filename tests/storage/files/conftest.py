@@ -1,13 +1,17 @@
-"""One S3 server for the tests of files."""
+"""Files in each kind of store, and one S3 server for all tests of them."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from spark_partq.storage.files import Files, MemoryFiles, open_files
+from spark_partq.testing.faults import FaultyFiles
 from tests.s3server import BUCKET, S3Server, running
+from tests.storage.files.places import Place
 
 
 @pytest.fixture(scope="package")
@@ -21,3 +25,25 @@ def s3() -> Iterator[S3Server]:
 def prefix(s3: S3Server) -> str:
     """The URI of a store in it that nothing else uses."""
     return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["disk", "memory", "s3", "faulty"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    match request.param:
+        case "disk":
+            return Place(open_files(str(tmp_path), {}), str(tmp_path), {}, True)
+        case "memory":
+            return Place(MemoryFiles(), "", {}, False)
+        case "s3":
+            uri, options = request.getfixturevalue("prefix"), request.getfixturevalue("s3").options
+            return Place(open_files(uri, options), uri, options, False)
+        case _:
+            return Place(FaultyFiles(open_files(str(tmp_path), {})), "", {}, True)
+
+
+@pytest.fixture
+def files(place: Place) -> Files:
+    """Files with the folders `a` and `b`."""
+    place.files.make_folder("a")
+    place.files.make_folder("b")
+    return place.files

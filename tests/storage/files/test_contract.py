@@ -2,77 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from spark_partq.storage.files import (
-    FileAlreadyExists,
-    FileMissing,
-    Files,
-    MemoryFiles,
-    is_temporary,
-    open_files,
-)
-from spark_partq.testing.faults import FaultyFiles
+from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, is_temporary
+from tests.storage.files.places import LARGE, Place, at_once, names
 from tests.storage.files.processes import content, race
 
 LOG = "queues/q/partitions/partition=-1/_delta_log"
-# More than an object store takes in one part.
-LARGE = 11 << 20
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the files of a test are."""
-
-    files: Files
-    uri: str
-    options: dict[str, str]
-    has_folders: bool  # a file can only be put into a folder that is there
-
-
-@pytest.fixture(params=["disk", "memory", "s3", "faulty"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    match request.param:
-        case "disk":
-            return Place(open_files(str(tmp_path), {}), str(tmp_path), {}, True)
-        case "memory":
-            return Place(MemoryFiles(), "", {}, False)
-        case "s3":
-            uri, options = request.getfixturevalue("prefix"), request.getfixturevalue("s3").options
-            return Place(open_files(uri, options), uri, options, False)
-        case _:
-            return Place(FaultyFiles(open_files(str(tmp_path), {})), "", {}, True)
-
-
-@pytest.fixture
-def files(place: Place) -> Files:
-    """Files with the folders `a` and `b`."""
-    place.files.make_folder("a")
-    place.files.make_folder("b")
-    return place.files
-
-
-def names(files: Files, folder: str, after: str = "") -> list[str]:
-    return [info.name for info in files.list_files(folder, after) if not is_temporary(info.name)]
-
-
-def at_once(*works: Callable[[], object]) -> None:
-    """Run them in threads; raises what one of them raises."""
-    with ThreadPoolExecutor(len(works)) as pool:
-        for done in [pool.submit(work) for work in works]:
-            done.result(60)
 
 
 # ---- putting
@@ -181,7 +123,7 @@ def test_a_missing_folder(place: Place) -> None:
     assert place.files.read("no/where/n") == b"x"
 
 
-# ---- looking
+# ---- reading and listing
 def test_what_is_not_there(files: Files) -> None:
     """A folder is no file, and neither is what would lie below a file."""
     files.put("a/deep", b"x")
@@ -313,85 +255,6 @@ def test_a_folder_goes_with_all_that_is_in_it(files: Files) -> None:
     files.delete_folder("a")
     assert files.list_folders("") == ["ab", "b"]
     assert files.read("ab/1") == files.read("b/1") == b"x"
-
-
-# ---- in parts
-def table(rows: int = 5_000) -> pa.Table:
-    return pa.table({"n": range(rows), "text": [str(n) for n in range(rows)]})
-
-
-def test_reading_parts(files: Files) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table(), sink, row_group_size=500)
-    data = sink.getvalue().to_pybytes()
-    files.put("a/n.parquet", data)
-    with files.open_input("a/n.parquet") as source:
-        assert source.size() == len(data)
-        assert source.read_at(10, 100) == data[100:110]
-        source.seek(-4, 2)
-        assert (source.read(100), source.read(1)) == (b"PAR1", b"")
-        source.seek(3)
-        assert (source.read(5), source.tell()) == (data[3:8], 8)
-    for pre_buffer in (False, True):
-        with files.open_input("a/n.parquet") as source, pq.ParquetFile(source, pre_buffer=pre_buffer) as file:
-            assert file.read_row_group(3, columns=["n"])["n"].to_pylist() == list(range(1_500, 2_000))
-            assert file.read(use_threads=True).equals(table())
-
-
-def test_what_was_opened_can_be_read_by_several_threads(files: Files) -> None:
-    data = os.urandom(50_000)
-    files.put("a/n", data)
-    with files.open_input("a/n") as source:
-
-        def read(numbers: Sequence[int]) -> None:
-            for n in numbers:
-                assert source.read_at(1_000, n * 1_000) == data[n * 1_000 : n * 1_000 + 1_000]
-
-        at_once(*[partial(read, range(n, 50, 4)) for n in range(4)])
-
-
-@pytest.mark.parametrize("size", [0, 10_000, LARGE])
-def test_a_file_appears_when_it_is_closed(files: Files, size: int) -> None:
-    data = os.urandom(size)
-    output = files.open_output("a/n")
-    for at in range(0, size, 1 << 20):
-        output.sink.write(data[at : at + (1 << 20)])
-    assert files.info("a/n") is None and names(files, "a") == []
-    with pytest.raises(FileMissing):
-        files.read("a/n")
-    assert output.close() == size
-    assert files.read("a/n") == data
-    assert [(info.name, info.size) for info in files.list_files("a")] == [("n", size)]
-
-
-def test_a_file_of_a_parquet_writer(files: Files) -> None:
-    output = files.open_output("a/n.parquet")
-    with pq.ParquetWriter(output.sink, table().schema) as writer:
-        writer.write_table(table())
-    assert names(files, "a") == []
-    size, info = output.close(), files.info("a/n.parquet")
-    assert info is not None and info.size == size
-    assert pq.read_table(pa.BufferReader(files.read("a/n.parquet"))).equals(table())
-
-
-def test_what_is_replaced_by_a_file_in_parts_stays_until_then(files: Files) -> None:
-    files.put("a/n", b"before")
-    output = files.open_output("a/n")
-    output.sink.write(b"after")
-    assert files.read("a/n") == b"before"
-    output.close()
-    assert files.read("a/n") == b"after"
-
-
-@pytest.mark.parametrize("size", [0, 10_000, LARGE])
-def test_what_is_discarded_leaves_nothing(files: Files, size: int) -> None:
-    output = files.open_output("a/n")
-    output.sink.write(b"x" * size)
-    output.discard()
-    assert files.list_files("a") == []
-    del output
-    gc.collect()  # an output that is forgotten does not appear, either
-    assert files.list_files("a") == [] and files.info("a/n") is None
 
 
 # ---- several processes

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_partq.storage.files import FileInfo, Files, MemoryFiles, open_files
-from spark_partq.storage.log import (
-    LONG_LOG,
-    Add,
-    DeltaLog,
-    Expired,
-    Snapshot,
-    TableSpec,
-    nothing_expires,
-    retrying,
-)
+from spark_partq.storage.log import LONG_LOG, Add, DeltaLog, Expired, Snapshot, TableSpec, nothing_expires, retrying
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from spark_partq.storage.upkeep import UPKEEP
@@ -25,6 +16,8 @@ from spark_partq.storage.upkeep import UPKEEP
 FOLDER = "t"
 WHAT = "the table"
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOON_MS = 1_700_000_000_000
 NEXT = "next"
 FIELDS = [
     {"name": "n", "type": "long", "nullable": True, "metadata": {}},
@@ -42,7 +35,7 @@ def handle(files: Files, uri: str = "/store", expired: Expired = nothing_expires
     return DeltaLog(Store.over(files, uri=uri), FOLDER, WHAT, expired=expired)
 
 
-def looked(files: Files) -> DeltaLog:
+def refreshed(files: Files) -> DeltaLog:
     """A handle that knows the table as it is now."""
     found = handle(files)
     found.refresh()
@@ -116,6 +109,43 @@ def put_back(files: MemoryFiles, backup: dict[str, tuple[bytes, int]]) -> None:
 def everything(files: MemoryFiles) -> dict[str, bytes]:
     """What the store holds, to compare it with what it holds later."""
     return {path: data for path, (data, _) in stored_files(files).items()}
+
+
+def go_on(files: MemoryFiles, commits: int = 5) -> None:
+    """Others commit, time passes, and the log is cleaned up: only the last version's entry stays."""
+    other = handle(files)
+    count(other, commits)
+    age(files, 2 * HOUR_MS)
+    other.checkpoint()
+    assert other.log.names().entries == [other.version]
+
+
+def entries(files: Files) -> list[int]:
+    return handle(files).log.names().entries
+
+
+def assert_same(one: Snapshot, other: Snapshot) -> None:
+    for name in ("version", "transactions", "token", "metadata"):
+        assert getattr(one, name) == getattr(other, name), name
+    # To a checkpoint no file is news.
+    one_s, other_s = ({path: add._replace(data_change=False) for path, add in s.files.items()} for s in (one, other))
+    assert one_s == other_s
+
+
+def aged_log(files: MemoryFiles) -> None:
+    """Entries, three checkpoints and what a dead process was writing; only the last two entries are young."""
+    writer = made(files)
+    for _ in range(3):
+        count(writer, 4)
+        writer.checkpoint()
+    files.put(f"{FOLDER}/_delta_log/.dead.tmp", b"x")
+    age(files, 2 * HOUR_MS)
+    count(writer, 2)
+    writer.commit([Add("a", 1, {"base_offset": "0"})])
+
+
+class Died(BaseException):
+    """The process ended here."""
 
 
 class Watched:

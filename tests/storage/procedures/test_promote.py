@@ -1,4 +1,4 @@
-"""Replicas that take over: promotion, the fence of the old primary, and removal (S7)."""
+"""Replicas that take over: promotion, and the fence of the old primary (S7)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -47,7 +46,6 @@ from tests.replicas import (
 )
 
 
-# ---- taking over
 def take_away(store: str) -> str:
     away = f"{store}-away"
     os.rename(store, away)
@@ -363,55 +361,3 @@ def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
     assert replica_role(Store.at(there), "q") == "replica"
     assert not promote(Store.at(there), "q", force=True).fenced
     assert put(there, 0, [9]) == 1
-
-
-# ---- the end
-def test_remove(queue: str, there: str) -> None:
-    """S7: a replica that was removed is followed no more, and can be taken up again."""
-    sync(queue, there)
-    assert remove_replica(Store.at(queue), "q", f"{there}/").replicas == ()
-    with pytest.raises(partq.ReplicaError, match="no replica of queue"):
-        Replicator(Store.at(queue), "q", there).sync()
-    with pytest.raises(partq.ReplicaError, match="it has none"):
-        remove_replica(Store.at(queue), "q", there)
-    put(queue, 0, [1])
-    assert sync(queue, there).total_lag == 0
-    assert queue_state(Store.at(queue), "q").replicas == (there,)
-    assert_equal(queue, there)
-    shutil.rmtree(there)
-    assert remove_replica(Store.at(queue), "q", there).replicas == ()
-
-
-def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S7: a primary that was fenced for a promotion that never came about goes on when the replica is removed."""
-    sync(queue, there)
-
-    def crash(*_: Any, **__: Any) -> None:
-        raise Crash
-
-    monkeypatch.setattr(Replicator, "sync", crash)
-    with pytest.raises(Crash):
-        promote(Store.at(there), "q")
-    assert queue_state(Store.at(queue), "q").fenced_by == there
-    state = remove_replica(Store.at(queue), "q", there)
-    assert state.fenced_by is None and state.replicas == ()
-    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
-    with pytest.raises(partq.ReplicaError, match="was removed"):
-        promote(Store.at(there), "q")
-
-
-def test_remove_after_the_promotion(queue: str, there: str) -> None:
-    """S7: what has taken over is not removed, nor what may have, unless the user says that it is lost."""
-    sync(queue, there)
-    before = shutil.copytree(queue, f"{queue}-before")
-    promote(Store.at(there), "q")
-    for store in (queue, before):  # one was fenced, the other comes back from the dead
-        with pytest.raises(partq.ReplicaError, match="took over"):
-            remove_replica(Store.at(store), "q", there)
-    shutil.rmtree(there)
-    with pytest.raises(partq.ReplicaError, match="pass force"):
-        remove_replica(Store.at(queue), "q", there)
-    assert queue_state(Store.at(queue), "q").fenced_by == there
-    assert remove_replica(Store.at(queue), "q", there, force=True).fenced_by is None
-    assert put(queue, 0, [1]) == 0
-    assert remove_replica(Store.at(before), "q", there).replicas == ()

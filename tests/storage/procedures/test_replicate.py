@@ -5,11 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +23,6 @@ from tests.groups import Consumer
 from tests.replicas import (
     LOOKS,
     Crash,
-    World,
     age,
     assert_equal,
     assert_usable,
@@ -50,7 +44,6 @@ from tests.replicas import (
 from tests.spark.test_object_store import bucket  # noqa: F401
 
 
-# ---- following
 def test_follows(queue: str, there: str) -> None:
     """S7: a replica has the same tables, versions and bytes; a pass copies only what is new."""
     put(queue, 0, range(5))
@@ -108,120 +101,6 @@ def test_in_sync_knows_what_was_decided(queue: str, there: str) -> None:
     assert sync(queue, there).generation == 1
     assert replicas.in_sync(Store.at(queue), "q")
     assert table(there, 2).next_offset == 0
-    assert_equal(queue, there)
-
-
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
-def test_interrupted_anywhere(queue: str, there: str, seed: int) -> None:
-    """S7: passes that die at any operation leave a whole replica, and the next one goes on."""
-    world = World(queue, seed)
-    dice = random.Random(seed + 1000)
-    replicator: Replicator | None = None
-    for _ in range(8):
-        for _ in range(dice.randint(1, 6)):
-            world.step()
-        if replicator is None:
-            replicator = Replicator(Store.at(queue), "q", there)
-        with crashing(dice.choice([dice.randint(1, 30), dice.randint(1, 150), 10**9])):
-            try:
-                replicator.register()
-                replicator.sync()
-            except Crash:
-                replicator = dice.choice([None, replicator])
-        assert_usable(queue, there)
-    sync(queue, there)
-    assert_equal(queue, there)
-    assert diagnose(Store.at(there)).faults == []
-
-
-def test_interrupted_at_each_operation(queue: str, there: str) -> None:
-    """S7: the same pass dies at its first operation, its second…; each leaves a whole replica, and in the end it is through."""
-    world = World(queue, 4)
-    for _ in range(30):
-        world.step()
-    whole = 0
-    for at in range(1, 1000, 3):
-        shutil.rmtree(there, ignore_errors=True)
-        with crashing(at) as done:
-            try:
-                Replicator(Store.at(queue), "q", there).register()
-                Replicator(Store.at(queue), "q", there).sync()
-            except Crash:
-                pass
-        whole += "queues/q/control" in (tables_of(there) if Path(there).exists() else [])
-        if Path(there).exists():
-            assert_usable(queue, there)
-        if len(done) < at:
-            break
-    assert whole > 2 and len(done) < at
-    assert_equal(queue, there)
-
-
-def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> None:
-    """S7: what a pass leaves when it dies is no damage of the replica; of a promoted one it is."""
-
-    def told(severity: str) -> list[str]:
-        return [f"{f.about}: {f.what}" for f in diagnose(Store.at(there)).findings if f.severity == severity]
-
-    put(queue, 0, range(5))
-    consumer = Consumer(queue, "i")
-    consumer.ack(0, 3)
-    replicator = Replicator(Store.at(queue), "q", there)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_copy.TableCopy, "apply", lambda *_: (_ for _ in ()).throw(Crash()))
-        replicator.register()
-        with pytest.raises(Crash):
-            replicator.sync()
-        assert told("fault") == []
-        assert {f"{x} table has no log yet" for x in ("group g: its ack", "queue q: its control")} <= {*told("warning")}
-    sync(queue, there)
-    assert told("fault") == told("warning") == []
-    control = "groups/g/control"
-    at = version(queue, control)
-    while version(queue, control) < at + 3:
-        consumer.start_again()
-    for path in Path(queue, control).glob("*.parquet"):  # as a pass does before it puts their commits
-        if not Path(there, control, path.name).exists():
-            shutil.copy(path, Path(there, control))
-    assert told("fault") == []
-    assert any("but there are files of version" in line for line in told("warning"))
-    partq.promote(there, "q")
-    assert told("fault") == []
-    (Path(there) / control / f"{at + 99:020d}-facts-x.parquet").write_bytes(b"")
-    assert any("newest log files were removed" in line for line in told("fault"))
-
-
-FOLLOW = """
-import sys
-from spark_partq.storage.procedures.replicate import Replicator
-from spark_partq.storage.store import Store
-replicator = Replicator(Store.at(sys.argv[1]), "q", sys.argv[2])
-replicator.register()
-while True:
-    replicator.sync()
-    print(flush=True)
-"""
-
-
-def test_killed_at_any_moment(queue: str, there: str) -> None:
-    """S7: kill -9 of two processes that keep one replica, while the primary is written."""
-    world, dice = World(queue, 7), random.Random(7)
-    for _ in range(4):
-        processes = [
-            subprocess.Popen([sys.executable, "-c", FOLLOW, queue, there], stdout=subprocess.PIPE) for _ in range(2)
-        ]
-        try:
-            for process in processes:
-                assert process.stdout is not None
-                process.stdout.readline()  # it follows
-            for _ in range(dice.randint(3, 15)):
-                world.step()
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-        assert_usable(queue, there)
-    sync(queue, there)
     assert_equal(queue, there)
 
 
@@ -371,7 +250,6 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     assert group_of(there).position(consumer.partition_id(0, "p")) == 8
 
 
-# ---- the loop
 def test_run(queue: str, there: str) -> None:
     """S7: pass after pass; an error is told once and the loop goes on."""
     replicator = Replicator(Store.at(queue), "q", there)

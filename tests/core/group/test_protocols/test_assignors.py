@@ -8,11 +8,7 @@ import pytest
 
 from spark_partq.core.errors import AssignorError, UnknownAssignorError
 from spark_partq.core.group.decide import decide
-from spark_partq.core.group.events import (
-    AssignmentDue,
-    Leave,
-    LoadsMeasured,
-)
+from spark_partq.core.group.events import AssignmentDue, Leave, LoadsMeasured
 from spark_partq.core.group.facts import Kind, Status
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.state import GroupState

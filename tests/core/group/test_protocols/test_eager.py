@@ -6,9 +6,7 @@ import pytest
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.choice import choose
-from spark_partq.core.group.events import (
-    DeadlinePassed,
-)
+from spark_partq.core.group.events import DeadlinePassed
 from spark_partq.core.group.facts import GroupFact, Kind, Protocol, Status
 from spark_partq.core.group.observer import Observer
 from tests.core.group.groups import Decided, at

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_partq.core.group.events import (
-    QueuesChanged,
-    RaiseFloors,
-)
+from spark_partq.core.group.events import QueuesChanged, RaiseFloors
 from spark_partq.core.group.facts import Kind, PartitionState, Status
 from tests.core.group.groups import Decided, at
 from tests.core.group.protocols import COMPUTED, RANGE, eager, revoking, two_queues

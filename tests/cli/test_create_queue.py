@@ -1,0 +1,148 @@
+"""The command that creates a queue, with its settings, and the one that deletes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.queue.settings import QueueSettings
+from tests.cli.outcome import Command, assert_refused
+from tests.cli.queues import created
+from tests.helpers import ROOT
+
+
+# ---- create-queue
+def test_create_queue_with_all_it_takes(command: Command, store: str) -> None:
+    made = command(
+        *("create-queue", "orders", "--schema", "country string, id long, amount double", "--key", "country, id"),
+        *("--partitions", "5", "--retention-ms", "7d", "--rebalance-delay-ms", "250"),
+    )
+    assert (made.code, made.out, made.err) == (0, "created queue orders, 5 partitions\n", "")
+    found = partq.describe_queue(store, "orders")
+    assert found.operating_partitions == 5
+    assert found.key == ("country", "id")
+    assert found.settings["retention_ms"] == 7 * 86_400_000
+    assert found.settings["rebalance_delay_ms"] == 250
+    assert found.settings["max_handoff_time_ms"] == QueueSettings().max_handoff_time_ms
+
+
+def test_create_queue_without_key_or_options(command: Command, store: str) -> None:
+    assert command("create-queue", "events", "--schema", "body string").code == 0
+    found = partq.describe_queue(store, "events")
+    assert found.key == ()
+    assert found.settings == QueueSettings().model_dump()
+
+
+def test_every_setting_of_a_queue_is_an_option(run: Command) -> None:
+    told = run("create-queue", "--help").out
+    for name in QueueSettings.model_fields:
+        assert f"--{name.replace('_', '-')} " in told
+
+
+def test_settings_from_a_file_and_an_option_over_them(command: Command, store: str, tmp_path: Path) -> None:
+    file = tmp_path / "queue.toml"
+    file.write_text('retention_ms = "12h"\nrebalance_delay_ms = 1\nmax_handoff_time_ms = 2\n')
+    assert (
+        command("create-queue", "q", "--schema", "v long", "--settings", str(file), "--rebalance-delay-ms", "9s").code
+        == 0
+    )
+    settings = partq.describe_queue(store, "q").settings
+    assert settings["retention_ms"] == 12 * 3_600_000
+    assert settings["rebalance_delay_ms"] == 9_000
+    assert settings["max_handoff_time_ms"] == 2
+
+
+def test_the_example_of_settings_holds_the_defaults(command: Command, store: str) -> None:
+    example = str(ROOT / "conf" / "queue.example.toml")
+    assert command("create-queue", "q", "--schema", "v long", "--settings", example).code == 0
+    assert partq.describe_queue(store, "q").settings == QueueSettings().model_dump()
+
+
+def test_the_example_of_settings_names_each_setting() -> None:
+    text = (ROOT / "conf" / "queue.example.toml").read_text()
+    for name in QueueSettings.model_fields:
+        assert f"{name} = " in text
+
+
+def test_the_document_of_options_names_each_setting_with_its_default() -> None:
+    text = (ROOT / "docs" / "options.md").read_text()
+    for name, value in QueueSettings().model_dump().items():
+        assert (
+            f"| `{name}` | {'none' if value is None else f'`{value}`' if isinstance(value, str) else value} | " in text
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("retention_ms = '7 weeks'", "7 weeks"),
+        ("retention_ms = true", "True"),
+        ("no_such_setting = 1", "no_such_setting"),
+        ("retention_ms = ", "queue.toml"),
+    ],
+)
+def test_a_wrong_settings_file_is_refused(command: Command, tmp_path: Path, store: str, text: str, word: str) -> None:
+    file = tmp_path / "queue.toml"
+    file.write_text(text)
+    refused = command("create-queue", "q", "--schema", "v long", "--settings", str(file))
+    assert_refused(refused, "INVALID_ARGUMENT", word)
+    assert not Path(store).exists()
+
+
+def test_a_missing_settings_file_is_refused(command: Command, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.toml")
+    assert_refused(
+        command("create-queue", "q", "--schema", "v long", "--settings", missing), "INVALID_ARGUMENT", missing
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--schema", "v long", "--key", "nope"], "nope"),
+        (["--schema", "v long", "--partitions", "-1"], "partitions"),
+        (["--schema", "v wrong"], "wrong"),
+        (["--schema", "v long", "--retention-ms", "soon"], "soon"),
+    ],
+)
+def test_a_wrong_queue_is_refused(command: Command, store: str, arguments: list[str], word: str) -> None:
+    assert_refused(command("create-queue", "q", *arguments), "INVALID_ARGUMENT", word)
+    assert not Path(store).exists()
+
+
+def test_a_queue_that_exists_is_refused(command: Command, store: str) -> None:
+    created(store)
+    refused = command("create-queue", "q", "--schema", "v long")
+    assert_refused(refused, "QUEUE_ALREADY_EXISTS", "'q'", store)
+
+
+# ---- delete-queue
+def test_delete_queue_without_asking(command: Command, store: str) -> None:
+    created(store)
+    assert command("delete-queue", "q", "--yes").out == "deleted queue q\n"
+    assert partq.list_queues(store) == []
+
+
+@pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)])
+def test_delete_queue_asks(store: str, answer: str, deleted: bool) -> None:
+    created(store)
+    done = subprocess.run(
+        [sys.executable, "-c", "from spark_partq.cli import main; main()", "--store", store, "delete-queue", "q"],
+        input=answer,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == (0 if deleted else 1)
+    assert partq.list_queues(store) == ([] if deleted else ["q"])
+    assert "Traceback" not in done.stderr
+
+
+def test_delete_queue_that_does_not_exist_is_refused_unasked(command: Command, store: str) -> None:
+    created(store)
+    assert_refused(command("delete-queue", "other"), "QUEUE_NOT_FOUND", "'other'", "q")
