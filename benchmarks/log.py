@@ -1,4 +1,4 @@
-"""The tables' logs: what a commit, a look, a start and a small append cost; also against another checkout of this project.
+"""The tables' logs: what a commit, a refresh, a start and a small append cost; also against another checkout of this project.
 
     python -m benchmarks.log [--against CHECKOUT] [--runs 3]
 
@@ -63,9 +63,13 @@ def _figures(ours: dict[str, float], others: dict[str, float] | None) -> Iterato
     yield at_most("control decision, p50, ms", peer, ours["decision_young_ms"], 5, told("decision_young_ms"))
     growth = ratio(ours, "decision_old_ms", "decision_young_ms")
     yield at_most("control decision at 100,000 facts", "at 100 facts", growth, 1.3, told("decision_old_ms"))
-    growth = ratio(ours, "first_look_old_ms", "first_look_young_ms")
+    growth = ratio(ours, "first_refresh_old_ms", "first_refresh_young_ms")
     yield at_most(
-        "first look at 100,000 facts", "at 100 facts", growth, 1.5, told("first_look_old_ms", "first_look_young_ms")
+        "first refresh of 100,000 facts",
+        "at 100 facts",
+        growth,
+        1.5,
+        told("first_refresh_old_ms", "first_refresh_young_ms"),
     )
     growth = ratio(ours, "commit_at_16000_ms", "commit_at_2000_ms")
     yield at_most(
@@ -73,14 +77,16 @@ def _figures(ours: dict[str, float], others: dict[str, float] | None) -> Iterato
     )
     yield at_most("opening a queue of 1,024 partitions, s", peer, ours["open_1024_s"], 2, told("open_1024_s"))
     yield known(
-        "a look at 1,024 partitions that each have a new file, s",
+        "a refresh of 1,024 partitions that each have a new file, s",
         peer,
-        ours["look_1024_new_s"],
-        told("look_1024_new_s"),
+        ours["refresh_1024_new_s"],
+        told("refresh_1024_new_s"),
     )
     planned = ours["plan_1024_new_s"]
     yield at_most("planning 1,024 partitions that each have a new file, s", peer, planned, 0.2, told("plan_1024_new_s"))
-    yield known("a look at 1,024 partitions without news, s", peer, ours["look_1024_idle_s"], told("look_1024_idle_s"))
+    yield known(
+        "a refresh of 1,024 partitions without news, s", peer, ours["refresh_1024_idle_s"], told("refresh_1024_idle_s")
+    )
 
 
 def _requests(counts: Sequence[dict[str, float]]) -> Iterator[Figure]:

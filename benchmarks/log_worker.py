@@ -83,7 +83,7 @@ def many_files(store: Store) -> dict[str, float]:
 
 
 def wide_queue(store: Store) -> dict[str, float]:
-    """A queue of 1,024 partitions that had some commits each: opened, and looked at when each has a new file."""
+    """A queue of 1,024 partitions that had some commits each: opened, and refreshed when each has a new file."""
     create_queue(store, "wide", "id bigint, k string, body string", "k", 1024)
     schema = payload_schema("id bigint, k string, body string")
 
@@ -105,12 +105,12 @@ def wide_queue(store: Store) -> dict[str, float]:
         _ = table.index
     store.map(lambda table: table.append(files(1), None), writer.partitions)
 
-    def look() -> None:
+    def refresh() -> None:
         reader.refresh()
         for table in reader.partitions:
             _ = table.index
 
-    found = {"open_1024_s": taken, "look_1024_new_s": seconds(look), "look_1024_idle_s": seconds(look)}
+    found = {"open_1024_s": taken, "refresh_1024_new_s": seconds(refresh), "refresh_1024_idle_s": seconds(refresh)}
     planner, limits = Planner(ConsumerSettings(store, ("wide",)), "bench", "bench"), Limits(max_rows=1_000_000)
     begun = StreamOffset("bench", "bench", {}, {})
     done = planner.next(begun, limits) or begun
@@ -150,7 +150,7 @@ def stand_by(group: Group) -> None:
 
 
 def decisions(store: Store) -> dict[str, float]:
-    """A decision, and the first look of a process that starts, for a young group and an old one."""
+    """A decision, and the first refresh of a process that starts, for a young group and an old one."""
     groups = {
         "young": group_of(store, "young", FACTS_A_COMMIT, YOUNG),
         "old": group_of(store, "old", FACTS_A_COMMIT, OLD),
@@ -164,16 +164,16 @@ def decisions(store: Store) -> dict[str, float]:
         stand_by(groups["old"])
     found = {}
     for name, group in groups.items():
-        # In turn, so that a first look meets the group at every stage between two mergings of its little files.
-        taken, looks = [], []
+        # In turn, so that a first refresh meets the group at every stage between two mergings of its little files.
+        taken, refreshes = [], []
         (owner,) = group.state.members.values()
         for beat in range(70):
             rows = [AckRow(owner.incarnation, 2**32 + beat, "id", p, 0) for p in range(FACTS_A_COMMIT)]
             group.acknowledge(rows)
             taken.append(seconds(lambda group=group: stand_by(group)) / 2)  # type: ignore[misc]
-            looks.append(seconds(lambda name=name: Group(store, name).refresh()))  # type: ignore[misc]
+            refreshes.append(seconds(lambda name=name: Group(store, name).refresh()))  # type: ignore[misc]
         found[f"decision_{name}_ms"] = 1000 * statistics.median(taken[6:])
-        found[f"first_look_{name}_ms"] = 1000 * statistics.median(looks[6:])
+        found[f"first_refresh_{name}_ms"] = 1000 * statistics.median(refreshes[6:])
     return found
 
 
@@ -201,9 +201,9 @@ def requests(uri: str, options: str, access_log: str) -> dict[str, int]:
         reader.refresh()
     return {
         "requests of an append": counted(lambda: writer.append(files(1), None)),
-        "requests of a look that finds one new commit": counted(reader.refresh),
-        "requests of a look that finds nothing": counted(reader.refresh),
-        "requests of a first look behind 6 commits": counted(lambda: open_queue(store, "q").table(0).refresh()),
+        "requests of a refresh that finds one new commit": counted(reader.refresh),
+        "requests of a refresh that finds nothing": counted(reader.refresh),
+        "requests of a first refresh behind 6 commits": counted(lambda: open_queue(store, "q").table(0).refresh()),
     }
 
 

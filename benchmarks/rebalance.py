@@ -109,9 +109,9 @@ def _decisions(folder: Path, runs: int) -> Iterator[Figure]:
     ratio = median(seconds["old"]) / median(seconds["young"])
     yield at_most(f"control decision at {OLD:,} facts", f"at {YOUNG} facts", ratio, 1.3, spread(seconds))
     subjects = {name: lambda name=name: start(name) for name in groups}  # type: ignore[misc]
-    seconds = in_turn("first looks", subjects, 4 * runs, warm_up=2)
+    seconds = in_turn("first refreshes", subjects, 4 * runs, warm_up=2)
     ratio = median(seconds["old"]) / median(seconds["young"])
-    yield known(f"first look at {OLD:,} facts", f"at {YOUNG} facts", ratio, spread(seconds))
+    yield known(f"first refresh of {OLD:,} facts", f"at {YOUNG} facts", ratio, spread(seconds))
 
 
 def _idle(folder: Path) -> Iterator[Figure]:
@@ -122,10 +122,10 @@ def _idle(folder: Path) -> Iterator[Figure]:
     nothing = StreamOffset("g", "i", {}, {})
     idle = [_seconds(lambda: planner.next(nothing, Limits())) for _ in range(40)][20:]
     group = planner.membership.group
-    look_s = median([_seconds(group.refresh) for _ in range(2000)])
+    refresh_s = median([_seconds(group.refresh) for _ in range(2000)])
     planner.leave()
-    detail = f"look {look_s * 1e6:.0f} µs, idle micro-batch {median(idle) * 1000:.0f} ms"
-    yield at_most("looking at the control table", "an idle micro-batch", look_s / median(idle), 0.05, detail)
+    detail = f"refresh {refresh_s * 1e6:.0f} µs, idle micro-batch {median(idle) * 1000:.0f} ms"
+    yield at_most("refreshing the control table", "an idle micro-batch", refresh_s / median(idle), 0.05, detail)
 
 
 def _seconds(what: Callable[[], object]) -> float:

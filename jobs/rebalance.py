@@ -24,7 +24,7 @@ def rebalance(
     store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
     group: Annotated[str | None, typer.Option(help="One group. Default: all, also those that are made later.")] = None,
     every: Annotated[
-        float, typer.Option(min=0.05, max=MAX_EVERY_S, metavar="SECONDS", help="How often to look.")
+        float, typer.Option(min=0.05, max=MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups.")
     ] = 1.0,
     storage_option: StorageOptions = None,
 ) -> None:

@@ -47,7 +47,7 @@ def queue_fixture(store: str) -> str:
     return store
 
 
-# ---- what tests do and look at
+# ---- what tests do and read
 def table(store: str, number: int, queue: str = "q") -> PartitionTable:
     found = PartitionTable(Store.at(store), queue, number, queue_state(Store.at(store), queue).schema)
     found.refresh()
@@ -235,7 +235,7 @@ class World:
 
 
 CHANGES = ("put_if_absent", "put", "open_output", "delete", "make_folder")
-LOOKS = ("info", "read", "list_files", "list_folders")
+READS = ("info", "read", "list_files", "list_folders")
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ def write_files(queue: Queue, rows: Sequence[Message]) -> list[NewFile]:
 
 
 def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SCHEMA) -> Iterator[Any]:
-    """The messages of a partition, as of the last look, as tuples."""
+    """The messages of a partition, as of the last refresh, as tuples."""
     table = queue.table(number)
     index = table.index
     for i in index.overlapping(start, end):
@@ -119,7 +119,7 @@ class Reader(Consumer):
     def turn(self) -> int:
         """One micro-batch; how many messages it had."""
         self.queue.refresh()
-        while self.queue.control.refresh():  # a look at the partitions must not be newer than the last one at the queue
+        while self.queue.control.refresh():  # the partitions must not be refreshed later than the queue
             self.queue.refresh()
         self.release()
         if self.instance not in self.group.state.members:

@@ -81,7 +81,8 @@ def rebalance(
         bool, typer.Option("--watch", help="Go on until SIGTERM or Ctrl-C, also with groups that are made later.")
     ] = False,
     every: Annotated[
-        float, typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to look.")
+        float,
+        typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups."),
     ] = 1.0,
 ) -> None:
     """Decide what is due in consumer groups, as their queries do themselves.

@@ -105,7 +105,7 @@ def promote(
     )
     print(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
-        print(f"{done.primary} takes and gives nothing any more")
+        print(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
     else:
         print(f"warning: {done.primary} was not fenced: {done.problem}", file=sys.stderr)
     for group, partition, start, end in done.floors:

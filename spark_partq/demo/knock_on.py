@@ -167,7 +167,7 @@ def delivered(outputs: Outputs, partition: int) -> int:
 
 
 class PartitionTable:
-    """One partition's table as of one look; a commit succeeds only if nobody else has committed since."""
+    """One partition's table as it was when it was read; a commit succeeds only if nobody else has committed since."""
 
     def __init__(self, folder: str, partition: int, schema: pa.Schema) -> None:
         uri = f"{folder}/partition={partition}"
@@ -191,7 +191,7 @@ class PartitionTable:
         Raises
         ------
         CommitFailedError
-            If somebody else has committed since the look; nothing was written.
+            If somebody else has committed since the table was read; nothing was written.
         """
         data = pa.Table.from_pylist(list(rows), self._schema)
         write_deltalake(self._table, data, mode=mode, commit_properties=_compare_and_set(recorded))  # type: ignore[call-overload]
@@ -203,7 +203,7 @@ def _compare_and_set(recorded: Mapping[str, int] | None = None) -> CommitPropert
 
 
 def _again_if_late(action: Callable[[], T]) -> T:
-    """`action`, once more from its look on whenever somebody else was first."""
+    """`action`, repeated with a fresh read whenever somebody else was first."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(CommitFailedError):
             return action()

@@ -95,7 +95,7 @@ class RowTable:
         self._follow({add.path: written})
 
     def refresh(self) -> bool:
-        """Look at the table; True if others have changed its rows or records."""
+        """Read what is new in the table; True if others have changed its rows or records."""
         self._log.refresh()
         return self._follow({})
 
@@ -114,11 +114,11 @@ class RowTable:
         return list(self._files)
 
     def rows(self) -> list[Row]:
-        """All rows as of the last look, in the order in which they were committed."""
+        """All rows as of the last refresh, in the order in which they were committed."""
         return [row for rows in self._files.values() for row in rows]
 
     def append(self, rows: Sequence[Row], replace: bool = False) -> None:
-        """Commit rows on top of the last look, or `Conflict`. With `replace` they take the place of all others."""
+        """Commit rows on top of the last refresh, or `Conflict`. With `replace` they take the place of all others."""
         live = self._seen()
         at = self._store.now_ms()
         removes = [Remove(path, at, live[path].size, {}) for path in self._files] if replace else []
@@ -127,17 +127,17 @@ class RowTable:
         self._follow({add.path: written})
 
     def recorded(self, app: str, default: int = -1) -> int:
-        """What an application transaction of the table says, as of the last look."""
+        """What an application transaction of the table says, as of the last refresh."""
         return self._log.recorded(app, default)
 
     def record(self, transactions: Mapping[str, int]) -> None:
-        """Commit application transactions alone on top of the last look, or `Conflict`."""
+        """Commit application transactions alone on top of the last refresh, or `Conflict`."""
         self._seen()
         self._log.commit(transactions=transactions)
         self._follow({})
 
     def _seen(self) -> Mapping[str, Add]:
-        """The live files; `Conflict` if they are not those of the rows, because a look was interrupted."""
+        """The live files; `Conflict` if they are not those of the rows, because a refresh was interrupted."""
         live = self._log.snapshot.files
         if self._log.version != self._version:
             raise Conflict
@@ -163,6 +163,6 @@ class RowTable:
             self._gone = self._gone or bool(gone)
             self._version = self._log.version
         except BaseException:
-            self._files, self._version, self._gone = {}, -1, True  # half done: the next look begins again
+            self._files, self._version, self._gone = {}, -1, True  # half done: the next refresh begins again
             raise
         return True

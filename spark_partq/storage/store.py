@@ -101,7 +101,7 @@ class Store:
 
     @property
     def is_local(self) -> bool:
-        """Whether a look at a file costs microseconds."""
+        """Whether it takes microseconds to ask about a file."""
         return self.files.is_local
 
     @cached_property
@@ -110,7 +110,7 @@ class Store:
         return self.runtime.open_files(self.uri, self.storage_options)
 
     def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        """`function` of each item, in order; where looks and commits mostly wait, of several at once."""
+        """`function` of each item, in order; where refreshes and commits mostly wait, of several at once."""
         if len(items) <= 1 or self.is_local:
             return [function(item) for item in items]
         return self.runtime.map(function, items)

@@ -10,7 +10,7 @@ crash before    the process dies instead (`Crash`), and does nothing any more
 crash after     the process dies before it has the answer
 ==============  ====================================================================================================
 
-The first two befall `put_if_absent` alone; of what only looks, `landed` is the same as `lost`. What is read from an opened file, and
+The first two befall `put_if_absent` alone; of what only reads, `landed` is the same as `lost`. What is read from an opened file, and
 written to one before it is closed, does not fail.
 """
 
@@ -30,7 +30,7 @@ from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, 
 
 T = TypeVar("T")
 
-LOOKS = frozenset({"read", "info", "list_files", "list_folders", "open_input", "open_output"})
+READS = frozenset({"read", "info", "list_files", "list_folders", "open_input", "open_output"})
 # `close` and `discard` are those of an `Output`.
 CHANGES = frozenset({"put_if_absent", "put", "make_folder", "delete", "delete_folder", "close", "discard"})
 FAULTS = ("conflict", "repeated", "lost", "landed", "crash before", "crash after")
@@ -69,7 +69,7 @@ class FaultyFiles:
     files: Files
     chances: Mapping[str, float] = field(default_factory=dict)
     plan: Mapping[int, str] = field(default_factory=dict)
-    names: Collection[str] = LOOKS | CHANGES
+    names: Collection[str] = READS | CHANGES
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     latency_s: float = 0.0
     sleep: Callable[[float], None] = time.sleep
@@ -132,7 +132,7 @@ class FaultyFiles:
             raise Crash
         if fault == "conflict":
             raise FileAlreadyExists(path)
-        if fault == "lost" or (fault == "landed" and name in LOOKS):
+        if fault == "lost" or (fault == "landed" and name in READS):
             raise _unavailable(path)
         try:
             result = do()

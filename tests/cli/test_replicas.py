@@ -114,7 +114,8 @@ def test_promote(command: Command, at: Command, store: str, queue: str) -> None:
     fill(store, 0, 3)
     done = at("promote", "q")
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"queue q in {queue} is the primary now\n{store} takes and gives nothing any more\n"
+    fenced = f"{store} is fenced: its producers and consumers get QueueFencedError"
+    assert done.out == f"queue q in {queue} is the primary now\n{fenced}\n"
     assert Reader(queue).all() == [("k", 0), ("k", 1), ("k", 2)]
     for arguments in (["scale", "q", "3"], ["ingress", "disable", "q"], ["maintain", "q"]):
         assert_refused(command(*arguments), "QUEUE_FENCED", "'q'", queue)

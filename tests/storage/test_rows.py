@@ -29,7 +29,7 @@ def values(rows: RowTable) -> list[int]:
 
 
 def test_second_of_two_stale_writers_fails(store: str) -> None:
-    """Q5: a decision that rests on an old look is never committed."""
+    """Q5: a decision that rests on an old state is never committed."""
     one, two = table(store), table(store)
     one.create([{"n": 0}])
     one.refresh(), two.refresh()
@@ -49,7 +49,7 @@ def test_look_after_a_lost_race_shows_what_the_winner_wrote(store: str) -> None:
     assert two.refresh()
     assert values(two) == [0, 1]
     two.append([{"n": 2}])
-    assert values(two) == [0, 1, 2]  # without another look
+    assert values(two) == [0, 1, 2]  # without another refresh
     assert not two.refresh() and values(two) == [0, 1, 2]
 
 
@@ -127,7 +127,7 @@ def test_old_log_files_go(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_of_files_are_those_of_the_log(store: str) -> None:
-    """What a look finds is named as it was committed."""
+    """What a refresh finds is named as it was committed."""
     mine = RowTable(Store.at(store), "t", "the table", COLUMNS)
     mine.create([{"n": 0}])
     mine.append([{"n": 1}])

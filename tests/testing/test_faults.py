@@ -13,7 +13,7 @@ import pytest
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, MemoryFiles, is_temporary
 from spark_partq.storage.files.disk import DiskFiles
-from spark_partq.testing.faults import CHANGES, FAULTS, LOOKS, Crash, FaultyFiles
+from spark_partq.testing.faults import CHANGES, FAULTS, READS, Crash, FaultyFiles
 
 CHANCES = {"conflict": 0.1, "repeated": 0.05, "lost": 0.1, "landed": 0.1}
 
@@ -78,7 +78,7 @@ def test_a_fault(store: MemoryFiles, name: str, fault: str, raised: type[BaseExc
     ],
 )
 def test_faults_of_looks(store: MemoryFiles, look: Callable[[Files], object]) -> None:
-    """A look whose answer is lost is a look that was not done."""
+    """A read whose answer is lost is a read that was not done."""
     store.put("a/n", b"x")
     files = FaultyFiles(store, plan={1: "lost", 2: "landed", 3: "conflict", 4: "crash after"})
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_every_kind_of_fault_happens(seed: int) -> None:
     """As often as it is wanted, to every operation that it may befall."""
     found = happened(seed, CHANCES)
     by_kind = {(name, fault) for _, name, _, fault in found}
-    assert by_kind == {(name, fault) for name in LOOKS | CHANGES for fault in ("lost", "landed")} | {
+    assert by_kind == {(name, fault) for name in READS | CHANGES for fault in ("lost", "landed")} | {
         ("put_if_absent", "conflict"),
         ("put_if_absent", "repeated"),
     }

@@ -50,7 +50,7 @@ class Files(Protocol):
     Attributes
     ----------
     is_local : bool
-        A look at one file costs microseconds; elsewhere it is a request over a network.
+        To ask about one file takes microseconds; elsewhere it is a request over a network.
     """
 
     is_local: bool

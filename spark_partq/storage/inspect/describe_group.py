@@ -1,4 +1,4 @@
-"""A consumer group as people ask for it: who has what, how far it is, and what should be looked after (K8, R7)."""
+"""A consumer group as people ask for it: who has what, how far it is, and what somebody should do about it (K8, R7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
-# So many of the last facts are looked at for what went wrong lately.
+# So many of the last facts are searched for what went wrong lately.
 RECENT_FACTS = 1_000
 
 

@@ -1,4 +1,4 @@
-"""A queue as people and programs look at it (Q8, S8)."""
+"""A queue as it is described to people and programs (Q8, S8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of a group, read for people and for programs that look at it."""
+"""The history of a group, read for people and for programs that analyse it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
     Parameters
     ----------
     slept : function
-        Whether the last look is so long ago that the log may have gone on and been cleaned up; asked after the put.
+        Whether the last refresh is so long ago that the log may have gone on and been cleaned up; asked after the put.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def _put(log: LogFolder, version: int, entry: Entry) -> bool:
         except FileAlreadyExists:
             pass
         except FileMissing:
-            raise LeftBehind from None  # the folder is gone; the next look says so
+            raise LeftBehind from None  # the folder is gone; the next refresh says so
         except StoreUnavailableError as error:
             problem = error
         try:
@@ -91,7 +91,7 @@ def _put(log: LogFolder, version: int, entry: Entry) -> bool:
         except FileMissing:
             outcome = unchanged
         except DamagedLog:
-            raise Conflict from None  # the next look says what is wrong
+            raise Conflict from None  # the next refresh says what is wrong
         except StoreUnavailableError as error:
             problem, outcome = error, _UNKNOWN
     if problem is None:  # the store says that there is one, and that there is none: somebody is just writing it

@@ -1,7 +1,7 @@
 """One process's handle on a Delta table whose every commit is a compare-and-set on its version.
 
 `commit` rests on what the last `refresh` saw. It becomes the next version, or raises `Conflict`, upon which its caller refreshes
-and decides again. A handle keeps what it knows and applies what is new; after its own commit it need not look.
+and decides again. A handle keeps what it knows and applies what is new; after its own commit it need not refresh.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store
 
-# A look asks this often whether the log has gone on and been cleaned up since the last one.
+# A refresh checks this often whether the log has gone on and been cleaned up since the last one.
 _CHECK_EVERY_S = 30.0
 # So many entries after a checkpoint the next one is due: the more, the more live files it has to name, from the first number to
 # the second.
@@ -106,7 +106,7 @@ class DeltaLog:
         self._expired = expired
         self._snapshot: Snapshot | None = None
         self._changes = FileChanges(reloaded=True)
-        # Of the last look, also when there is no snapshot because something went wrong since.
+        # Of the last refresh, also when there is no snapshot because something went wrong since.
         self._version, self._id = -1, ""
         self._token: str | None = None
         self._seen: FileInfo | None = None  # the entry of that version
@@ -123,7 +123,7 @@ class DeltaLog:
 
     @property
     def snapshot(self) -> Snapshot:
-        """As of the last look (the first use looks).
+        """As of the last refresh (the first use refreshes).
 
         Raises
         ------
@@ -137,7 +137,7 @@ class DeltaLog:
 
     @property
     def version(self) -> int:
-        """As of the last look; -1 before the first."""
+        """As of the last refresh; -1 before the first."""
         return self._version
 
     def recorded(self, app: str, default: int = -1) -> int:
@@ -158,7 +158,7 @@ class DeltaLog:
         return self.files.info(self.log.entry_path(self._version + 1)) is not None or self._was_replaced()
 
     def refresh(self) -> bool:
-        """Look at the table; True if others have changed it since the last look.
+        """Read what is new in the log; True if others have changed the table since the last refresh.
 
         Raises
         ------
@@ -235,7 +235,7 @@ class DeltaLog:
         self._version, self._token = snapshot.version, snapshot.token
         self._seen = None
         if self.files.is_local:
-            with contextlib.suppress(StoreUnavailableError):  # then the next look loads all again
+            with contextlib.suppress(StoreUnavailableError):  # then the next refresh loads all again
                 self._seen = self.log.of_version(snapshot.version)
 
     def _note(self, entry: Entry) -> None:
@@ -305,7 +305,7 @@ class DeltaLog:
         transactions: Mapping[str, int] | None = None,
         operation: str = "WRITE",
     ) -> None:
-        """Become the version after the last one looked at; the handle then knows it.
+        """Become the version after that of the last refresh; the handle then knows it.
 
         Raises
         ------

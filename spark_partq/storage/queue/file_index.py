@@ -24,7 +24,7 @@ class IrregularFiles(ValueError):
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files as of one look.
+    """The files as of one refresh.
 
     `base`, `rows`, `size`, `enqueued_us` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`. The names begin in
     `paths` at `first`.

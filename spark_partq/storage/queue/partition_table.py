@@ -118,16 +118,16 @@ class PartitionTable:
                 self._log.create(TableSpec(self._schema, ("base_offset", "_enqueued_at"), settings))
 
     def refresh(self) -> bool:
-        """Look at the log; True if others have changed it."""
+        """Read what is new in the log; True if others have changed it."""
         return self._log.refresh()
 
     def may_have_changed(self) -> bool:
-        """False only if `refresh` would find nothing; costs one look at the file system at most."""
+        """False only if `refresh` would find nothing; asks the file system about one file at most."""
         return self._log.may_have_changed()
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next message will get, as of the last look."""
+        """The offset that the next message will get, as of the last refresh."""
         return self.recorded(NEXT, 0)
 
     @property

@@ -58,7 +58,7 @@ def test_it_moves_no_more_than_balance_needs(current: dict[int, str | None], flo
 
 @given(CURRENT, FLOWS)
 def test_what_is_balanced_stays(current: dict[int, str | None], flows: list[str]) -> None:
-    """A second look changes nothing."""
+    """A second run changes nothing."""
     target = balanced(current, flows)
     assert balanced(target, flows) == target
 

@@ -64,7 +64,7 @@ def test_order_does_not_matter(data: st.DataObject, name: str, group: tuple[list
 
 @given(st.data(), st.sampled_from(KEEPING), groups())
 def test_what_it_made_stays(data: st.DataObject, name: str, group: tuple[list[Member], dict[str, int]]) -> None:
-    """A second look changes nothing, and neither does one at the claims that follow from the first."""
+    """A second run changes nothing, and neither does one with the claims that follow from the first."""
     members, counts = group
     members = [dataclasses.replace(m, weight=data.draw(WEIGHTS)) for m in members]
     weighs = {partition: data.draw(st.floats(0, 9)) for partition in sorted(subscribed_partitions(members, counts))}

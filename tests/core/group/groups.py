@@ -83,13 +83,13 @@ class Decided:
         return Member(instance, f"{instance}{next(self.names)}", flows, **given)
 
     def join(self, instance: str, flows: int = 1, **options: Any) -> list[GroupFact]:
-        """It looks at the queues that it reads."""
+        """It tells the group of the queues that it reads."""
         member = self.member(instance, flows, **options)
         read = {queue_id: queue for queue_id, queue in self.queues.items() if member.subscribes(queue.name)}
         return self.do(Join(member, read, {w: start for w, start in self.starts.items() if w[0] in read}))
 
     def changed(self, *gone: str) -> list[GroupFact]:
-        """Somebody looks what queues there are, and which were deleted."""
+        """Somebody tells the group which queues there are, and which were deleted."""
         return self.do(QueuesChanged(self.queues, self.starts, gone))
 
     def leave(self, instance: str, expired: bool = False) -> list[GroupFact]:

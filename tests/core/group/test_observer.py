@@ -13,7 +13,7 @@ from tests.core.group.groups import Decided, at
 
 
 def watch(group: Decided, observer: Observer, ms: int, start: int = 0, step: int = 100) -> Iterator[tuple[int, Event]]:
-    """What comes due while it looks every `step` milliseconds."""
+    """What comes due while it is asked every `step` milliseconds."""
     for now in range(start, start + ms + 1, step):
         for event in observer.due(group.state, group.acks, now):
             yield now, event

@@ -159,7 +159,7 @@ def test_size_and_time(files: Files) -> None:
 
 
 def test_a_change_shows_in_what_is_told_of_a_file(place: Place) -> None:
-    """Where a look costs little, it tells whether a file was replaced by one of the same size."""
+    """Where a request costs little, its answer tells whether a file was replaced by one of the same size."""
     if not place.files.is_local:
         return
     place.files.make_folder("a")

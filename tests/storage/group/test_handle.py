@@ -58,7 +58,7 @@ def plain(state: GroupState) -> str:
 
 # ---- the contract of a group's tables
 def test_commit_is_a_compare_and_set(handles: Handles) -> None:
-    """R1, W2: of two decisions on one look the second fails, changes nothing, and can be taken again."""
+    """R1, W2: of two decisions on one state the second fails, changes nothing, and can be taken again."""
     (a, b), acks = (handles[0]() for _ in range(2)), handles[1]().acks
     a.commit(joining(a.state, acks, "a"))
     a.refresh()
@@ -88,7 +88,7 @@ def test_first_commit_makes_the_table(handles: Handles) -> None:
 
 
 def test_history_and_state_outlive_any_number_of_commits(handles: Handles) -> None:
-    """R7: every fact stays, in order; a process that starts late, or looks seldom, gets the same state."""
+    """R7: every fact stays, in order; a process that starts late, or refreshes seldom, gets the same state."""
     a, seldom = handles[0](), handles[0]()
     a.commit(joining(a.state, handles[1]().acks, "a"))
     a.refresh()
@@ -286,7 +286,7 @@ def test_status_is_always_known(queue: str) -> None:
 
 
 def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R1: after a look that ended half-way, whatever ended it, nothing is decided on the state of before."""
+    """R1: after a refresh that ended half-way, whatever ended it, nothing is decided on the state of before."""
     a = Consumer(queue, "a")
     Consumer(queue, "b")
     read = RowFiles.read

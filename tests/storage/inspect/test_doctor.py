@@ -90,7 +90,7 @@ def with_size_unchecked(at: Path, group: str = "g") -> None:
 
 
 def test_in_order(at: Path) -> None:
-    """Nothing is found, and everything was looked at."""
+    """Nothing is found, and everything was checked."""
     found = checked(at)
     assert found.findings == []
     assert (found.queues, found.partitions, found.messages, found.groups) == (1, 2, 30, 2)

@@ -28,10 +28,10 @@ REMOVE = {"path": "a", "deletionTimestamp": 1, "dataChange": True}
 TXN = {"appId": "a", "version": 1}
 
 
-def refused(look: Callable[[], object], *said: str) -> None:
+def refused(act: Callable[[], object], *said: str) -> None:
     """It ends with the one error, which names the table and these things, and tells nobody to delete anything."""
     with pytest.raises(partq.CorruptTableError) as caught:
-        look()
+        act()
     text = str(caught.value)
     assert text.startswith("[CORRUPT_TABLE] ") and "the table" in text and "/store/t" in text
     for pattern in said:

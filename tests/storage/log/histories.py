@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         remembered = without_expired(judged)
         assert remembered == without_expired(self.model), "delta-rs differs from the model"
         for writer in self.writers:
-            # A twin looks, so that who is behind stays behind.
+            # A twin refreshes, so that who is behind stays behind.
             assert without_expired(ours(copy.deepcopy(writer))) == remembered, "a handle differs after a refresh"
 
     # ---- steps
@@ -230,7 +230,7 @@ class Histories(RuleBasedStateMachine):
         self.files.delete(f"t/_delta_log/{HINT}")
 
     @rule(who=writers)
-    def look(self, who: int) -> None:
+    def refresh(self, who: int) -> None:
         self.writers[who].refresh()
 
     @rule(who=writers)

@@ -20,9 +20,9 @@ def test_look_that_finds_nothing(store: str, live: int) -> None:
     watched = Watched(disk)
     mine = handle(watched)
     assert len(mine.snapshot.files) == live
-    for look in (mine.refresh, mine.may_have_changed):
+    for ask in (mine.refresh, mine.may_have_changed):
         watched.calls.clear()
-        assert not look()
+        assert not ask()
         assert 1 <= len(watched.calls) <= 2, watched.calls
     count(handle(disk))
     watched.calls.clear()
@@ -32,7 +32,7 @@ def test_look_that_finds_nothing(store: str, live: int) -> None:
 
 @pytest.mark.parametrize("live", [1, 1000])
 def test_requests_of_a_look_and_a_commit(files: MemoryFiles, live: int) -> None:
-    """In an object store a look that finds nothing is one request, and a commit two."""
+    """In an object store a refresh that finds nothing is one request, and a commit two."""
     made(files).commit([Add(f"a{n}", 1, {"base_offset": str(n)}) for n in range(live)])
     watched = Watched(files, is_local=False)
     mine = handle(watched)

@@ -103,7 +103,7 @@ def test_table_deleted(files: MemoryFiles) -> None:
 @pytest.mark.parametrize("is_local", [True, False])
 @pytest.mark.parametrize("since", [0, 2, 3, 5])
 def test_older_state_put_back(files: MemoryFiles, always_checks: None, is_local: bool, since: int) -> None:
-    """A backup under a running handle: noticed at the next look, or, if as much was written since, from what follows."""
+    """A backup under a running handle: noticed at the next refresh, or, if as much was written since, from what follows."""
     made(files, 2)
     backup = stored_files(files)
     count(handle(files), 3)

@@ -38,7 +38,7 @@ def test_look_after_a_clean_up(files: MemoryFiles, monkeypatch: pytest.MonkeyPat
     assert slow.take_changes().reloaded
     refreshed(files).commit([Add("a", 1, {"base_offset": "0"})])
     go_on(files)
-    if not is_local:  # where a look is dear, it is the periodic check that finds out
+    if not is_local:  # where a request is dear, it is the periodic check that finds out
         monkeypatch.setattr(table, "_CHECK_EVERY_S", -1.0)
     assert slow.may_have_changed()
     assert slow.refresh()
@@ -70,7 +70,7 @@ def test_commit_after_a_clean_up(files: MemoryFiles, is_local: bool, has_hint: b
 
 
 def test_making_a_table_that_is_old(files: MemoryFiles) -> None:
-    """Whose look found no table, long ago, makes none over it."""
+    """Whose refresh found no table, long ago, makes none over it."""
     slow = handle(files)
     assert not slow.exists()
     made(files, 3)

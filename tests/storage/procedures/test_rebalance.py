@@ -32,7 +32,7 @@ class Watch:
         self.facts: list[tuple[str, GroupFact]] = []
 
     def until(self, ms: int, each: Callable[[], object] = lambda: None) -> list[str]:
-        """Look every second until then; the kinds of facts that were decided."""
+        """Step every second until then; the kinds of facts that were decided."""
         before = len(self.facts)
         while self.ms < ms:
             each()

@@ -21,7 +21,7 @@ from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import (
-    LOOKS,
+    READS,
     Crash,
     age,
     assert_equal,
@@ -70,7 +70,7 @@ def test_follows(queue: str, there: str) -> None:
 
 
 def test_a_pass_over_nothing_new_is_a_look(queue: str, there: str) -> None:
-    """S7: two looks at each table, and no listing but that of the partitions; the cost of k commits is that of k."""
+    """S7: two reads of each table, and no listing but that of the partitions; the cost of k commits is that of k."""
     put(queue, 0, range(5))
     Consumer(queue, "i").ack(0, 3)
     replicator = Replicator(Store.at(queue), "q", there)
@@ -80,7 +80,7 @@ def test_a_pass_over_nothing_new_is_a_look(queue: str, there: str) -> None:
         replicator.sync()
     assert done == ["put"]  # when the pass ended
     logs = len(tables_of(queue))
-    with crashing(10**9, LOOKS) as done:
+    with crashing(10**9, READS) as done:
         replicator.sync()
     assert done.count("info") <= 4 * logs and done.count("list_files") <= 2  # where the queue is opened
     costs = []

@@ -134,7 +134,7 @@ def test_a_drain_waits_for_nobody_who_died(store: str) -> None:
 
 
 def test_a_look_from_before_does_not_drain(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4: the drain that was looked at was taken back, messages came, and it began anew: they are waited for."""
+    """S4: the drain that was found was taken back, messages came, and it began anew: they are waited for."""
     make(store, 2)
     sink, reader = Sink(store), Reader(store)
     queue = opened(store)

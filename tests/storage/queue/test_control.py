@@ -1,4 +1,4 @@
-"""A queue's control table: decisions by compare-and-set, and what a look at it costs."""
+"""A queue's control table: decisions by compare-and-set, and what a refresh of it costs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_hundred_facts_cost_no_more_than_few(
 
 
 def test_of_several_decisions_each_rests_on_the_one_before(store: str, control: QueueControl) -> None:
-    """Nobody's decision is lost, and none is made on an old look."""
+    """Nobody's decision is lost, and none is made on an old state."""
 
     def other() -> list[bool]:
         mine, seen = open_control(Store.at(store), "q"), []

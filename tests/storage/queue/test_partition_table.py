@@ -64,7 +64,7 @@ def test_several_files_in_one_commit(queue: str) -> None:
 
 
 def test_threads_that_append_at_once(queue: str) -> None:
-    """Q5, Q4: dense offsets, nothing lost, each producer's order kept; also for handles that had looked before."""
+    """Q5, Q4: dense offsets, nothing lost, each producer's order kept; also for handles that had refreshed before."""
     handles = [opened(queue).partitions[0] for _ in range(6)]
     for handle in handles:
         assert len(handle.index) == 0
@@ -289,7 +289,7 @@ def test_retention_beside_producers(queue: str) -> None:
 
 
 def test_looking_costs_nothing_when_nothing_came(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q7: an idle look does not read the log, yet sees the next commit at once."""
+    """Q7: an idle refresh does not read the log, yet sees the next commit at once."""
     table = opened(queue).partitions[0]
     reads = []
     read = DiskFiles.read

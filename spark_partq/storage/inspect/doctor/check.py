@@ -29,10 +29,10 @@ class Check:
     def warn(self, what: str, remedy: str) -> None:
         self.found.findings.append(Finding(WARNING, self.about, what, remedy))
 
-    def readable(self, look: Callable[[], object], remedy: str) -> bool:
-        """Whether the look succeeds; if not, why not is a fault."""
+    def readable(self, read: Callable[[], object], remedy: str) -> bool:
+        """Whether that can be read; if not, the reason is a fault."""
         try:
-            look()
+            read()
         except PartqError as error:
             self.fault(text_of(error), remedy)
             return False

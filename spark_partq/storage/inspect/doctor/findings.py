@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass
 class Diagnosis:
-    """What `diagnose` has looked at and found."""
+    """What `diagnose` has checked and found."""
 
     store: str
     queues: int = 0

@@ -98,7 +98,7 @@ class GroupCheck(Check):
         named = [(int(m[1]), path) for path in self.files(control.folder) if (m := re.match(r"(\d{20})-", path))]
         log = self.files(f"{control.folder}/_delta_log")
         last = max([v for v, _ in named] + [int(m[1]) for path in log if (m := re.match(r"(\d{20})\.", path))])
-        control.refresh()  # what was committed since the first look is no sign of anything
+        control.refresh()  # what was committed since the first refresh is no sign of anything
         if last > control.version + 1:
             what = f"its log ends at version {control.version}, but there are files of version {last}"
             if self._is_copied():  # a pass brings files before it puts the commits that name them

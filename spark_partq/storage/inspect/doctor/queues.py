@@ -71,11 +71,11 @@ class QueueCheck(Check):
         check = Check(self.store, f"partition {table.partition} of queue {self.name}", found)
         remedy = RESTORE.format(table.folder)
 
-        def look() -> None:
+        def read() -> None:
             table.refresh()
             _ = table.index  # checked to be dense
 
-        if not check.readable(look, remedy):
+        if not check.readable(read, remedy):
             return 0, found.findings
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):

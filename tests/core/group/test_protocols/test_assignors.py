@@ -27,7 +27,7 @@ def test_a_join_that_an_assignor_fails_for() -> None:
 
 
 def test_who_leaves_may_leave() -> None:
-    """K1: the assignment stays due, whoever looks is told to compute it, and hears why it fails until it does not."""
+    """K1: the assignment stays due, whoever refreshes is told to compute it, and hears why it fails until it does not."""
     group = Decided(4)
     group.join("a")
     group.join("b")
