@@ -110,6 +110,11 @@ class RowTable:
         self._log.vacuum(grace_ms)
 
     @property
+    def version(self) -> int:
+        """As of the last refresh."""
+        return self._log.version
+
+    @property
     def files(self) -> list[str]:
         return list(self._files)
 

@@ -14,13 +14,7 @@ Millis = Annotated[int, Field(ge=0, le=10 * 365 * 86_400_000)]
 
 
 class QueueSettings(BaseModel):
-    """Settings of one queue. Every duration (``…_ms``) is in milliseconds.
-
-    Raises
-    ------
-    InvalidArgumentError
-        From `parse`, with every wrong setting named.
-    """
+    """Settings of one queue. Every duration (``…_ms``) is in milliseconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,12 +37,36 @@ class QueueSettings(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> QueueSettings:
+        """What a user gives.
+
+        Raises
+        ------
+        InvalidArgumentError
+            With every wrong setting named.
+        """
         try:
             return cls(**values)
         except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            known = ", ".join(cls.model_fields)
+            wrong, known = _wrong(error), ", ".join(cls.model_fields)
             raise InvalidArgumentError(f"queue settings: {wrong}. Known settings: {known}", settings=wrong) from None
+
+    @classmethod
+    def stored(cls, values: dict[str, Any]) -> QueueSettings:
+        """What a control table has.
+
+        Raises
+        ------
+        ValueError
+            With every wrong setting named: somebody has edited the table.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise ValueError(f"settings: {_wrong(error)}") from None
+
+
+def _wrong(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
 
 
 def check_partition_count(partitions: object) -> int:

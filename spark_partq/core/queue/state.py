@@ -341,6 +341,6 @@ def _created(name: str, body: dict[str, Any]) -> QueueState:
         queue_id=body["queue_id"],
         schema=body["schema"],
         key=tuple(body["key"]),
-        settings=QueueSettings.parse(body["settings"]),
+        settings=QueueSettings.stored(body["settings"]),
         configured_partitions=body["partitions"],
     )

@@ -180,19 +180,22 @@ class QueueControl:
             self._state = self._replayed(state, fresh)
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
-        rows = sorted(rows, key=lambda row: int(row["seq"]))
-        try:
-            facts = (QueueFact(row["kind"], json.loads(row["body"])) for row in rows)
-            found = replay(self.name, facts, state)
-            if found is None:
-                raise ValueError("it is empty")
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CorruptTableError(
-                f"the control table of queue {self.name!r} in {self.store.uri} holds a fact that cannot be ({error}): it was "
-                "edited. Restore it from a backup",
-                queue=self.name,
-            ) from error
-        return found
+        table = f"the control table of queue {self.name!r} in {self.store.uri}, version {self._rows.version},"
+        for row in sorted(rows, key=lambda row: int(row["seq"])):
+            try:
+                state = replay(self.name, [QueueFact(row["kind"], json.loads(row["body"]))], state)
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                why = f"{error} is missing" if isinstance(error, KeyError) else error
+                raise CorruptTableError(
+                    f"{table} holds a fact that cannot be (number {row['seq']}, {row['kind']}: {why}): it was edited. Restore it "
+                    "from a backup",
+                    queue=self.name,
+                    version=self._rows.version,
+                    seq=row["seq"],
+                ) from error
+        if state is None:
+            raise CorruptTableError(f"{table} is empty. Restore it from a backup", queue=self.name)
+        return state
 
 
 def open_control(store: Store, name: str) -> QueueControl:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -96,6 +97,32 @@ def test_facts_that_cannot_be(control: QueueControl, kind: str, body: str) -> No
         control.refresh()
     with pytest.raises(partq.CorruptTableError, match="edited"):
         open_control(control.store, "q")
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({"retention_ms": "soon"}, "settings: retention_ms"),
+        ({"retention_ms": -1, "no_such": 1}, "settings: retention_ms.*no_such"),
+        (None, "argument after"),
+    ],
+)
+def test_settings_that_cannot_be(control: QueueControl, settings: Any, wrong: str) -> None:
+    """A table is damaged, and not the user's argument wrong; the table, its version and the field are named."""
+    rows = [{**row, "body": json.loads(row["body"])} for row in control.history()]
+    rows[0]["body"]["settings"] = settings
+    control._rows.append([{**row, "body": json.dumps(row["body"])} for row in rows], replace=True)
+    told = rf"the control table of queue 'q' in .*, version 2, holds a fact .*\(number 0, QueueCreated: .*{wrong}"
+    for read in (control.reopen, lambda: open_control(control.store, "q")):
+        with pytest.raises(partq.CorruptTableError, match=told):
+            read()
+
+
+def test_a_field_that_is_missing(control: QueueControl) -> None:
+    row = {"seq": 2, "kind": "ScalingStarted", "body": "{}", "by": "", "at": control.store.now()}
+    open_control(control.store, "q")._rows.append([row])
+    with pytest.raises(partq.CorruptTableError, match=r"version 2, .*\(number 2, ScalingStarted: 'mode' is missing\)"):
+        control.refresh()
 
 
 def test_discarded_counts_are_kept_apart_from_facts(store: str, control: QueueControl) -> None:

@@ -11,7 +11,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.store import Store
 
 # What reading rows raises that somebody has edited.
-MALFORMED = (ValueError, KeyError, TypeError, AssertionError)
+MALFORMED = (ValueError, KeyError, TypeError)
 RESTORE = "restore {0} from a backup"
 RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
 PASS = "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"

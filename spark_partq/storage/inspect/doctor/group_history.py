@@ -11,6 +11,7 @@ from spark_partq.core.group import invariants
 from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import instance_of
+from spark_partq.core.invariants import InvariantError
 from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check, text_of
 from spark_partq.storage.rows import Row
 
@@ -30,7 +31,7 @@ def replay(check: Check, facts: Sequence[Row], snapshots: dict[int, str]) -> Gro
         try:
             _check_fact(state, fact)
             state.replay(fact)
-        except (CorruptTableError, *MALFORMED) as error:
+        except (CorruptTableError, InvariantError, *MALFORMED) as error:
             text = text_of(error).partition(": the table was edited")[0]
             check.fault(f"{text}: fact {seq} or one before it was edited", RESTORE_GROUP)
             return None
