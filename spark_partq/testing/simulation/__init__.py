@@ -3,9 +3,10 @@
 scheduler  which thread runs next, and what time it is
 process    a process of that world: its files, clocks, threads, and the faults that befall it
 setup      what a run is made of, drawn from a seed
-actors     those who produce, scale, maintain, replicate, promote, and so on
+commands   those who produce, scale, maintain, replicate, promote, and so on
 query      a streaming query: Spark's engine around the planner
 oracle     what must hold
+unseen     looks at the stores that nobody notices, to find the end of a run
 stored     what the logs of a store say
 reader     what a group was given, and what it must not be given
 run        one run from beginning to end; the command line

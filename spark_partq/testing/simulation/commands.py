@@ -18,6 +18,7 @@ from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Scaling
+from spark_partq.testing.simulation.unseen import unseen
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.run import Run
@@ -120,7 +121,7 @@ def _promote(run: Run) -> Body:
         try:
             promote(process.store(COPY), "q")
         except ReplicaError:
-            replica = ReplicaTable(run.raw(COPY), "q").refresh()
+            replica = ReplicaTable(unseen(run.world, COPY), "q").refresh()
             if replica is None or not replica.promoted:
                 raise
         run.oracle.moved(COPY, lost=run.setup.primary_lost)

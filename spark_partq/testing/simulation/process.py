@@ -44,6 +44,8 @@ class World:
         self.trace: list[tuple[float, str, str]] = []
         self.operations = 0
         self.injected = 0
+        self.changes = 0  # log entries that appeared, and folders that were deleted
+        self.deletions = 0
 
     def files(self, uri: str) -> Files:
         if uri not in self.stores:
@@ -53,6 +55,16 @@ class World:
     def time_ns(self) -> int:
         """By the clock of the stores."""
         return BEGINNING_NS + int(self.scheduler.now_s * 1e9)
+
+    def changed(self, uri: str, path: str, data: bytes) -> None:
+        """A file has appeared."""
+        self.changes += 1
+        self.oracle.changed(uri, path, data)
+
+    def folder_deleted(self, uri: str, folder: str) -> None:
+        self.changes += 1
+        self.deletions += 1
+        self.oracle.folder_deleted(uri, folder)
 
     def note(self, what: str) -> None:
         """A line of the trace."""
@@ -148,7 +160,7 @@ class SimulatedFiles:
 
     def _put_if_absent(self, path: str, data: bytes) -> None:
         self._files.put_if_absent(path, data)
-        self._world.oracle.changed(self._uri, path, data)
+        self._world.changed(self._uri, path, data)
 
     def put(self, path: str, data: bytes) -> None:
         self._do("put", path, lambda: self._files.put(path, data))
@@ -176,7 +188,7 @@ class SimulatedFiles:
 
     def _delete_folder(self, folder: str) -> None:
         self._files.delete_folder(folder)
-        self._world.oracle.folder_deleted(self._uri, folder)
+        self._world.folder_deleted(self._uri, folder)
 
     def open_input(self, path: str) -> pa.NativeFile:
         return self._do("open_input", path, lambda: self._files.open_input(path))

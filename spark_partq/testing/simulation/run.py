@@ -21,14 +21,12 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group import handle as group_handle
-from spark_partq.storage.group.handle import Group
 from spark_partq.storage.log import entries, folder
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
-from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import commands
 from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Process, World
@@ -36,6 +34,7 @@ from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Qu
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
 from spark_partq.testing.simulation.stored import Message
+from spark_partq.testing.simulation.unseen import Watch, unseen
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
 CALM_S, STEPS = 90.0, 150_000
@@ -82,6 +81,7 @@ class Run:
         self.synced: set[str] = set()  # replicas that were complete once
         self.got: dict[str, dict[str, set[int]]] = {}  # what the applications of each group remember
         self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those
+        self._watch = Watch(self.world)
         self._operator = Process(self.world, "operator", fallible=False)
         self._processes: list[Process] = [self._operator]
 
@@ -108,7 +108,7 @@ class Run:
     def _begin(self) -> None:
         s = self.setup
         create_queue(
-            self.raw(PRIMARY), "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
+            unseen(self.world, PRIMARY), "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
         )  # fmt: skip
         self.world.faults = s.faults
@@ -269,54 +269,20 @@ class Run:
             return True
         if any(job.required and not job.is_done() for job in self.jobs):
             return False
-        queue = open_queue(self.raw(self.live), "q")
-        queue.refresh()
-        if self.lasting_groups and (queue.state.status != "Ready" or queue.state.stuck):
-            return False
-        for name in self.lasting_groups:
-            group = Group(self.raw(self.live), name)
-            if not group.exists():
-                return False
-            group.refresh()
-            for table in queue.partitions:
-                position = group.position((queue.state.queue_id, table.partition)) or 0
-                if max(position, table.first_offset) < table.next_offset:  # what was too old is gone
-                    return False
-        return True
+        return self._watch.is_at_end(self.live, self.lasting_groups)
 
     def _what_waits(self) -> str:
         """For people, in a run that does not end."""
         waiting = [job.name for job in self.jobs if job.required and not job.is_done()]
-        queue = open_queue(self.raw(self.live), "q")
-        queue.refresh()
-        told = [f"queue {queue.state.status}", f"unfinished: {', '.join(waiting) or 'nothing'}"]
-        for name in self.lasting_groups:
-            group = Group(self.raw(self.live), name)
-            if not group.exists():
-                told.append(f"there is no group {name}")
-                continue
-            group.refresh()
-            at = {
-                n: (group.position((queue.state.queue_id, n)), queue.table(n).next_offset)
-                for n in queue.state.partition_numbers
-            }
-            told.append(f"group {name} {group.state.status}: position and end by partition {at}")
         last = {job.name: job.last_error for job in self.jobs if job.last_error and not job.is_done()}
-        return "; ".join([*told, *(f"{name}: {error}" for name, error in last.items())])
+        told = self._watch.told(self.live, self.lasting_groups)
+        unfinished = f"unfinished: {', '.join(waiting) or 'nothing'}"
+        return "; ".join([told, unfinished, *(f"{name}: {error}" for name, error in last.items())])
 
     def _check_end(self) -> None:
         self.oracle.check_stored(self.live, lost=self.setup.primary_lost)
         for group in self.lasting_groups:
             self.oracle.check_read(self.live, group)
-
-    # ---- looking without being seen
-    def raw(self, uri: str) -> Store:
-        """A store as nobody in the world reaches it: nothing goes wrong, and nobody else goes on meanwhile."""
-        return Store.over(_Watched(self.world, uri), self._quiet, uri)
-
-    @property
-    def _quiet(self) -> Process:
-        return Process(self.world, "nobody", fallible=False)
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:
@@ -365,18 +331,3 @@ def _files(queue: Queue, batch: list[Message], written):  # type: ignore[no-unty
     table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
     others = [crc32(m.id.encode()) for m in batch]
     return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others), written)
-
-
-class _Watched:
-    """The files of a store, without the scheduler."""
-
-    def __init__(self, world: World, uri: str) -> None:
-        self._files, self._world, self._uri = world.files(uri), world, uri
-        self.is_local = True
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        self._files.put_if_absent(path, data)
-        self._world.oracle.changed(self._uri, path, data)
-
-    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
-        return getattr(self._files, name)

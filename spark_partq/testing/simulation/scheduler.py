@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Killed(BaseException):
@@ -26,6 +26,30 @@ def _taken_lock() -> threading.Lock:
     lock = threading.Lock()
     lock.acquire()
     return lock
+
+
+class _Worker:
+    """A thread that does one thing after another: to start a thread for each costs more than what most of them do."""
+
+    idle: ClassVar[list[_Worker]] = []  # of all schedulers
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] = lambda: None
+        self._is_given = _taken_lock()
+        threading.Thread(target=self._loop, name="actor", daemon=True).start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._is_given.release()
+
+    def rest(self) -> None:
+        """Said at the end of its work: it can be given more, which it begins when that has ended."""
+        _Worker.idle.append(self)
+
+    def _loop(self) -> None:
+        while True:
+            self._is_given.acquire()
+            self._work()
 
 
 @dataclass(eq=False)
@@ -98,11 +122,12 @@ class Scheduler:
             actor.done = True
             self._running.remove(actor)
             self.notify()
+            worker.rest()
             self._hand_over()
 
-        thread = threading.Thread(target=body, name=name, daemon=True)
+        worker = _Worker.idle.pop() if _Worker.idle else _Worker()
         self._running.append(actor)
-        thread.start()
+        worker.do(body)
         return actor
 
     def run(self, until: Callable[[], bool], limit_s: float, limit_steps: int) -> bool:
