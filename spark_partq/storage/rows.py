@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -24,9 +25,7 @@ class RowFiles:
 
     def __init__(self, store: Store, folder: str, what: str, columns: Columns) -> None:
         self._store, self._folder, self._what = store, folder, what
-        struct: Struct = with_columns({"type": "struct", "fields": []}, *columns)
-        self.spec = TableSpec(struct, configuration=SHORT_LOG)
-        self.arrow = arrow_schema(struct)
+        self.spec, self.arrow = _made_as(tuple(columns))
 
     def write(
         self, rows: Sequence[Row], version: int, kind: str = "rows", data_change: bool = True
@@ -59,6 +58,12 @@ class RowFiles:
             raise CorruptTableError(
                 f"file {path} of {self._what} cannot be read ({error}); restore it from a backup", path=path
             ) from error
+
+
+@cache
+def _made_as(columns: Columns) -> tuple[TableSpec, pa.Schema]:
+    struct: Struct = with_columns({"type": "struct", "fields": []}, *columns)
+    return TableSpec(struct, configuration=SHORT_LOG), arrow_schema(struct)
 
 
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:

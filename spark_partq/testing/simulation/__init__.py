@@ -9,5 +9,6 @@ oracle     what must hold
 unseen     looks at the stores that nobody notices, to find the end of a run
 stored     what the logs of a store say
 reader     what a group was given, and what it must not be given
+decoding   keeps what was decoded
 run        one run from beginning to end; the command line
 """

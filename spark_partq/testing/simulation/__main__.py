@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -41,6 +42,8 @@ def main(
         arguments = [sys.executable, "-m", "spark_partq.testing.simulation", *sys.argv[1:]]
         raise typer.Exit(subprocess.run(arguments, env=environment, check=False).returncode)
     logging.disable(logging.CRITICAL)
+    gc.freeze()
+    gc.set_threshold(50_000)  # a run leaves few cycles, and looking for them took a tenth of it
     if seed is not None:
         raise typer.Exit(_one(seed, disk, shorten))
     if jobs > 1:

@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from unittest import mock
 from zlib import crc32
 
@@ -16,18 +15,17 @@ import pyarrow as pa
 
 from spark_partq.core.errors import PartqError, SinkAheadError
 from spark_partq.core.group import decide as group_core
-from spark_partq.storage import rows
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group import handle as group_handle
-from spark_partq.storage.log import entries, folder
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.testing.simulation import commands
+from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Process, World
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
@@ -294,16 +292,8 @@ class Run:
             self.oracle.decided(state, acks, facts, events)
             return facts
 
-        with mock.patch(f"{group_handle.__name__}.decide", decide), _decoding_once():
+        with mock.patch(f"{group_handle.__name__}.decide", decide), decoding_once():
             yield
-
-
-@contextmanager
-def _decoding_once() -> Iterator[None]:
-    """All processes of a world share a process here: what one has decoded the others need not."""
-    rows_of, entry_of = cache(rows.decode_rows), cache(entries.decode)
-    with mock.patch.object(rows, "decode_rows", rows_of), mock.patch(f"{folder.__name__}.decode", entry_of):
-        yield
 
 
 @dataclass

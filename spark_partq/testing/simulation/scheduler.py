@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -29,27 +29,19 @@ def _taken_lock() -> threading.Lock:
 
 
 class _Worker:
-    """A thread that does one thing after another: to start a thread for each costs more than what most of them do."""
+    """A thread that is one actor after another: to start a thread for each costs more than what most of them do."""
 
     idle: ClassVar[list[_Worker]] = []  # of all schedulers
 
     def __init__(self) -> None:
-        self._work: Callable[[], None] = lambda: None
-        self._is_given = _taken_lock()
+        self.turn = _taken_lock()
+        self.work: Callable[[], None] = lambda: None
         threading.Thread(target=self._loop, name="actor", daemon=True).start()
-
-    def do(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self._is_given.release()
-
-    def rest(self) -> None:
-        """Said at the end of its work: it can be given more, which it begins when that has ended."""
-        _Worker.idle.append(self)
 
     def _loop(self) -> None:
         while True:
-            self._is_given.acquire()
-            self._work()
+            self.turn.acquire()
+            self.work()
 
 
 @dataclass(eq=False)
@@ -67,7 +59,7 @@ class Actor:
     name: str
     is_dead: Callable[[], bool]
     priority: float
-    turn: threading.Lock = field(default_factory=_taken_lock)
+    turn: threading.Lock
     wakes_s: float | None = None
     condition: Callable[[], bool] | None = None
     done: bool = False
@@ -107,10 +99,10 @@ class Scheduler:
     # ---- for whoever sets the world up
     def spawn(self, name: str, run: Callable[[], object], is_dead: Callable[[], bool]) -> Actor:
         """A new actor, which can run from now on."""
-        actor = Actor(name, is_dead, self._rng.random())
+        worker = _Worker.idle.pop() if _Worker.idle else _Worker()
+        actor = Actor(name, is_dead, self._rng.random(), worker.turn)
 
         def body() -> None:
-            actor.turn.acquire()
             self._local.actor = actor
             try:
                 if not actor.is_dead():
@@ -122,12 +114,11 @@ class Scheduler:
             actor.done = True
             self._running.remove(actor)
             self.notify()
-            worker.rest()
+            _Worker.idle.append(worker)  # who takes it may hand over to it before this has ended
             self._hand_over()
 
-        worker = _Worker.idle.pop() if _Worker.idle else _Worker()
+        worker.work = body
         self._running.append(actor)
-        worker.do(body)
         return actor
 
     def run(self, until: Callable[[], bool], limit_s: float, limit_steps: int) -> bool:
