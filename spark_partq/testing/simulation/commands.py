@@ -76,7 +76,13 @@ def _once(run: Run, name: str, do: Body, at_s: float) -> None:
 
 
 def _scale(run: Run, scaling: Scaling) -> Body:
+    asked: list[str] = []
+
     def body(process: Process) -> None:
+        asked.append(run.live)
+        if run.live != asked[0] and not scaling.repeated:
+            run.world.note("nobody asks again for what was asked for elsewhere")
+            return
         queue = open_queue(process.store(run.live), "q")
         try:
             scale(queue, scaling.partitions, scaling.mode, _ANY_LOSS if scaling.mode == "delete" else None)

@@ -22,7 +22,7 @@ from spark_partq.testing.simulation.scheduler import (
     SimulatedLock,
     in_parallel,
 )
-from spark_partq.testing.simulation.setup import NONE, Faults
+from spark_partq.testing.simulation.setup import NONE, Blow, Faults
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -42,6 +42,7 @@ class World:
         self.unreachable: set[str] = set()
         self.faults = Faults()
         self.trace: list[tuple[float, str, str]] = []
+        self.blows: dict[Blow, int] = {}  # those to come, each with how many operations come before it
         self.operations = 0
         self.injected = 0
         self.changes = 0  # log entries that appeared, and folders that were deleted
@@ -66,6 +67,20 @@ class World:
         self.deletions += 1
         self.oracle.folder_deleted(uri, folder)
 
+    def blow(self, process: Process, operation: str) -> str:
+        """What befalls this process at its next operation, besides what may befall everybody."""
+        found = ""
+        for blow, left in list(self.blows.items()):
+            if blow.job != process.job or self.scheduler.now_s < blow.at_s:
+                continue
+            if operation != "put_if_absent" and blow.commits:
+                continue
+            self.blows[blow] = left - 1
+            if left == 0:
+                del self.blows[blow]
+                found = blow.what
+        return found
+
     def note(self, what: str) -> None:
         """A line of the trace."""
         actor = self.scheduler.current
@@ -83,6 +98,7 @@ class Process:
 
     def __init__(self, world: World, name: str, *, fallible: bool = True) -> None:
         self.world, self.name, self.fallible = world, name, fallible
+        self.job = name.partition("#")[0]
         self.dead = False
         self.wall_offset_s = 0.0
         self.drift = 1.0
@@ -101,7 +117,8 @@ class Process:
     def run(self, name: str, what: Callable[[], object]) -> Actor:
         """Let one of its threads do this."""
         label = f"{self.name}/{name}" if name else self.name
-        return self.world.scheduler.spawn(label, what, lambda: self.dead)
+        first = any(blow.job == self.job for blow in self.world.blows)
+        return self.world.scheduler.spawn(label, what, lambda: self.dead, first=first)
 
     # ---- the runtime
     def open_files(self, uri: str, storage_options: Mapping[str, str]) -> Files:
@@ -203,10 +220,16 @@ class SimulatedFiles:
         if world.scheduler.current is None:  # whoever sets the world up, or looks at its end
             return do()
         world.operations += 1
+        blow = world.blow(process, name) if world.blows else ""
+        if blow == "drop":
+            world.note(f"drops at {name} {path}")
+            world.scheduler.drop()
         world.scheduler.point()
         if self._uri in world.unreachable:
             raise _unavailable(path)
-        fault = self._fault() if process.fallible and world.faults is not NONE else ""
+        fault = blow if blow != "drop" else ""
+        if not fault and process.fallible and world.faults is not NONE:
+            fault = self._fault()
         if fault:
             world.injected += 1
             world.note(f"{fault} at {name} {path}")

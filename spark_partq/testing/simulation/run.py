@@ -109,7 +109,7 @@ class Run:
             unseen(self.world, PRIMARY), "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
         )  # fmt: skip
-        self.world.faults = s.faults
+        self.world.faults, self.world.blows = s.faults, {blow: blow.after for blow in s.blows}
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))
             for twin in range(producer.twins):
@@ -124,7 +124,7 @@ class Run:
             lambda: bool(self.oracle.violations) or self.scheduler.now_s >= s.chaos_s, s.chaos_s + 1.0, STEPS
         )
         if not self.oracle.violations:
-            self.calm, self.world.faults = True, NONE
+            self.calm, self.world.faults, self.world.blows = True, NONE, {}
             self.world.note("nothing goes wrong from here on")
             ended = self.scheduler.run(self._converged, CALM_S, STEPS)
             if not ended and not self.oracle.violations:
@@ -261,13 +261,18 @@ class Run:
         )
 
     # ---- the end
+    @property
+    def _given_up(self) -> bool:
+        """Whether a change of the count may have begun with which nobody goes on."""
+        return self.live != PRIMARY and not all(scaling.repeated for scaling in self.setup.scalings)
+
     def _converged(self) -> bool:
         """Everything has come to its end. Looked at when nobody can go on at this moment."""
         if self.oracle.violations:
             return True
         if any(job.required and not job.is_done() for job in self.jobs):
             return False
-        return self._watch.is_at_end(self.live, self.lasting_groups)
+        return self._watch.is_at_end(self.live, self.lasting_groups, self._given_up)
 
     def _what_waits(self) -> str:
         """For people, in a run that does not end."""

@@ -97,10 +97,15 @@ class Scheduler:
         self.stopped = ""  # why the last `run` ended before its condition held
 
     # ---- for whoever sets the world up
-    def spawn(self, name: str, run: Callable[[], object], is_dead: Callable[[], bool]) -> Actor:
-        """A new actor, which can run from now on."""
+    def spawn(self, name: str, run: Callable[[], object], is_dead: Callable[[], bool], *, first: bool = False) -> Actor:
+        """A new actor, which can run from now on; `first`: before all that are not, until it drops."""
         worker = _Worker.idle.pop() if _Worker.idle else _Worker()
-        actor = Actor(name, is_dead, self._rng.random(), worker.turn)
+        parent, priority = self.current, self._rng.random() + first
+        if (
+            parent is not None and parent.priority < 0
+        ):  # what a thread starts that has dropped does not overtake others for it
+            priority = parent.priority
+        actor = Actor(name, is_dead, priority, worker.turn)
 
         def body() -> None:
             self._local.actor = actor
@@ -152,9 +157,15 @@ class Scheduler:
             return
         self.steps += 1
         if self.steps in self._drops:
+            self.drop()
+        self._switch(actor)
+
+    def drop(self) -> None:
+        """The actor that runs gets the lowest priority."""
+        actor = self.current
+        if actor is not None:
             self._lowest -= 1.0
             actor.priority = self._lowest
-        self._switch(actor)
 
     def wait(self, seconds: float | None, condition: Callable[[], bool] | None = None) -> bool:
         """Wait so long (None is for ever), or until the condition holds; whether it does."""

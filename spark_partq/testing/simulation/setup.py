@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from spark_partq.core.queue.facts import Mode
 
@@ -29,7 +30,7 @@ class Faults:
     unknown: float = 0.0
     kill: float = 0.0
     stall: float = 0.0
-    stall_s: float = 30.0
+    stall_s: float = 4.0
     slow: float = 0.0
     jump: float = 0.0
 
@@ -88,9 +89,39 @@ class QuerySetup:
 
 @dataclass(frozen=True)
 class Scaling:
+    """A change of the partition count.
+
+    Attributes
+    ----------
+    repeated : bool
+        Who asked for it asks again where the queue is used after a promotion.
+    """
+
     at_s: float
     partitions: int
     mode: Mode = "live"
+    repeated: bool = True
+
+
+@dataclass(frozen=True)
+class Blow:
+    """Something that befalls a job at one of its first operations from some moment on.
+
+    Attributes
+    ----------
+    job : str
+        One of `jobs`.
+    after : int
+        How many operations it does before, all its threads together; with `commits`, how many commits.
+    what : str
+        ``drop``: it gets the lowest priority, so that all others who can go on do so first; else as in `Faults`.
+    """
+
+    job: str
+    at_s: float
+    after: int
+    commits: bool = False
+    what: Literal["drop", "stall", "kill before", "kill after"] = "drop"
 
 
 @dataclass(frozen=True)
@@ -101,6 +132,8 @@ class Setup:
     ----------
     drops : tuple of int
         Steps at which the running actor's priority drops.
+    blows : tuple of Blow
+        What befalls a job when another one begins, so that both meet.
     chaos_s : float
         So long faults happen; afterwards everything must come to its end.
     ingress_s : tuple or None
@@ -113,6 +146,7 @@ class Setup:
     partitions: int = 2
     local: bool = True
     drops: tuple[int, ...] = ()
+    blows: tuple[Blow, ...] = ()
     chaos_s: float = 6.0
     keys: int = 4
     producers: tuple[ProducerSetup, ...] = (ProducerSetup("s", "query", 4),)
@@ -137,6 +171,16 @@ FEATURES = (
     "resize", "resize", "another resize", "maintenance", "retention", "promotion", "promotion", "replica", "ingress", "group is deleted",
     "manual acknowledgement", "shared sink", "twins", "exclusive", "late members", "two groups",
 )  # fmt: skip
+
+
+# What the members of a group support: all the same, or, during an upgrade, not all the same. One of them each supports.
+_ASSIGNORS: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (("balanced",),),
+    (("balanced",),),
+    (("range",),),
+    (("cooperative-sticky",),),
+    (("cooperative-sticky", "range"), ("range", "cooperative-sticky"), ("range",)),
+)
 
 
 def draw(seed: int) -> Setup:
@@ -174,7 +218,46 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    return replace(possible(setup), chaos_s=rng.uniform(3, 5))
+    setup = possible(setup)
+    return replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))
+
+
+def jobs(s: Setup) -> dict[str, float]:
+    """The names of those who do something in a run, each with the moment at which it begins."""
+    found = {f"{p.query}{'ab'[twin]}": 0.0 for p in s.producers for twin in range(p.twins)}
+    found |= {q.instance: q.begins_s for q in s.queries}
+    found |= {f"scale{i}": scaling.at_s for i, scaling in enumerate(s.scalings)}
+    found |= {f"replicate-{uri[6:]}": 0.0 for uri in (COPY, OTHER_COPY)[: s.replicas]}
+    optional = {
+        "maintain": None if s.maintain_every_s is None else 0.0,
+        "promote": s.promoted_s,
+        "ingress": None if s.ingress_s is None else s.ingress_s[0],
+        "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
+        "copy-stuck": s.copy_stuck_s,
+    }
+    return found | {name: at_s for name, at_s in optional.items() if at_s is not None}
+
+
+def _blows(rng: random.Random, s: Setup) -> tuple[Blow, ...]:
+    """Two procedures meet where one of them stands still early in what it does, or dies, when the other begins."""
+    begins = jobs(s)
+    commands = [name for name in begins if name.startswith(_COMMANDS)] or list(begins)
+    blows = []
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        command = rng.choice(commands)
+        at_s = begins[command]
+        if rng.random() < 0.7:
+            other = rng.choice([name for name, begun_s in begins.items() if begun_s <= at_s])
+            blows.append(Blow(other, at_s, rng.randrange(rng.choice((8, 30, 80))), what=rng.choice(_BLOWS)))
+        if rng.random() < 0.5:
+            blows.append(Blow(command, at_s, rng.randrange(rng.choice((4, 12))), commits=True, what=rng.choice(_BLOWS)))
+    return tuple(blows)
+
+
+_COMMANDS = "scale", "promote", "ingress", "delete-group", "copy-stuck"
+_BLOWS: tuple[Literal["drop", "stall", "kill before", "kill after"], ...] = (
+    "drop", "drop", "drop", "drop", "stall", "kill before", "kill after",
+)  # fmt: skip
 
 
 def _moment(rng: random.Random, first_s: float, last_s: float) -> float:
@@ -213,21 +296,26 @@ def _queries(rng: random.Random, features: set[str]) -> tuple[QuerySetup, ...]:
     queries = []
     for g in range(2 if "two groups" in features else rng.choice((0, 1, 1, 1, 1))):
         sequence = rng.choice((2, 3)) if "manual acknowledgement" in features else 0
+        assignors = rng.choice(_ASSIGNORS)
         for i in range(rng.choice((1, 1, 2, 3))):
             begins = _moment(rng, 0, 3) if "late members" in features or rng.random() < 0.3 else 0.0
             ends = begins + _moment(rng, 1, 3) if rng.random() < 0.3 and i else None
             queries.append(
                 QuerySetup(
                     f"g{g}", f"g{g}-{i}", rng.randint(1, 2), begins, ends, sequence, rng.random() < 0.3, rng.choice((None, None, 3)),
+                    assignors=rng.choice(assignors), work_s=rng.choice((0.0, 0.0, 0.3, 1.0)),
                 )
             )  # fmt: skip
     return tuple(queries)
 
 
 def _scalings(rng: random.Random, features: set[str]) -> tuple[Scaling, ...]:
-    modes: tuple[Mode, ...] = ("live", "live", "live", "drain")
+    modes: tuple[Mode, ...] = ("live", "live", "live", "live", "drain", "delete")
     resizes = len(features & {"resize", "another resize"})
-    return tuple(Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes)) for _ in range(resizes))
+    return tuple(
+        Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes), rng.random() < 0.5)
+        for _ in range(resizes)
+    )
 
 
 def _faults(rng: random.Random) -> Faults:

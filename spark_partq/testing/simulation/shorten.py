@@ -86,3 +86,5 @@ def _smaller(s: Setup) -> Iterator[Setup]:
             yield replace(s, faults=replace(s.faults, **{name: 0.0}))
     for i in range(len(s.drops)):
         yield replace(s, drops=s.drops[:i] + s.drops[i + 1 :])
+    for i in range(len(s.blows)):
+        yield replace(s, blows=s.blows[:i] + s.blows[i + 1 :])

@@ -23,8 +23,14 @@ class Watch:
         self._asked = "", -1  # of which store, and how many changes the world had seen then
         self._view: _View | None = None
 
-    def is_at_end(self, uri: str, groups: Collection[str]) -> bool:
-        """Whether the queue in that store is ready, and these groups have acknowledged all that is in it."""
+    def is_at_end(self, uri: str, groups: Collection[str], scaling: bool) -> bool:
+        """Whether the queue in that store is ready, and these groups have acknowledged all that is in it.
+
+        Parameters
+        ----------
+        scaling : bool
+            A change of its count need not have ended.
+        """
         world = self._world
         if self._asked == (uri, world.changes):
             return False
@@ -32,7 +38,7 @@ class Watch:
         if self._view is None or (self._view.uri, self._view.deletions) != (uri, world.deletions):
             self._view = _View(world, uri)
         # Whoever is new must see it, too, not only one who has followed all commits.
-        return self._view.is_at_end(groups) and _View(world, uri).is_at_end(groups)
+        return self._view.is_at_end(groups, scaling) and _View(world, uri).is_at_end(groups, scaling)
 
     def told(self, uri: str, groups: Collection[str]) -> str:
         """For people: what the queue and the groups are."""
@@ -48,9 +54,10 @@ class _View:
         self._queue: Queue | None = None
         self._groups: dict[str, Group] = {}
 
-    def is_at_end(self, groups: Collection[str]) -> bool:
+    def is_at_end(self, groups: Collection[str], scaling: bool) -> bool:
         queue = self._refreshed()
-        if groups and (queue.state.status != "Ready" or queue.state.stuck):
+        is_ready = queue.state.status == "Ready" or (scaling and queue.state.scaling is not None)
+        if groups and (not is_ready or queue.state.stuck):
             return False
         return all(self._has_read(name, queue) for name in groups)
 
