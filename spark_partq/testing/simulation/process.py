@@ -67,13 +67,13 @@ class World:
         self.deletions += 1
         self.oracle.folder_deleted(uri, folder)
 
-    def blow(self, process: Process, operation: str) -> str:
+    def blow(self, process: Process, operation: str, path: str) -> str:
         """What befalls this process at its next operation, besides what may befall everybody."""
-        found = ""
+        folder = path.split("/")[:3]
+        counted = {"operations": True, "commits": operation == "put_if_absent", "turns": folder != process.at}
+        process.at, found = folder, ""
         for blow, left in list(self.blows.items()):
-            if blow.job != process.job or self.scheduler.now_s < blow.at_s:
-                continue
-            if operation != "put_if_absent" and blow.commits:
+            if blow.job != process.job or self.scheduler.now_s < blow.at_s or not counted[blow.count]:
                 continue
             self.blows[blow] = left - 1
             if left == 0:
@@ -99,6 +99,7 @@ class Process:
     def __init__(self, world: World, name: str, *, fallible: bool = True) -> None:
         self.world, self.name, self.fallible = world, name, fallible
         self.job = name.partition("#")[0]
+        self.at: list[str] = []  # the folder of tables that it used last
         self.dead = False
         self.wall_offset_s = 0.0
         self.drift = 1.0
@@ -220,7 +221,7 @@ class SimulatedFiles:
         if world.scheduler.current is None:  # whoever sets the world up, or looks at its end
             return do()
         world.operations += 1
-        blow = world.blow(process, name) if world.blows else ""
+        blow = world.blow(process, name, path) if world.blows else ""
         if blow == "drop":
             world.note(f"drops at {name} {path}")
             world.scheduler.drop()

@@ -112,7 +112,9 @@ class Blow:
     job : str
         One of `jobs`.
     after : int
-        How many operations it does before, all its threads together; with `commits`, how many commits.
+        How many of these it does before, all its threads together.
+    count : str
+        ``operations``; ``commits``; or ``turns``, from one folder of tables to another: what lies between two tables nothing compares.
     what : str
         ``drop``: it gets the lowest priority, so that all others who can go on do so first; else as in `Faults`.
     """
@@ -120,7 +122,7 @@ class Blow:
     job: str
     at_s: float
     after: int
-    commits: bool = False
+    count: Literal["operations", "commits", "turns"] = "operations"
     what: Literal["drop", "stall", "kill before", "kill after"] = "drop"
 
 
@@ -247,10 +249,15 @@ def _blows(rng: random.Random, s: Setup) -> tuple[Blow, ...]:
         command = rng.choice(commands)
         at_s = begins[command]
         if rng.random() < 0.7:
-            other = rng.choice([name for name, begun_s in begins.items() if begun_s <= at_s])
-            blows.append(Blow(other, at_s, rng.randrange(rng.choice((8, 30, 80))), what=rng.choice(_BLOWS)))
+            others = [name for name, begun_s in begins.items() if begun_s <= at_s]
+            keepers = [name for name in others if name.startswith(("replicate", "maintain", *_COMMANDS))]
+            other = rng.choice(keepers if keepers and rng.random() < 0.5 else others)
+            if rng.random() < 0.5:
+                blows.append(Blow(other, at_s, rng.randrange(16), "turns", rng.choice(_BLOWS)))
+            else:
+                blows.append(Blow(other, at_s, rng.randrange(rng.choice((8, 30, 80))), what=rng.choice(_BLOWS)))
         if rng.random() < 0.5:
-            blows.append(Blow(command, at_s, rng.randrange(rng.choice((4, 12))), commits=True, what=rng.choice(_BLOWS)))
+            blows.append(Blow(command, at_s, rng.randrange(rng.choice((4, 12))), "commits", rng.choice(_BLOWS)))
     return tuple(blows)
 
 

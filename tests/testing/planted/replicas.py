@@ -23,6 +23,10 @@ def lost(s):
     return promoted(s) and s.primary_lost
 
 
+def lost_beside_a_resize(s):
+    return s.promoted_s is not None and s.primary_lost and any(not scaling.repeated for scaling in s.scalings)
+
+
 # ---- a pass
 @bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
 def positions_are_copied_before_messages(original, copy, steps):
