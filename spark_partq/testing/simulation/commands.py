@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError, PartqError, ReplicaError
+from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError, ReplicaError
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
 from spark_partq.storage.procedures.delete import delete_group
 from spark_partq.storage.procedures.ingress import set_ingress
@@ -159,10 +159,7 @@ def _copy_stuck(run: Run, calm_s: float) -> Body:
         while not run.ending:
             queue = open_queue(process.store(run.live), "q")
             if queue.state.stuck:
-                try:
-                    copy_stuck(queue)
-                except PartqError as error:
-                    run.world.note(f"cannot copy what is stuck: {error}")
+                copy_stuck(queue)
             process.sleep(2.0)
 
     return body

@@ -274,7 +274,8 @@ def _moment(rng: random.Random, first_s: float, last_s: float) -> float:
 
 def possible(s: Setup) -> Setup:
     """The same without what cannot end."""
-    if _shares_a_sink(s) or s.retention_ms is not None:  # what is refused, or too old, completes no sequence
+    if _shares_a_sink(s) or s.retention_ms is not None or s.primary_lost:
+        # What is refused, too old, or lost with its store completes no sequence.
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.primary_lost:  # and with it, perhaps, that ingress was enabled again
         s = replace(s, ingress_s=None)
@@ -284,7 +285,9 @@ def possible(s: Setup) -> Setup:
         # A drain ends once everything is acknowledged: never if nobody reads to the end, or if an application waits for the end of a
         # sequence that cannot come while ingress is disabled.
         s = replace(s, scalings=tuple(replace(scaling, mode="live") for scaling in s.scalings))
-    return s
+    # A drain with which nobody goes on keeps ingress disabled.
+    scalings = (scaling if scaling.mode == "live" else replace(scaling, repeated=True) for scaling in s.scalings)
+    return replace(s, scalings=tuple(scalings))
 
 
 def _producers(rng: random.Random, features: set[str]) -> tuple[ProducerSetup, ...]:
@@ -320,7 +323,7 @@ def _scalings(rng: random.Random, features: set[str]) -> tuple[Scaling, ...]:
     modes: tuple[Mode, ...] = ("live", "live", "live", "live", "drain", "delete")
     resizes = len(features & {"resize", "another resize"})
     return tuple(
-        Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes), rng.random() < 0.5)
+        Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes), rng.random() < 0.3)
         for _ in range(resizes)
     )
 
