@@ -14,7 +14,7 @@ import pytest
 from spark_partq.testing.simulation.__main__ import execute
 from spark_partq.testing.simulation.known import FINDINGS, known
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler, SimulatedEvent, SimulatedLock, in_parallel
-from spark_partq.testing.simulation.setup import ProducerSetup, QuerySetup, Scaling, Setup, draw
+from spark_partq.testing.simulation.setup import Blow, ProducerSetup, QuerySetup, Scaling, Setup, draw
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 
@@ -129,6 +129,17 @@ def test_a_priority_that_drops_lets_another_actor_go_on() -> None:
 
     assert order() in (list("aaabbb"), list("bbbaaa"))
     assert order(2) not in (list("aaabbb"), list("bbbaaa"))
+
+
+def test_a_job_that_drops_goes_on_when_the_others_have_ended() -> None:
+    """It drops at its first commit, whatever the seed."""
+    for seed in range(5):
+        producers = ProducerSetup("s", "query", 1), ProducerSetup("t", "other", 1)
+        setup = Setup(seed, producers=producers, blows=(Blow("othera", 0.0, 0, "commits"),))
+        outcome = execute(setup)
+        drop = next(n for n, (_, _, what) in enumerate(outcome.trace) if what.startswith("drops"))
+        after = [who for _, who, what in outcome.trace[drop:] if " has p" in what]
+        assert outcome.problem == "" and after[-1] == "othera#1"
 
 
 def test_locks_events_and_work_in_parallel() -> None:

@@ -8,7 +8,7 @@ from spark_partq.storage.procedures.primary import fence
 from spark_partq.testing.simulation.setup import Faults
 from tests.storage.procedures import test_promote as promotions
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MOVED, PROMOTED, as_is, both, promoted, read
+from tests.testing.planted.setups import LOST_BESIDE_A_RESIZE, MOVED, PROMOTED, as_is, both, promoted, read
 from tests.testing.planted.stores import in_two_stores
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
@@ -21,10 +21,6 @@ def reachable(s):
 
 def lost(s):
     return promoted(s) and s.primary_lost
-
-
-def lost_beside_a_resize(s):
-    return s.promoted_s is not None and s.primary_lost and any(not scaling.repeated for scaling in s.scalings)
 
 
 # ---- a pass
@@ -43,10 +39,7 @@ def groups_are_copied_as_they_are_later(original, copy, steps):
     return original(copy, copy.steps() if copy.folder.startswith("groups/") else steps)
 
 
-@bug(
-    "storage.procedures.replicate:_explained",
-    lambda s: s.promoted_s is not None and s.primary_lost and bool(s.scalings),
-)
+@bug("storage.procedures.replicate:_explained", change=as_is(LOST_BESIDE_A_RESIZE))
 def a_seal_is_copied_that_nothing_explains(original, steps, state):
     """A pass beside a resize copies seals of a change that the copied control table does not know."""
     return iter(steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from spark_partq.testing.simulation.setup import Faults, ProducerSetup, QuerySetup, Scaling, Setup
+from spark_partq.testing.simulation.setup import Blow, Faults, ProducerSetup, QuerySetup, Scaling, Setup
 
 
 # ---- of those that are drawn
@@ -192,5 +192,18 @@ MOVED = replace(
     replicas=1,
     promoted_s=1.0,
     producers=tuple(replace(p, pause_s=0.1, batches=15) for p in SEALED_OFTEN.producers),
+    chaos_s=4.0,
+)
+# A pass stands still after it has read the control table while the count changes, and the change when it has opened its map; then the
+# primary is lost, and nobody asks for the change again.
+LOST_BESIDE_A_RESIZE = Setup(
+    0,
+    producers=(ProducerSetup("s", "query", 5),),
+    queries=(QuerySetup("g", "g-0"),),
+    scalings=(Scaling(1.0, 3, repeated=False),),
+    replicas=1,
+    promoted_s=1.5,
+    primary_lost=True,
+    blows=(Blow("replicate-copy", 1.0, 54), Blow("scale0", 1.0, 11, "commits", "stall")),
     chaos_s=4.0,
 )
