@@ -14,10 +14,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from pyspark.sql import Row
@@ -33,13 +31,9 @@ from spark_partq.spark.stream_reader import StreamReader
 _POLLING_S = 0.01
 
 
-@cache
 def driver() -> Driver:
-    """The driver's side of this process. A planner looks for the one of its parent, the JVM; here both are one process."""
-    path = channel.socket_path(os.getpid())
-    mock.patch.object(channel, "socket_path", return_value=path).start()
-    Driver._instances[os.getpid()] = Driver(path)
-    return Driver._instances[os.getpid()]
+    """The driver's side of this process."""
+    return Driver.of_process()
 
 
 def source(store: str, queue: str = "q", **options: Any) -> PartqDataSource:
@@ -232,8 +226,8 @@ class Query(Engine):
         every_s: float = 0.0,
         **options: Any,
     ) -> None:
-        driver()
         made = source(store, queue, **options)
+        made.driver = driver().address
         found = made.streamReader(made.schema())
         assert isinstance(found, StreamReader)
         self._reader = found

@@ -19,12 +19,14 @@ def add_listener(spark: SparkSession, group: str, listener: Any) -> None:
     listener : RebalanceListener
         Or any object that has some of its methods. It is called at once for what the queries own already.
     """
-    _driver.Driver.of(spark).add_listener(group, listener)
+    from spark_partq.spark.session import driver_of  # here, as nothing else in this file needs Spark
+
+    driver_of(spark).add_listener(group, listener)
 
 
 def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
     """Per flow, the partitions that it owns in the running micro-batch, and those it gained and lost since the one before (H6).
 
-    For use in a ``foreachBatch`` function, whose tasks get it with their closure.
+    For use in a ``foreachBatch`` function, whose tasks get it with their closure. Any session of this driver serves.
     """
-    return _driver.flow_changes(spark, group)
+    return _driver.flow_changes(group)

@@ -1,8 +1,8 @@
 """How a planner and its driver talk: lines of JSON over a local socket.
 
 Spark plans a Python source in a process of its own, a child of the JVM, without a session; the user's callbacks live in the
-driver's Python. Both know the JVM's process id, so the driver listens at a path that contains it. A planner that finds no driver
-there works without: nothing that the protocol needs depends on it.
+driver's Python. The planner has the driver's address from the source (`address`), and says the token of it first. A planner that cannot
+reach its driver works without: nothing that the protocol needs depends on it.
 
 The planner tells the driver that it is about to join, and gets the application and its executors for an answer; and it reports what
 happened to the group's partitions, and gets an answer when the callbacks have run. The driver tells the planner that a micro-batch is
@@ -13,24 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import logging
 import queue
 import socket
-import tempfile
 import threading
 
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import ListenerError
+from spark_partq.spark.address import Address
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 
-
-def socket_path(jvm_pid: int) -> str:
-    """The path of the socket at which the driver of that JVM listens, in a folder of this user alone."""
-    folder = os.path.join(tempfile.gettempdir(), f"partq-{os.getuid()}")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to somebody else")
-    return os.path.join(folder, f"{jvm_pid}.sock")
+_log = logging.getLogger("spark_partq")
 
 
 class JsonConnection:
@@ -46,13 +39,13 @@ class JsonConnection:
             self._socket.sendall((json.dumps(message) + "\n").encode())
 
     def receive(self) -> Message | None:
-        """The next message; None if the connection is closed."""
+        """The next message; None if the connection is closed, or what comes is no message."""
         try:
             text = self._reader.readline()
-        except (OSError, ValueError):
+            found = json.loads(text) if text.endswith("\n") else None
+        except (OSError, ValueError, RecursionError):
             return None
-        found: Message | None = json.loads(text) if text.endswith("\n") else None
-        return found
+        return found if isinstance(found, dict) else None
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -65,24 +58,30 @@ class DriverClient:
 
     Parameters
     ----------
+    address : Address
+        Where the driver of the query listens. If it does not, this logs one warning.
     handler : DriverEventHandler
         Called, in a thread of its own, for each message that is not an answer.
     """
 
-    def __init__(self, registration: Message, handler: DriverEventHandler) -> None:
+    def __init__(self, address: Address, registration: Message, handler: DriverEventHandler) -> None:
         self._connection: JsonConnection | None = None
         self._answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._handler = handler
-        self.connected = True
-        client = socket.socket(socket.AF_UNIX)
+        self.connected = False
         try:
-            client.connect(socket_path(os.getppid()))
-        except OSError:
-            client.close()
-            self.connected = False
+            self._connection = JsonConnection(address.connect())
+        except OSError as error:
+            _log.warning(
+                "group %s: the driver cannot be reached at %s: %s. The query works without: its listeners hear nothing, and what it "
+                "finishes is acknowledged with its next micro-batch",
+                registration["group"],
+                address.path,
+                error,
+            )
             return
-        self._connection = JsonConnection(client)
-        self._connection.send(registration)
+        self.connected = True
+        self._connection.send({"token": address.token, **registration})
         threading.Thread(target=self._receive, args=(self._connection,), daemon=True, name="partq-channel").start()
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message:

@@ -1,15 +1,13 @@
 """The driver's side of its queries' memberships: callbacks, manual acknowledgement, reports of finished micro-batches.
 
-One `Driver` serves all queries of this JVM. It starts with `register` and listens for the planners (`channel`). Spark tells it which
-micro-batches have finished and which queries have ended.
+One `Driver` serves all queries of this process. It starts with `register` and listens for the planners (`channel`, `address`). Spark tells
+it which micro-batches have finished and which queries have ended (`spark_events`).
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import errno
-import json
+import hmac
 import logging
 import os
 import socket
@@ -19,14 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_partq.core.ids import QueuePartition
-from spark_partq.spark.channel import JsonConnection, socket_path
+from spark_partq.spark import address
+from spark_partq.spark.address import Address
+from spark_partq.spark.channel import JsonConnection
+from spark_partq.spark.spark_events import SparkEvents
 from spark_partq.storage.procedures.consume.application import Message
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-_LAST_EVENTS_MS = 2_000
 
 _log = logging.getLogger("spark_partq")
 
@@ -75,37 +73,56 @@ class Session:
 
 
 class Driver:
-    """The server in the driver's Python process."""
+    """The server in the driver's Python process.
 
-    _instances: ClassVar[dict[int, Driver]] = {}
+    Attributes
+    ----------
+    address : Address or None
+        Where it listens, for `PartqDataSource.of`; None if it cannot. Then this has logged a warning, and queries work without it.
+    """
+
+    _instances: ClassVar[dict[int, Driver]] = {}  # by process, as a fork has no thread that serves
     _starting: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._sessions: list[Session] = []
         self._listeners: dict[str, list[Any]] = {}
-        self._listened: list[SparkSession] = []
-        self._server = socket.socket(socket.AF_UNIX)
-        _sweep(os.path.dirname(path))
-        self._server.bind(f"{path}.new")
-        self._server.listen()
-        os.rename(f"{path}.new", path)  # a socket without a listener would pass for that of a killed process
-        atexit.register(_forget, path, os.getpid())
-        threading.Thread(target=self._accept, daemon=True, name="partq-driver").start()
+        self._spark = SparkEvents(self)
+        self.address: Address | None = None
+        try:
+            self.address, server = address.listen()
+        except OSError as error:
+            _log.warning(
+                "this driver cannot listen for its queries: %s. They work without: listeners of groups hear nothing, and what a query "
+                "finishes is acknowledged with its next micro-batch, so that handoffs take longer. Let TMPDIR name a folder with a short "
+                "path in which this user can write",
+                error,
+            )
+            return
+        atexit.register(_forget, self.address, os.getpid())
+        threading.Thread(target=self._accept, args=(server,), daemon=True, name="partq-driver").start()
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Driver:
-        """The driver of this session's JVM; it gets the events of the session's queries from now on."""
-        jvm: Any = spark.sparkContext._jvm
-        pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    def of_process(cls) -> Driver:
+        """The driver's side of all queries of this process."""
         with cls._starting:
-            driver = cls._instances.get(pid)
-            if driver is None:
-                driver = cls._instances[pid] = cls(socket_path(pid))
-            if not any(spark is known for known in driver._listened):
-                driver._listened = [spark]
-                _listen(spark, _QueryListener(driver))
-        return driver
+            found = cls._instances.get(os.getpid())
+            if found is None:
+                found = cls._instances[os.getpid()] = cls()
+            return found
+
+    @classmethod
+    def started(cls) -> Driver | None:
+        """The same, if there is one."""
+        return cls._instances.get(os.getpid())
+
+    def serve(self, spark: SparkSession) -> None:
+        """Get the events of the session's queries, as soon as one of them joins a group."""
+        self._spark.add(spark)
+
+    def serves(self, spark: SparkSession) -> bool:
+        return self._spark.knows(spark)
 
     # ---- for the application
     def add_listener(self, group: str, listener: Any) -> None:
@@ -135,35 +152,44 @@ class Driver:
             connection.send(message)
 
     # ---- planners
-    def _accept(self) -> None:
+    def _accept(self, server: socket.socket) -> None:
         while True:
-            client, _ = self._server.accept()
+            client, _ = server.accept()
             threading.Thread(
                 target=self._serve, args=(JsonConnection(client),), daemon=True, name="partq-planner"
             ).start()
 
     def _serve(self, connection: JsonConnection) -> None:
-        registration = connection.receive()
-        if registration is None:
-            return
-        session = Session(connection, registration["group"], registration["instance"], registration["store"])
+        try:
+            session = self._greeted(connection)
+            if session is not None:
+                self._serve_planner(session)
+        finally:
+            connection.close()
+
+    def _greeted(self, connection: JsonConnection) -> Session | None:
+        """What a planner says first; None if that is not one of this driver's."""
+        said = connection.receive() or {}
+        names = [said.get(name) for name in ("token", "group", "instance", "store")]
+        if self.address is None or not all(isinstance(name, str) for name in names):
+            return None
+        token, group, instance, store = map(str, names)
+        is_mine = hmac.compare_digest(token.encode(), self.address.token.encode())
+        return Session(connection, group, instance, store) if is_mine else None
+
+    def _serve_planner(self, session: Session) -> None:
+        self._spark.listen()
         with self._lock:
             self._sessions.append(session)
-        while (message := connection.receive()) is not None:
-            answer = (
-                self._spark_application() if "joins" in message else {"error": self._apply_report(session, message)}
-            )
-            connection.send({"answer": answer})
-        with self._lock:
-            self._sessions.remove(session)
-        connection.close()
-
-    def _spark_application(self) -> Message:
-        """The application, and its executors, on which the flows of a query that joins now may run."""
-        with contextlib.suppress(Exception):  # it is only for people; a query joins even if the session is ending
-            context = self._listened[-1].sparkContext
-            return {"application": context.applicationId, "executors": _executors(context)}
-        return {}
+        try:
+            while (message := session.connection.receive()) is not None:
+                answer = (
+                    self._spark.application() if "joins" in message else {"error": self._apply_report(session, message)}
+                )
+                session.connection.send({"answer": answer})
+        finally:
+            with self._lock:
+                self._sessions.remove(session)
 
     def _apply_report(self, session: Session, message: Message) -> str | None:
         """Apply a planner's report and call the listeners; returns the error of a callback, if one raised."""
@@ -185,67 +211,6 @@ class Driver:
         return None
 
 
-class _QueryListener:
-    """Gets the progress of queries from Spark.
-
-    It takes Spark's Java events as they are: PySpark's own listener turns each field of each event into Python by a call of its
-    own, and fails on a query that has job tags.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        self._members: dict[str, set[tuple[str, str]]] = {}  # run id -> (group, instance) of its sources
-
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:
-        progress = json.loads(event.progress().json())
-        for source in progress["sources"]:
-            offset = source.get("endOffset")
-            if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
-                self._members.setdefault(progress["runId"], set()).add((offset["group"], offset["instance"]))
-                self._driver.finished(offset)
-
-    def onQueryIdle(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        for member in self._members.pop(event.runId().toString(), set()):
-            self._driver.terminated(member)
-
-    class Java:
-        implements: ClassVar[list[str]] = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
-
-
-def _listen(spark: SparkSession, listener: _QueryListener) -> None:
-    # Here, as a program without Spark imports this file to acknowledge.
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    context: Any = spark.sparkContext
-    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
-    wrapped = context._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
-    streams: Any = spark.streams
-    streams._jsqm.addListener(wrapped)
-
-    def end() -> None:
-        """Remove the listener: the JVM outlives this process by a moment, and would log errors when it calls it."""
-        with contextlib.suppress(Exception):
-            context._jsc.sc().listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
-            streams._jsqm.removeListener(wrapped)
-
-    atexit.register(end)
-
-
-def _executors(context: SparkContext) -> list[str]:
-    """``id@host`` of each executor that is up, sorted by id; in local mode that is the driver."""
-    scala: Any = context._jsc.sc()
-    known = scala.statusStore().executorList(True)
-    found = [(e.id(), e.hostPort().rpartition(":")[0]) for e in (known.apply(i) for i in range(known.size()))]
-    executors = [(name, host) for name, host in found if name != "driver" or scala.isLocal()]
-    return [f"{name}@{host}" for name, host in sorted(executors, key=lambda e: (len(e[0]), e[0]))]
-
-
 def _partitions(values: Sequence[Sequence[Any]]) -> list[QueuePartition]:
     return [(str(queue), int(number)) for queue, number in values]
 
@@ -257,27 +222,16 @@ def _call(listeners: Sequence[Any], name: str, *arguments: Any) -> None:
             function(*arguments)
 
 
-def _sweep(folder: str) -> None:
-    """Remove the sockets of processes that were killed."""
-    for name in os.listdir(folder):
-        if not name.endswith(".sock"):
-            continue
-        path = os.path.join(folder, name)
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(path) == errno.ECONNREFUSED:
-                os.unlink(path)
-
-
-def _forget(path: str, owner: int) -> None:
+def _forget(address: Address, owner: int) -> None:
     if os.getpid() == owner:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        address.remove()
 
 
-def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
+def flow_changes(group: str) -> dict[str, FlowChange]:
     """Per flow of the group's queries in this driver: what it owns, gained and lost. For use in ``foreachBatch``."""
     found: dict[str, FlowChange] = {}
-    for session in Driver.of(spark).sessions(group):
+    driver = Driver.started()
+    for session in driver.sessions(group) if driver is not None else []:
         owned: Mapping[str, Any] = session.batch.get("owned", {})
         for flow, change in session.batch.get("changes", {}).items():
             parts = (owned.get(flow, []), change["gained"], change["lost"])
@@ -288,8 +242,8 @@ def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
 def claims(group: str, store: str) -> dict[QueuePartition, tuple[str, int, int, str]]:
     """Of each partition that a query of this process owns: queue id, number, epoch, incarnation."""
     found: dict[QueuePartition, tuple[str, int, int, str]] = {}
-    for driver in list(Driver._instances.values()):
-        for session in driver.sessions(group, store):
-            for queue, number, queue_id, _, epoch in session.batch.get("epochs", []):
-                found[queue, int(number)] = (queue_id, int(number), int(epoch), session.batch["incarnation"])
+    driver = Driver.started()
+    for session in driver.sessions(group, store) if driver is not None else []:
+        for queue, number, queue_id, _, epoch in session.batch.get("epochs", []):
+            found[queue, int(number)] = (queue_id, int(number), int(epoch), session.batch["incarnation"])
     return found

@@ -65,10 +65,21 @@ def session(app: str, master: str | None = None, conf: Mapping[str, str] | None 
 def register(spark: SparkSession) -> None:
     """Register ``format("partq")`` with a session, and its `Driver`, which calls listeners and reports finished micro-batches.
 
-    A session whose Python has the package installed finds the format by itself.
+    A session whose Python has the package installed finds the format by itself, and its queries work without the driver.
     """
     from spark_partq.spark.source import PartqDataSource
 
-    spark.dataSource.register(PartqDataSource)
+    address = None
     if not is_remote():  # with Spark Connect the driver is elsewhere; groups work without it
-        Driver.of(spark)
+        driver = Driver.of_process()
+        driver.serve(spark)
+        address = driver.address
+    spark.dataSource.register(PartqDataSource.of(address))
+
+
+def driver_of(spark: SparkSession) -> Driver:
+    """The driver's side of the queries of a session, which is registered if it was not."""
+    driver = Driver.of_process()
+    if not driver.serves(spark):
+        register(spark)
+    return driver

@@ -6,17 +6,34 @@ planners call, import the planning code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from spark_partq.spark.address import Address
     from spark_partq.spark.options import Options
 
 
 class PartqDataSource(DataSource):
-    """Reads queues. The columns are the payload's, then `core.payload.schema.MESSAGE_COLUMNS`."""
+    """Reads queues. The columns are the payload's, then `core.payload.schema.MESSAGE_COLUMNS`.
+
+    Attributes
+    ----------
+    driver : Address or None
+        Where the driver of the query listens, for the query's planner alone. Spark brings a source, as it is, also to the tasks.
+    """
+
+    driver: Address | None = None
+
+    @classmethod
+    def of(cls, driver: Address | None) -> type[PartqDataSource]:
+        """The source whose planners know this driver; Spark sends it to them as it is, not by its name."""
+        return type(cls.__name__, (cls,), {"driver": driver, "__module__": __name__})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _source, (self.options, self.driver)
 
     @classmethod
     def name(cls) -> str:
@@ -35,6 +52,7 @@ class PartqDataSource(DataSource):
         from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
 
         self._check(schema)
+        self.driver = None
         kind = PushdownBatchReader if compat.filters_are_pushed_down() else BatchReader
         return kind(self._parsed(), schema)
 
@@ -42,7 +60,8 @@ class PartqDataSource(DataSource):
         from spark_partq.spark.stream_reader import StreamReader
 
         self._check(schema)
-        return StreamReader(self._parsed(), schema)
+        driver, self.driver = self.driver, None
+        return StreamReader(self._parsed(), schema, driver)
 
     def _parsed(self) -> Options:
         from spark_partq.spark.options import Options
@@ -54,3 +73,9 @@ class PartqDataSource(DataSource):
 
         if schema != self.schema():
             raise SchemaMismatchError("format partq has the schema of its queue; leave out .schema(…)")
+
+
+def _source(options: dict[str, str], driver: Address | None) -> PartqDataSource:
+    source = PartqDataSource(options)
+    source.driver = driver
+    return source

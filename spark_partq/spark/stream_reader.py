@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 import uuid
@@ -23,17 +24,25 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.spark.address import Address
 from spark_partq.spark.channel import DriverClient
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
+from spark_partq.storage.procedures.consume.application import no_application
 from spark_partq.storage.procedures.consume.planner import Planner
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's side of a consumer group."""
+    """One query's side of a consumer group.
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options, self._schema = options, schema
+    Parameters
+    ----------
+    driver : Address, optional
+        Where the query's driver listens; without it the query works alone.
+    """
+
+    def __init__(self, options: Options, schema: StructType, driver: Address | None = None) -> None:
+        self._options, self._schema, self._driver = options, schema, driver
         self._planner: Planner | None = None
         self._available_now = False
 
@@ -92,7 +101,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             group = self._options.group or planned.group or f"query-{uuid.uuid4()}"
             instance = planned.instance or f"{group[:40]}-{uuid.uuid4().hex[:12]}"
-            planner = Planner(self._options.consumer, group, instance, DriverClient)
+            connect = no_application if self._driver is None else functools.partial(DriverClient, self._driver)
+            planner = Planner(self._options.consumer, group, instance, connect)
             planner.check_checkpoint(planned)
             if self._available_now:
                 planner.stop_at_current_ends()

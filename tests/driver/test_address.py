@@ -1,0 +1,166 @@
+"""Where a driver listens: a folder that only this user can use, which nobody else can have made."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from spark_partq.spark.address import Address, listen
+from spark_partq.spark.channel import DriverClient
+from tests.driver.ends import GREETING, Handler, own_driver
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a file somebody else's")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder for temporary files with a path that a socket can have."""
+    with tempfile.TemporaryDirectory(prefix="pt", dir="/tmp") as folder, mock.patch.object(tempfile, "tempdir", folder):
+        yield Path(folder)
+
+
+def mode(path: str) -> int:
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def test_the_folder_is_of_this_user_alone(short: Path) -> None:
+    address, server = listen()
+    assert mode(address.folder) == 0o700 and os.path.dirname(address.folder) == str(short)
+    assert os.listdir(address.folder) == ["socket"]
+    client = address.connect()
+    accepted, _ = server.accept()
+    for end in (client, accepted, server):
+        end.close()
+    address.remove()
+    assert os.listdir(short) == []
+
+
+def test_a_permissive_umask_changes_nothing(short: Path) -> None:
+    before = os.umask(0)
+    try:
+        address, server = listen()
+    finally:
+        os.umask(before)
+    assert mode(address.folder) == 0o700
+    server.close()
+
+
+def test_two_drivers_do_not_meet(short: Path) -> None:
+    """Each has a name and a token of its own, whatever their process ids: containers may share both these and the folder."""
+    with mock.patch.object(os, "getpid", return_value=7):
+        (one, first), (other, second) = listen(), listen()
+    assert one.folder != other.folder and one.token != other.token
+    first.settimeout(10)
+    second.settimeout(0.01)
+    with one.connect():
+        first.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            second.accept()
+    first.close()
+    second.close()
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "secret" not in repr(Address("/folder", "secret"))
+
+
+@pytest.mark.parametrize("bits", [0o777, 0o770, 0o701])
+def test_a_folder_that_others_can_use_is_refused(short: Path, bits: int) -> None:
+    address, server = listen()
+    os.chmod(address.folder, bits)
+    with pytest.raises(PermissionError, match="no folder of this user alone"):
+        address.connect()
+    server.close()
+
+
+@needs_root
+def test_a_folder_of_somebody_else_is_refused(short: Path) -> None:
+    """A driver has ended, and somebody else makes its folder again to be told the token."""
+    address, server = listen()
+    os.chown(address.folder, 2002, 2002)
+    with pytest.raises(PermissionError, match="no folder of this user alone"):
+        address.connect()
+    server.close()
+
+
+def test_a_link_in_its_place_is_refused(short: Path) -> None:
+    address, server = listen()
+    os.rename(address.folder, short / "elsewhere")
+    os.symlink(short / "elsewhere", address.folder)
+    with pytest.raises(PermissionError, match="no folder of this user alone"):
+        address.connect()
+    server.close()
+
+
+def test_what_a_killed_driver_left_is_removed(short: Path) -> None:
+    dead, server = listen()
+    server.close()
+    living, served = listen()
+    assert os.listdir(short) == [os.path.basename(living.folder)] and not os.path.exists(dead.folder)
+    again, other = listen()
+    assert os.path.exists(living.path) and os.path.exists(again.path)
+    served.close()
+    other.close()
+
+
+@needs_root
+def test_what_others_left_stays(short: Path) -> None:
+    """The folder of another user looks like one of ours, and the sockets of other programs lie in folders of other names."""
+    dead, server = listen()
+    os.chown(dead.folder, 2002, 2002)
+    server.close()
+    foreign = short / "other.sock"
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(foreign))
+    _, served = listen()
+    assert os.path.exists(dead.path) and foreign.exists()
+    served.close()
+
+
+# ---- a driver that cannot listen
+def long_path(folder: Path) -> Path:
+    made = folder / ("x" * 100)
+    made.mkdir()
+    return made
+
+
+def missing(folder: Path) -> Path:
+    return folder / "missing"
+
+
+def a_file(folder: Path) -> Path:
+    made = folder / "file"
+    made.touch()
+    return made
+
+
+@pytest.mark.parametrize("place", [long_path, missing, a_file])
+def test_a_driver_that_cannot_listen_warns_once(short: Path, place: Any, caplog: pytest.LogCaptureFixture) -> None:
+    folder = place(short)
+    with caplog.at_level(logging.WARNING), own_driver(folder) as driver:
+        assert driver.address is None
+        driver.add_listener("g", object())
+        driver.finished({"group": "g", "instance": "i"})
+    (record,) = caplog.records
+    assert "They work without" in record.message and "TMPDIR" in record.message
+    assert not folder.is_dir() or list(folder.iterdir()) == []
+
+
+def test_a_planner_whose_driver_is_gone_warns_once(short: Path, caplog: pytest.LogCaptureFixture) -> None:
+    address, server = listen()
+    server.close()
+    address.remove()
+    with caplog.at_level(logging.WARNING):
+        client = DriverClient(address, GREETING, Handler())
+        assert not client.connected and client.request({"joins": True}) == {}
+    (record,) = caplog.records
+    assert "the driver cannot be reached" in record.message and address.token not in record.message

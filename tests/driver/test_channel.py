@@ -1,0 +1,183 @@
+"""A planner and its driver over the local socket, without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+import spark_partq as partq
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.spark.address import Address
+from spark_partq.spark.channel import DriverClient
+from spark_partq.spark.driver import Driver
+from spark_partq.spark.source import PartqDataSource
+from tests.driver.ends import GREETING, Handler, own_driver
+from tests.helpers import eventually
+
+OFFSET = StreamOffset("g", "i", {}, {})
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    with tempfile.TemporaryDirectory(prefix="pt", dir="/tmp") as folder, own_driver(folder) as made:
+        yield made
+
+
+def address_of(driver: Driver) -> Address:
+    assert driver.address is not None
+    return driver.address
+
+
+class Raw:
+    """A connection that says what it likes."""
+
+    def __init__(self, driver: Driver, *lines: bytes) -> None:
+        self.socket = address_of(driver).connect()
+        self.socket.settimeout(10)
+        self.socket.sendall(b"".join(lines))
+
+    def is_closed(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+
+def line(message: Any) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def test_a_planner_is_known_by_its_token(driver: Driver) -> None:
+    client = DriverClient(address_of(driver), GREETING, Handler())
+    assert client.request({"group": "g", "assigned": [["q", 3]]}) == {"error": None}
+    (session,) = driver.sessions("g", "/store")
+    assert session.instance == "i" and session.owned == {("q", 3)} and driver.sessions("g", "/elsewhere") == []
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        line(GREETING),
+        line({**GREETING, "token": "wrong"}),
+        line({**GREETING, "token": "ä"}),
+        line({**GREETING, "token": None}),
+        line({"token": "TOKEN"}),
+        b"garbage\n",
+        b"[]\n",
+        b"null\n",
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b"{",
+    ],
+)
+def test_whoever_does_not_say_it_is_not_served(driver: Driver, greeting: bytes) -> None:
+    raw = Raw(driver, greeting.replace(b"TOKEN", address_of(driver).token.encode()), line({"joins": True}))
+    raw.socket.shutdown(socket.SHUT_WR)
+    assert raw.is_closed() and driver.sessions("g") == []
+
+
+@pytest.mark.parametrize("said", [b"garbage\n", b"[1]\n", line({"assigned": 5}), line({"active": 5})])
+def test_a_planner_that_talks_nonsense_is_forgotten(driver: Driver, said: bytes) -> None:
+    died: list[Any] = []
+    before, threading.excepthook = threading.excepthook, died.append
+    try:
+        raw = Raw(driver, line({**GREETING, "token": address_of(driver).token}), said)
+        assert raw.is_closed()
+    finally:
+        threading.excepthook = before
+    eventually(lambda: driver.sessions("g") == [], "that", 10)
+
+
+def test_every_finished_micro_batch_is_told(driver: Driver) -> None:
+    """Also while an answer is awaited: a listener takes its time over a report, and micro-batches finish meanwhile."""
+    handler, entered, leave = Handler(), threading.Event(), threading.Event()
+
+    class Slow(partq.RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+            entered.set()
+            assert leave.wait(10)
+
+    driver.add_listener("g", Slow())
+    client = DriverClient(address_of(driver), GREETING, handler)
+    asking = threading.Thread(target=client.request, args=({"group": "g", "assigned": [["q", 0]]},))
+    asking.start()
+    assert entered.wait(10)
+    for _ in range(3):
+        driver.finished(OFFSET.to_json())
+    eventually(lambda: handler.finished == [OFFSET] * 3, "that", 10)
+    leave.set()
+    asking.join()
+    driver.terminated(("g", "i"))
+    eventually(lambda: handler.terminated, "that", 10)
+
+
+def test_a_planner_notices_that_its_driver_has_ended(driver: Driver) -> None:
+    handler = Handler()
+    client = DriverClient(address_of(driver), GREETING, handler)
+    eventually(lambda: len(driver.sessions("g")) == 1, "that", 10)
+    driver.sessions("g")[0].connection.close()
+    eventually(lambda: handler.terminated and not client.connected, "that", 10)
+    assert client.request({"joins": True}) == {}
+
+
+# ---- how the address comes to a planner, and to nobody else
+def sent(source: Any) -> Any:
+    return cloudpickle.loads(cloudpickle.dumps(source))
+
+
+def test_a_source_brings_its_driver_to_the_planner(store: str) -> None:
+    partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=1)
+    address = Address("/folder", "the-token")
+    registered = sent(PartqDataSource.of(address))
+    made = sent(registered(CaseInsensitiveDict({"path": store, "queue": "q"})))
+    assert made.driver == address and made.name() == "partq" and made.options["queue"] == "q"
+    schema = made.schema()
+    assert b"the-token" in cloudpickle.dumps(made)
+    reader = made.streamReader(schema)
+    assert reader._driver == address
+    for brought_to_tasks in (made, reader):
+        assert b"the-token" not in cloudpickle.dumps(brought_to_tasks)
+
+
+def test_a_batch_read_brings_it_to_nobody(store: str) -> None:
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    made = PartqDataSource.of(Address("/folder", "the-token"))(CaseInsensitiveDict({"path": store, "queue": "q"}))
+    reader = made.reader(made.schema())
+    assert b"the-token" not in cloudpickle.dumps(made) + cloudpickle.dumps(reader)
+
+
+def test_each_registration_has_its_own(store: str) -> None:
+    one, other = PartqDataSource.of(Address("/one", "1")), PartqDataSource.of(None)
+    assert one.driver == Address("/one", "1") and other.driver is None is PartqDataSource.driver
+    assert one({}).driver == Address("/one", "1")
+    assert pickle.loads(pickle.dumps(PartqDataSource({}))).driver is None
+
+
+# ---- flow_changes
+def test_flow_changes_starts_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called in every micro-batch, each time with another object for the session."""
+    started: list[Any] = []
+    monkeypatch.setattr(Driver, "_instances", {})
+    monkeypatch.setattr(Driver, "serve", lambda self, spark: started.append(spark))
+    not_asked: Any = object()
+    for _ in range(3):
+        assert partq.flow_changes(not_asked, "g") == {}
+    assert started == [] and Driver._instances == {}
+
+
+def test_flow_changes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Driver, "started", lambda: driver)
+    client = DriverClient(address_of(driver), GREETING, Handler())
+    batch = {"owned": {"i/0": [["q", 1]]}, "changes": {"i/0": {"gained": [["q", 1]], "lost": []}}}
+    client.request({"group": "g", "batch": batch})
+    session: Any = None
+    assert partq.flow_changes(session, "g") == {"i/0": partq.FlowChange((("q", 1),), (("q", 1),), ())}
