@@ -15,7 +15,7 @@ import typer
 
 import spark_partq as partq
 from spark_partq.core.errors import ScalingInProgressError
-from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, key_values, main
+from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, ToOptions, key_values, main
 
 
 def scale(
@@ -30,6 +30,7 @@ def scale(
         float | None, typer.Option(min=0, metavar="SECONDS", help="Wait no longer. Default: for ever.")
     ] = None,
     storage_option: StorageOptions = None,
+    to_option: ToOptions = None,
 ) -> None:
     """Change the partition count of a queue and wait until that has ended.
 
@@ -64,6 +65,7 @@ def scale(
         timeout_s=timeout,
         report=report,
         storage_options=key_values(storage_option),
+        replica_options=key_values(to_option) or None,
     )
     record = {"queue": queue, **found.to_dict()}
     for name in ("name", "partitions", "schema", "settings"):

@@ -129,6 +129,7 @@ def scale(
     timeout_s: float | None = None,
     report: Callable[[ScaleProgress], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    replica_options: Mapping[str, str] | None = None,
 ) -> QueueDescription:
     """Change the partition count of a queue while it is in use (S1, S2, S4, S5), and wait until that has ended.
 
@@ -149,6 +150,8 @@ def scale(
         the queue is drained.
     report : function, optional
         Called again and again with what `scale` waits for.
+    replica_options : dict, optional
+        Storage options of the replicas' stores; without them those of `store` serve if both are object stores.
 
     Raises
     ------
@@ -160,7 +163,15 @@ def scale(
         Before anything is changed.
     """
     opened = Store.at(store, storage_options)
-    _scaling.scale(open_queue(opened, queue), partitions, mode, confirm_lost, timeout_s, report or (lambda _: None))
+    _scaling.scale(
+        open_queue(opened, queue),
+        partitions,
+        mode,
+        confirm_lost,
+        timeout_s,
+        report or (lambda _: None),
+        replica_options,
+    )
     return describe_queue(opened, queue)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from spark_partq.spark.jobs import key_values
+from spark_partq.spark.jobs import StorageOptions, key_values
 from spark_partq.storage.store import Store
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ class Target:
     """The store that a command is about."""
 
     path: str | None
-    storage_options: dict[str, str]
+    storage_options: dict[str, str] = field(repr=False)
 
     @property
     def store(self) -> str:
@@ -48,10 +48,7 @@ def common(
     store: Annotated[
         str | None, typer.Option(envvar="SPARK_PARTQ_STORE", help="Folder or object-store URI of the store.")
     ] = None,
-    storage_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Storage option, such as aws_region=eu-west-1; repeatable."),
-    ] = None,
+    storage_option: StorageOptions = None,
 ) -> None:
     context.obj = Target(store, key_values(storage_option))
 

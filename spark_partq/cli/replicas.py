@@ -9,13 +9,9 @@ import typer
 
 import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
-from spark_partq.spark.jobs import Stop, key_values
+from spark_partq.spark.jobs import Stop, ToOptions, key_values
 from spark_partq.storage.procedures import replicate as replicator
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport
-
-ToOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the other store; repeatable.")
-]
 
 
 @app.command("replicate")
@@ -32,7 +28,7 @@ def replicate(
         bool,
         typer.Option("--force", help="With --remove: also if the replica may have taken over and is lost for good."),
     ] = False,
-    to_option: ToOption = None,
+    to_option: ToOptions = None,
     as_json: Json = False,
 ) -> None:
     """Keep a replica of a queue and of its groups in another store, for the case that this one is lost.
@@ -88,7 +84,12 @@ def promote(
         bool, typer.Option("--force", help="Also if the primary is there, but cannot be fenced or copied.")
     ] = False,
     primary_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Storage option of the primary's store; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE|@FILE",
+            envvar="SPARK_PARTQ_PRIMARY_OPTIONS",
+            help="Storage option of the primary's store, or a file of them; repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Make the replica of a queue in this store the queue that is used.

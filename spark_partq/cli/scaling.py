@@ -15,7 +15,7 @@ import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
 from spark_partq.cli.settings import duration_ms
-from spark_partq.spark.jobs import ScalingMode
+from spark_partq.spark.jobs import ScalingMode, ToOptions, key_values
 
 _REPORT_EVERY_S = 30.0
 
@@ -34,6 +34,7 @@ def scale(
     timeout: Annotated[
         str | None, typer.Option(metavar="30s|10m", help="Wait no longer; running it again goes on. Default: none.")
     ] = None,
+    to_option: ToOptions = None,
     as_json: Json = False,
 ) -> None:
     """Change the partition count of a queue while it is in use, and wait until that has ended.
@@ -43,6 +44,7 @@ def scale(
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
     target: Target = context.obj
+    replica_options = key_values(to_option) or None
     timeout_s = None if timeout is None else duration_ms(timeout) / 1000
     before = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
 
@@ -57,6 +59,7 @@ def scale(
                 timeout_s=timeout_s,
                 report=report,
                 storage_options=target.storage_options,
+                replica_options=replica_options,
             )
 
     ask = confirm_lost is None and sys.stdin.isatty()

@@ -164,6 +164,8 @@ class Driver:
             session = self._greeted(connection)
             if session is not None:
                 self._serve_planner(session)
+        except Exception as error:  # it goes on without a driver
+            _log.warning("the connection to a planner ends: %s: %s", type(error).__name__, error)
         finally:
             connection.close()
 

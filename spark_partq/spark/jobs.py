@@ -12,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -45,7 +46,21 @@ ScalingMode = Annotated[
 ]
 StorageOptions = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Storage option of the store, such as aws_region=eu-west-1; repeatable."),
+    typer.Option(
+        metavar="NAME=VALUE|@FILE",
+        envvar="SPARK_PARTQ_STORAGE_OPTIONS",
+        help="Storage option of the store, such as aws_region=eu-west-1, or a file of them, one a line; repeatable. Others on this machine "
+        "see arguments, so let a file or the environment hold secrets.",
+    ),
+]
+
+ToOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE|@FILE",
+        envvar="SPARK_PARTQ_TO_OPTIONS",
+        help="Storage option of the replicas' stores, or a file of them, one a line; repeatable.",
+    ),
 ]
 
 # How long a micro-batch may go on after the job was told to stop. Most schedulers kill after 30 s.
@@ -212,14 +227,30 @@ def _error_classes() -> list[str]:
 
 
 def key_values(pairs: list[str] | None) -> dict[str, str]:
-    """``["a=1", "b=x=y"]`` as ``{"a": "1", "b": "x=y"}``; anything else is wrong usage."""
+    """``["a=1", "b=x=y"]`` as ``{"a": "1", "b": "x=y"}``; ``@FILE`` stands for the lines of a file. Anything else is wrong usage."""
     values = {}
-    for pair in pairs or []:
+    for place, pair in _pairs(pairs or []):
         name, equals, value = pair.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{pair!r} is not of the form name=value")
+        if not name or not equals:  # it may be a secret, so the error does not show it
+            raise typer.BadParameter(f"{place} is not of the form name=value")
         values[name] = value
     return values
+
+
+def _pairs(given: list[str]) -> Iterator[tuple[str, str]]:
+    """Each ``name=value``, and where it stands."""
+    for pair in given:
+        if not pair.startswith("@"):
+            yield "an argument", pair
+            continue
+        try:
+            lines = Path(pair[1:]).read_text().splitlines()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise typer.BadParameter(f"file {pair[1:]} cannot be read: {reason}") from None
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not line.startswith("#"):
+                yield f"line {number} of {pair[1:]}", line.strip()
 
 
 def trigger(text: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Options(BaseModel):
     maxUnackedPerFlow: Count | None = None
     maxPollIntervalMs: Annotated[int, Field(ge=1000)] = 300_000
     ack: Annotated[Literal["batch", "manual"], Word] = "batch"
-    storageOptions: dict[str, str] = {}
+    storageOptions: Annotated[dict[str, str], Field(repr=False)] = {}  # they may hold secrets
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -190,6 +190,8 @@ class Options(BaseModel):
 def _reason(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return "there is no such option"
+    if error["loc"][0] == "storageOptions":  # it may hold a secret
+        return "give each storage option as .option('storageOptions.NAME', …)"
     return f"{error['msg']} (given: {error['input']!r})"
 
 

@@ -29,6 +29,8 @@ SESSION_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     PUSHDOWN_CONF: "true",
+    # What a plan does not show: Spark's own default, and storage options.
+    "spark.sql.redaction.options.regex": r"(?i)url|storageoptions\.",
     "spark.jars.excludes": ",".join(_IN_SPARK),
 }
 

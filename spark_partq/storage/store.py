@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
 from spark_partq.core.names import check_name
 from spark_partq.storage.files import Files
+from spark_partq.storage.files.credentials import check_uri
 from spark_partq.storage.runtime import SYSTEM, Runtime
 
 A = TypeVar("A")
@@ -29,6 +30,7 @@ StorePath = Union[str, os.PathLike[str], "Store"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 class Store:
@@ -173,14 +175,17 @@ def _absolute(uri: str) -> str:
     """The URI, or the absolute path of a folder."""
     if not uri:
         raise InvalidArgumentError("the store's path is empty; pass a folder or an object-store URI", path=uri)
-    parts = urlsplit(uri)
-    if parts.scheme in ("", "file"):
-        uri = os.path.abspath(unquote(parts.path) if parts.scheme else uri)
+    named = _SCHEME.match(uri)
+    scheme = named[1].lower() if named else ""
+    if scheme in ("", "file"):
+        uri = os.path.abspath(unquote(urlsplit(uri).path) if scheme else uri)
         if _ESCAPE.search(uri):
             raise InvalidArgumentError(
                 f"{uri!r} holds a percent sign and two digits, which Delta reads as another character; use another path",
                 path=uri,
             )
+    else:
+        check_uri(uri)
     return uri.rstrip("/") or "/"
 
 

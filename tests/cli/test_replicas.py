@@ -340,7 +340,7 @@ def test_nothing_is_decided_in_a_replica(command: Command, at: Command, store: s
         (["replicate", "q", "--to", "x", "--watch", "--json"], "--json"),
         (["replicate", "q", "--to", "x", "--force"], "--force"),
         (["replicate", "q", "--to", "x", "--every", "0"], "--every"),
-        (["replicate", "q", "--to", "x", "--to-option", "noequals"], "noequals"),
+        (["replicate", "q", "--to", "x", "--to-option", "noequals"], "name=value"),
         (["promote"], "QUEUE"),
         (["promote", "q", "--to", "x"], "--to"),
     ],

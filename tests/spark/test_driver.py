@@ -61,3 +61,23 @@ def test_a_session_that_was_not_registered_is_when_a_listener_comes(
     writer = source.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
     writer.trigger(availableNow=True).start().awaitTermination()
     assert told == [[("q", 0)]]
+
+
+def test_plans_show_no_storage_options(
+    spark: SparkSession, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    put(store, 0, range(3))
+    options = {"path": store, "queue": "q", "group": "g3", "storageOptions.azure_storage_sas_key": "SUPERSECRET"}
+    batch = spark.read.format("partq").options(**options).load()
+    batch.explain("extended")
+    batch.explain("formatted")
+    plans: Any = batch._jdf
+    stream = spark.readStream.format("partq").options(**options).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    query: Any = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    shown = capsys.readouterr().out + plans.queryExecution().toString() + query._jsq.explainInternal(True)
+    assert "SUPERSECRET" not in shown + str(query.recentProgress) and "partq" in shown
+    for path in [*tmp_path.rglob("*")]:
+        assert not path.is_file() or b"SUPERSECRET" not in path.read_bytes()

@@ -14,6 +14,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, Unk
 from obstore.store import from_url
 
 from spark_partq.core.errors import StoreUnavailableError
+from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing
 
 # Settings of the HTTP client, which obstore wants apart.
@@ -36,7 +37,7 @@ class ObjectFiles:
     is_local = False
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
-        self._uri = uri
+        self._uri, self._options = uri, options
         self._store = _connected(uri, options)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
@@ -116,9 +117,10 @@ class ObjectFiles:
                 raise FileMissing(path) from None
             reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
             raise StoreUnavailableError(
-                f"{self._uri}/{path} cannot be {done}: {reason}. Check the path, the network and the storage options",
+                f"{self._uri}/{path} cannot be {done}: {redacted(reason, self._options)}. Check the path, the network and the storage "
+                "options",
                 path=path,
-            ) from error
+            ) from None  # its text may hold a secret
 
 
 def _connected(uri: str, options: Mapping[str, str]) -> Any:
@@ -129,20 +131,20 @@ def _connected(uri: str, options: Mapping[str, str]) -> Any:
         (client if short in _CLIENT else config)[short if short in _CLIENT else name] = value
     while True:
         try:
-            return from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
+            return from_url(uri, config=config, client_options=client or None)  # type: ignore[call-overload]
         except UnknownConfigurationKeyError as error:
             named = re.search("key: '(.+)' is not", str(error))
             left = {n: v for n, v in config.items() if named is None or n.lower() != named[1].lower()}
             if len(left) == len(config):
-                raise StoreUnavailableError(
-                    f"{uri} cannot be reached: {str(error).splitlines()[0]}", path=uri
-                ) from error
+                raise _unreachable(uri, options, error) from None
             config = left
         except (BaseError, ValueError) as error:
-            raise StoreUnavailableError(
-                f"{uri} cannot be reached: {str(error).splitlines()[0]}. Check the URI and the storage options",
-                path=uri,
-            ) from error
+            raise _unreachable(uri, options, error) from None
+
+
+def _unreachable(uri: str, options: Mapping[str, str], error: Exception) -> StoreUnavailableError:
+    reason = redacted(str(error).splitlines()[0], options)
+    return StoreUnavailableError(f"{uri} cannot be reached: {reason}. Check the URI and the storage options", path=uri)
 
 
 def _info(meta: Any) -> FileInfo:

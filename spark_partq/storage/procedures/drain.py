@@ -8,14 +8,15 @@ from spark_partq.storage.procedures.partition_map import remove_files, update_gr
 from spark_partq.storage.procedures.remainder import ScaleProgress, next_offsets, undrained
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.replica.table import Options
 
 
-def decide_drained(queue: Queue) -> ScaleProgress | None:
+def decide_drained(queue: Queue, replica_options: Options | None = None) -> ScaleProgress | None:
     """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
     measured = queue.state
     left = undrained(queue, list(measured.partition_numbers))
     if left is None:
-        behind = [replica for replica in update_replicas(queue) if replica.total_lag or replica.unread]
+        behind = [replica for replica in update_replicas(queue, replica_options) if replica.total_lag or replica.unread]
         if behind:
             return ScaleProgress(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
         queue.control.decide(lambda state: decide.finish_draining(state, measured))
@@ -24,8 +25,13 @@ def decide_drained(queue: Queue) -> ScaleProgress | None:
     return left
 
 
-def update_replicas(queue: Queue) -> list[ReplicaStatus]:
+def update_replicas(queue: Queue, options: Options | None = None) -> list[ReplicaStatus]:
     """Bring every replica up to date.
+
+    Parameters
+    ----------
+    options : dict, optional
+        Storage options of the replicas' stores; those of the queue's own if both are on object stores.
 
     Raises
     ------
@@ -33,8 +39,8 @@ def update_replicas(queue: Queue) -> list[ReplicaStatus]:
         If one cannot be reached, or is not there any more.
     """
     for location in queue.state.replicas:
-        Replicator(queue.store, queue.name, location).sync()
-    return status(queue.store, queue.name) if queue.state.replicas else []
+        Replicator(queue.store, queue.name, location, options).sync()
+    return status(queue.store, queue.name, options) if queue.state.replicas else []
 
 
 def remove_drained(queue: Queue) -> ScaleProgress | None:

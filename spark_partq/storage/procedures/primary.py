@@ -15,13 +15,15 @@ from spark_partq.storage.replica.table import Options, ReplicaTable, fenced_erro
 from spark_partq.storage.store import Store, queue_folder
 
 
-def check_primary(queue: Queue, opening: bool = False) -> None:
+def check_primary(queue: Queue, opening: bool = False, options: Options | None = None) -> None:
     """Refuse a queue, as of its last refresh, whose replica took over, or that is a replica.
 
     Parameters
     ----------
     opening : bool
         Ask the replicas, too: one may have been promoted while this store could not be reached.
+    options : dict, optional
+        Storage options of the replicas' stores.
 
     Raises
     ------
@@ -37,7 +39,7 @@ def check_primary(queue: Queue, opening: bool = False) -> None:
             queue=queue.name,
         )
     if opening and state.replicas:
-        check_not_superseded(queue.store, state)
+        check_not_superseded(queue.store, state, options)
 
 
 def fence(store: Store, queue: str, location: str) -> QueueState:

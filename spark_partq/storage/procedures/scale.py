@@ -23,6 +23,7 @@ from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder
 from spark_partq.storage.queue.handle import Queue, check_usable
+from spark_partq.storage.replica.table import Options
 
 _EVERY_S = 0.2
 
@@ -34,6 +35,7 @@ def scale(
     confirm_lost: int | None = None,
     timeout_s: float | None = None,
     report: Callable[[ScaleProgress], None] = lambda _: None,
+    replica_options: Options | None = None,
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
@@ -46,16 +48,16 @@ def scale(
         Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on. QueueFencedError also
         when a replica takes over meanwhile: the change goes on there, once it is asked for again.
     """
-    check_primary(queue, opening=True)
-    update_replicas(queue)
+    check_primary(queue, opening=True, options=replica_options)
+    update_replicas(queue, replica_options)
     start(queue, partitions, mode, confirm_lost)
     clock = queue.store.runtime.monotonic_s
     deadline = None if timeout_s is None else clock() + timeout_s
     watchers = [Rebalancer(queue.store, group.name) for group in groups(queue)]
     while True:
-        progress = step(queue)
+        progress = step(queue, replica_options)
         if progress is None or (mode == "live" and progress.alone):
-            update_replicas(queue)
+            update_replicas(queue, replica_options)
             return queue.state
         if mode == "delete":  # until the partitions were sealed more came in than was confirmed
             start(queue, partitions, mode, confirm_lost)
@@ -105,7 +107,7 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
     return queue.control.decide(facts)
 
 
-def step(queue: Queue) -> ScaleProgress | None:
+def step(queue: Queue, replica_options: Options | None = None) -> ScaleProgress | None:
     """Take a change of the count as far as it can go now; None if nothing is left to do.
 
     Raises
@@ -118,7 +120,7 @@ def step(queue: Queue) -> ScaleProgress | None:
     check_primary(queue)
     scaling = queue.state.scaling
     if scaling is not None and not scaling.drained:
-        progress = decide_drained(queue)
+        progress = decide_drained(queue, replica_options)
         if progress is not None:
             return progress
     waiting = open_generation(queue)
