@@ -6,11 +6,11 @@ BIN := .venv/bin
 
 setup: .venv/.ready .venv/.jars
 
-.venv/.ready: requirements.lock pyproject.toml
+.venv/.ready: requirements.lock requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
 	@$(PYTHON) tools/check_java.py
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -40,14 +40,18 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml spark_partq jobs tools pyspark_partq.py
 
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Pin the newest versions that pyproject.toml allows.
+# Pin the newest versions that pyproject.toml allows: what the package needs to run, and what the repository needs beside it.
+LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
+	--no-emit-trusted-host --upgrade pyproject.toml
+
 lock:
-	$(BIN)/pip-compile --quiet --all-extras --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --upgrade --output-file requirements.lock pyproject.toml
+	$(LOCK) --output-file requirements.lock
+	$(LOCK) --all-extras --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
 	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist

@@ -30,8 +30,7 @@ def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
 
 
 def tell(name: str, process: "subprocess.Popen[str]") -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
+    for line in process.stdout or []:
         print(f"{name} | {line}", end="", flush=True)
 
 

@@ -21,7 +21,7 @@ from spark_partq.spark.options import Options
 from spark_partq.storage.group import ack_table, control
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 

@@ -108,19 +108,19 @@ def test_every_finished_micro_batch_is_told(driver: Driver) -> None:
     assert entered.wait(10)
     for _ in range(3):
         driver.finished(OFFSET.to_json())
-    eventually(lambda: handler.finished == [OFFSET] * 3, "that", 10)
+    eventually(lambda: handler.finished == [OFFSET] * 3, "the words", 10)
     leave.set()
     asking.join()
     driver.terminated(("g", "i"))
-    eventually(lambda: handler.terminated, "that", 10)
+    eventually(lambda: handler.terminated, "the end", 10)
 
 
 def test_a_planner_notices_that_its_driver_has_ended(driver: Driver) -> None:
     handler = Handler()
     client = DriverClient(address_of(driver), GREETING, handler)
-    eventually(lambda: len(driver.sessions("g")) == 1, "that", 10)
+    eventually(lambda: len(driver.sessions("g")) == 1, "the planner", 10)
     driver.sessions("g")[0].connection.close()
-    eventually(lambda: handler.terminated and not client.connected, "that", 10)
+    eventually(lambda: handler.terminated and not client.connected, "the end", 10)
     assert client.request({"joins": True}) == {}
 
 

@@ -110,17 +110,16 @@ class ObjectFiles:
         try:
             yield
         except (BaseError, OSError) as error:
-            text = _COLOUR.sub("", str(error)) or type(error).__name__
+            text = redacted(_COLOUR.sub("", str(error)), self._options) or type(error).__name__
             code = re.search("<Code>(.*?)</Code>", text)
             missing = isinstance(error, (NotFoundError, FileNotFoundError))
             if missing and (code is None or code[1] != "NoSuchBucket"):
                 raise FileMissing(path) from None
             reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
             raise StoreUnavailableError(
-                f"{self._uri}/{path} cannot be {done}: {redacted(reason, self._options)}. Check the path, the network and the storage "
-                "options",
+                f"{self._uri}/{path} cannot be {done}: {reason}. Check the path, the network and the storage options",
                 path=path,
-            ) from None  # its text may hold a secret
+            ) from None  # the text of `error` may hold a secret
 
 
 def _connected(uri: str, options: Mapping[str, str]) -> Any:

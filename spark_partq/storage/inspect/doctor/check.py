@@ -14,7 +14,9 @@ from spark_partq.storage.store import Store
 MALFORMED = (ValueError, KeyError, TypeError)
 RESTORE = "restore {0} from a backup"
 RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
-PASS = "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
+NEXT_SYNC = (
+    "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
+)
 
 
 class Check:

@@ -10,7 +10,7 @@ from spark_partq.core.group.acks import Acks
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.doctor.check import PASS, RESTORE_GROUP, Check, text_of
+from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE_GROUP, Check, text_of
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.inspect.doctor.group_acks import check_acks
 from spark_partq.storage.inspect.doctor.group_history import replay
@@ -83,7 +83,7 @@ class GroupCheck(Check):
     def _no_log(self, table: str) -> None:
         """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""
         if self._replicas:
-            self.warn(f"its {table} table has no log yet", PASS)
+            self.warn(f"its {table} table has no log yet", NEXT_SYNC)
         else:
             self.fault(f"its {table} table has no log any more", RESTORE_GROUP)
 
@@ -102,7 +102,7 @@ class GroupCheck(Check):
         if last > control.version + 1:
             what = f"its log ends at version {control.version}, but there are files of version {last}"
             if self._is_copied():  # a pass brings files before it puts the commits that name them
-                self.warn(what, PASS)
+                self.warn(what, NEXT_SYNC)
             else:
                 self.fault(f"{what}: the newest log files were removed", RESTORE_GROUP)
         return [path for version, path in named if version == control.version + 1 and kind_of(path) != SNAPSHOT]

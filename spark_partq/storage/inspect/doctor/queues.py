@@ -7,7 +7,7 @@ import numpy as np
 from spark_partq.core.errors import PartqError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
-from spark_partq.storage.inspect.doctor.check import MALFORMED, PASS, RESTORE, Check, text_of
+from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check, text_of
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS
@@ -31,7 +31,7 @@ class QueueCheck(Check):
         replica = is_replica(self.store, self.name)
         if "_delta_log" not in self.store.names(folder):
             if replica:
-                self.warn("its control table has no log yet", PASS)
+                self.warn("its control table has no log yet", NEXT_SYNC)
                 return
             self.fault("its control table has no log any more", RESTORE.format(folder))
             return

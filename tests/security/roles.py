@@ -1,0 +1,139 @@
+"""What each role of SECURITY.md does with a store, in a process that has the rights of a user.
+
+``python -m tests.security.roles``, started by root, reads from its standard input which role to play, as which user; one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.replicate import replicate as sync
+from spark_partq.storage.store import Store
+from spark_partq.storage.upkeep import UPKEEP
+from tests import queries
+from tests.scaled import Sink, messages
+
+GROUPS = ("g", "other")
+
+
+def make(store: Store) -> None:
+    """A queue with messages of which group `g` has read some."""
+    partq.create_queue(
+        store, "q", "k string, v bigint", key="k", partitions=2, vacuum_grace_ms=0, rebalance_delay_ms=0, max_handoff_time_ms=0
+    )  # fmt: skip
+    Sink(store, "first").write(0, messages(0, 20))
+    for group in GROUPS:
+        consume(store, group)
+    UPKEEP.wait()
+
+
+def produce(store: Store, _: Store | None = None) -> int:
+    return Sink(store, None).write(1, messages(20, 30))
+
+
+def consume(store: Store, group: str = "g") -> int:
+    """So many messages it is given."""
+    planner = Planner(ConsumerSettings(store, ("q",)), group, "a")
+    done, given = StreamOffset(group, "a", {}, {}), 0
+    for _ in range(2):
+        end = planner.next(done, Limits())
+        if end is not None:
+            given += sum(
+                piece.slice.last_row - piece.slice.first_row for task in planner.tasks(done, end) for piece in task
+            )
+            done = end
+    planner.leave()
+    return given
+
+
+def read(store: Store, _: Store | None = None) -> int:
+    rows = queries.read(store.uri, **{f"storageOptions.{name}": value for name, value in store.storage_options.items()})
+    partq.describe_queue(store, "q")
+    partq.describe_group(store, "g")
+    assert partq.list_groups(store) == list(GROUPS) and not diagnose(store, None).faults
+    return len(rows)
+
+
+def maintain(store: Store, _: Store | None = None) -> int:
+    return partq.maintain(store)[0].removed_messages
+
+
+def scale(store: Store, _: Store | None = None) -> int:
+    partq.set_ingress(store, "q", False)
+    partq.set_ingress(store, "q", True)
+    return partq.scale(store, "q", 3).configured_partitions
+
+
+def replicate(store: Store, there: Store | None) -> int:
+    assert there is not None
+    return sync(store, "q", there.uri, options=there.storage_options or None).total_lag
+
+
+def promote(there: Store, store: Store | None) -> int:
+    assert store is not None
+    return int(partq.promote(there, "q", primary_options=store.storage_options or None).fenced)
+
+
+ROLES: dict[str, Callable[[Store, Store | None], int]] = {
+    "producer": produce,
+    "consumer": lambda store, _: consume(store),
+    "reader": read,
+    "maintainer": maintain,
+    "scaler": scale,
+    "replicator": replicate,
+    "promoter": promote,
+}
+
+
+def outcome(role: str, store: Store, other: Store | None) -> dict[str, Any]:
+    try:
+        value = ROLES[role](store, other)
+        UPKEEP.wait()
+        return {"value": value}
+    except (partq.PartqError, OSError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def warm_up() -> None:
+    """Do everything once, with stores of its own: what Python loads then lies where another user may not read."""
+    with tempfile.TemporaryDirectory() as scratch:
+        here, there = Store(f"{scratch}/here"), Store(f"{scratch}/there")
+        make(here)
+        for role in ROLES:
+            outcome(role, *((there, here) if role == "promoter" else (here, there)))
+        outcome("producer", Store("/proc/1/nowhere"), None)  # and what an error loads
+
+
+def become(uid: int, gids: list[int]) -> None:
+    os.setgroups(gids)
+    os.setgid(uid)
+    os.setuid(uid)
+    os.umask(0o002)
+
+
+def main() -> None:
+    warm_up()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            become(asked["uid"], asked["gids"])
+            places = [Store(place) for place in asked["places"]]
+            print(json.dumps(outcome(asked["role"], places[0], places[1] if len(places) > 1 else None)), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

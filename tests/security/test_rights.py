@@ -1,0 +1,264 @@
+"""Each role of SECURITY.md works with the rights of its row, and not without: as users of a POSIX system, and with policies of S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from spark_partq.storage.store import Store
+from tests.s3server import BUCKET, S3Server, running
+from tests.security.roles import ROLES, make, outcome
+
+ROOT = Path(__file__).parents[2]
+UID = 2001
+STORES = {"replicator": 2, "promoter": 2}
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The folders of a role that it reads, writes and deletes from, as SECURITY.md has them."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    deletes: tuple[str, ...]
+
+
+def rights() -> dict[tuple[str, str], Rights]:
+    """Of each role in each store: ``("replicator", "replica")``."""
+    found = {}
+    for line in (ROOT / "SECURITY.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        role, _, where = cells[0].partition(", in the ")
+        if role in ROLES and len(cells) == 4:
+            folders = [
+                tuple(f.replace("<queue>", "q").replace("<group>", "g") for f in re.findall("`([^`]+)`", cell))
+                for cell in cells[1:]
+            ]
+            found[role, where.partition("'")[0]] = Rights(*folders)
+    return found
+
+
+RIGHTS = rights()
+
+
+def of(role: str, store: str) -> Rights:
+    return RIGHTS[role, store if role in STORES else ""]
+
+
+def test_the_table_has_every_role() -> None:
+    assert {role for role, _ in RIGHTS} == set(ROLES)
+    assert len(RIGHTS) == len(ROLES) + len(STORES)
+
+
+EXPECTED: Mapping[str, Any] = {
+    "producer": 10, "consumer": 0, "reader": 20, "maintainer": 20, "scaler": 3, "replicator": 0, "promoter": 1,
+}  # fmt: skip
+
+
+def denied(error: str) -> bool:
+    """Whether it says that a right is missing."""
+    return re.search("[Pp]ermission|NotPermitted|AccessDenied|403 Forbidden", error) is not None
+
+
+@dataclass
+class Places:
+    primary: str
+    replica: str
+
+    def of(self, role: str) -> list[str]:
+        places = [self.primary, self.replica][: STORES.get(role, 1)]
+        return places[::-1] if role == "promoter" else places
+
+
+# ---- POSIX: each folder of the table has a group of its own
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+FOLDERS = ["queues", "queues/q", "queues/q/control", "queues/q/partitions", "queues/q/replica", "groups", "groups/g", "groups/other"]  # fmt: skip
+READERS = 3000
+GIDS = {(store, folder): READERS + 1 + i for i, (store, folder) in enumerate((s, f) for s in ("primary", "replica") for f in FOLDERS)}  # fmt: skip
+
+
+def writers(role: str) -> set[int]:
+    """The groups of a role: those of the folders that it writes, and of what is below them."""
+    return {
+        gid
+        for (store, folder), gid in GIDS.items()
+        if any(f"{folder}/".startswith(f"{w}/") for w in of(role, store).writes)
+    }
+
+
+@pytest.fixture
+def places() -> Iterator[Places]:
+    folder = Path(tempfile.mkdtemp(prefix="pt", dir="/tmp"))  # a folder that others may enter
+    os.chmod(folder, 0o755)
+    found = Places(str(folder / "primary"), str(folder / "replica"))
+    make(Store(found.primary))
+    yield found
+    shutil.rmtree(folder)
+
+
+def share(places: Places) -> None:
+    for store, root in (("primary", places.primary), ("replica", places.replica)):
+        for folder in ("queues", "groups"):
+            os.makedirs(f"{root}/{folder}", exist_ok=True)
+        for path in [Path(root), *Path(root).rglob("*")]:
+            relative = path.relative_to(root).as_posix()
+            owning = [f for f in FOLDERS if f"{relative}/".startswith(f"{f}/")]
+            os.chown(path, 0, GIDS[store, max(owning, key=len)] if owning else READERS)
+            os.chmod(path, (0o2775 if owning else 0o2750) if path.is_dir() else 0o664)
+
+
+class Players:
+    """The program `roles`, which plays one role after another."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.security.roles"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def play(self, role: str, gids: set[int], places: Places) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        asked = {"uid": UID, "gids": sorted(gids), "role": role, "places": places.of(role)}
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline()))
+
+
+@pytest.fixture(scope="module")
+def players() -> Iterator[Players]:
+    made = Players()
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def prepare(role: str, places: Places) -> None:
+    if role == "promoter":
+        assert outcome("replicator", Store(places.primary), Store(places.replica)) == {"value": 0}
+
+
+@needs_root
+@pytest.mark.parametrize("role", ROLES)
+def test_on_a_disk(role: str, places: Places, players: Players) -> None:
+    prepare(role, places)
+    share(places)
+    assert players.play(role, {READERS, *writers(role)}, places) == {"value": EXPECTED[role]}
+
+
+@needs_root
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in ("reader", "maintainer")])
+def test_on_a_disk_without_the_right_to_write(role: str, places: Places, players: Players) -> None:
+    prepare(role, places)
+    share(places)
+    assert denied(players.play(role, {READERS}, places)["error"])
+
+
+@needs_root
+def test_on_a_disk_without_the_right_to_read(places: Places, players: Players) -> None:
+    share(places)
+    assert "error" in players.play("reader", set(), places)
+
+
+@needs_root
+def test_rights_end_at_the_folder(places: Places, players: Players) -> None:
+    """A producer is no consumer, and the other way round."""
+    share(places)
+    assert denied(players.play("consumer", {READERS, *writers("producer")}, places)["error"])
+    assert denied(players.play("producer", {READERS, *writers("consumer")}, places)["error"])
+
+
+# ---- S3: a policy for each row
+def policy(role: str, places: Places) -> dict[str, Any]:
+    """What the row of a role says as a policy of S3."""
+    statements = [{"Effect": "Allow", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{BUCKET}"}]
+    for store, place in (("primary", places.primary), ("replica", places.replica)):
+        if store == "primary" or role in STORES:
+            row, root = of(role, store), place.removeprefix("s3://")
+            actions = [("s3:GetObject", row.reads), ("s3:PutObject", row.writes), ("s3:DeleteObject", row.deletes)]
+            for action, folders in actions:
+                resources = [f"arn:aws:s3:::{root}/{folder}/*" for folder in folders]
+                if (
+                    folders and action == "s3:DeleteObject"
+                ):  # one request deletes several; moto asks for the bucket then
+                    resources.append(f"arn:aws:s3:::{BUCKET}")
+                if resources:
+                    statements.append({"Effect": "Allow", "Action": action, "Resource": resources})
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+@dataclass
+class Account:
+    """An S3 server that checks what each user may do."""
+
+    server: S3Server
+
+    @property
+    def _admin(self) -> dict[str, str]:
+        keys = {"aws_access_key_id": "admin", "aws_secret_access_key": "admin"}
+        return {"endpoint_url": self.server.endpoint, "region_name": "us-east-1", **keys}
+
+    def check(self, wanted: bool) -> None:
+        """From now on every request needs a policy, or none does."""
+        address, first = f"{self.server.endpoint}/moto-api/reset-auth", b"0" if wanted else b"inf"
+        request = urllib.request.Request(address, first, {"Content-Type": "text/plain"})
+        urllib.request.urlopen(request).close()
+
+    def user(self, name: str, allowed: dict[str, Any]) -> dict[str, str]:
+        """Storage options of a new user with this policy."""
+        iam = boto3.client("iam", **self._admin)
+        iam.create_user(UserName=name)
+        iam.put_user_policy(UserName=name, PolicyName="role", PolicyDocument=json.dumps(allowed))
+        key = iam.create_access_key(UserName=name)["AccessKey"]
+        return {
+            **self.server.options,
+            "aws_access_key_id": key["AccessKeyId"],
+            "aws_secret_access_key": key["SecretAccessKey"],
+        }
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Account]:
+    with running() as server:
+        yield Account(server)
+
+
+@pytest.fixture
+def stores(account: Account) -> Iterator[Places]:
+    prefix = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    found = Places(f"{prefix}/primary", f"{prefix}/replica")
+    make(Store(found.primary, account.server.options))
+    yield found
+    account.check(False)
+
+
+def play(account: Account, role: str, stores: Places, allowed: dict[str, Any]) -> dict[str, Any]:
+    admin = account.server.options
+    if role == "promoter":
+        assert outcome("replicator", Store(stores.primary, admin), Store(stores.replica, admin)) == {"value": 0}
+    options = account.user(uuid.uuid4().hex, allowed)
+    account.check(True)
+    used = [Store(place, options) for place in stores.of(role)]
+    return outcome(role, used[0], used[1] if len(used) > 1 else None)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_in_an_object_store(account: Account, role: str, stores: Places) -> None:
+    assert play(account, role, stores, policy(role, stores)) == {"value": EXPECTED[role]}
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "reader"])
+def test_in_an_object_store_with_the_rights_of_a_reader(account: Account, role: str, stores: Places) -> None:
+    refused = play(account, role, stores, policy("reader", stores))
+    assert denied(refused["error"])
