@@ -68,7 +68,7 @@ def test_plans_show_no_storage_options(
 ) -> None:
     partq.create_queue(store, "q", "v bigint", partitions=1)
     put(store, 0, range(3))
-    options = {"path": store, "queue": "q", "group": "g3", "storageOptions.azure_storage_sas_key": "SUPERSECRET"}
+    options = {"path": store, "queue": "q", "group": "g3", "storageOptions.azure_storage_sas_key": "HUNTER2XYZ"}
     batch = spark.read.format("partq").options(**options).load()
     batch.explain("extended")
     batch.explain("formatted")
@@ -77,7 +77,10 @@ def test_plans_show_no_storage_options(
     writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
     query: Any = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    shown = capsys.readouterr().out + plans.queryExecution().toString() + query._jsq.explainInternal(True)
-    assert "SUPERSECRET" not in shown + str(query.recentProgress) and "partq" in shown
+    unread: Any = stream._jdf
+    plan = unread.queryExecution().toString()
+    assert "azure_storage_sas_key" in plan
+    shown = capsys.readouterr().out + plans.queryExecution().toString() + plan + query._jsq.explainInternal(True)
+    assert "HUNTER2XYZ" not in shown + str(query.recentProgress) and "partq" in shown
     for path in [*tmp_path.rglob("*")]:
-        assert not path.is_file() or b"SUPERSECRET" not in path.read_bytes()
+        assert not path.is_file() or b"HUNTER2XYZ" not in path.read_bytes()
