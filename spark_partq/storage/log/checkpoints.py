@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from spark_partq.storage.log.entries import (
     Remove,
     Transaction,
     check_protocol,
+    file_name,
     metadata_of,
     protocol_of,
 )
@@ -101,8 +102,8 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
     return sink.getvalue().to_pybytes(), count
 
 
-def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
-    """The snapshot of a checkpoint file.
+def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours: bool = True) -> Snapshot:
+    """The snapshot of a checkpoint file; with `only_ours` it must name no file in another folder than the table's.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
         if told is not None and int(told) != version:
             raise ForeignEntry(f"it was written for version {int(told)}")
         table = file.read(columns=_columns(file.schema_arrow, tombstones), use_threads=False)
-        return _snapshot(table, version, tombstones, None if token is None else token.decode())
+        return _snapshot(table, version, tombstones, None if token is None else token.decode(), only_ours)
     except ForeignEntry:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -137,7 +138,7 @@ def _columns(schema: pa.Schema, tombstones: bool) -> list[str]:
     return columns
 
 
-def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None) -> Snapshot:
+def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None, only_ours: bool) -> Snapshot:
     # sidecar, checkpointMetadata: a version 2 checkpoint; domainMetadata: a table feature. Empty columns say nothing.
     unknown = set(table.column_names) - {"protocol", "metaData", "txn", "add", "remove"}
     foreign = sorted(name for name in unknown if table.column(name).null_count < table.num_rows)
@@ -157,7 +158,7 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
     _refuse_deletion_vectors(adds)
     names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange"
     for path, size, values, stats, modified, change in _fields(adds, *names):
-        name = unquote(path) if "%" in path else path
+        name = file_name(path, folders=not only_ours)
         snapshot.files[name] = Add(name, size, values or {}, stats, modified, change)
     if len(snapshot.files) != len(adds):
         raise ForeignEntry("it names a file twice")
@@ -168,7 +169,7 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
             _refuse_deletion_vectors(removes)
             names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
             for path, deleted, size, values, change in _fields(removes, *names):
-                name = unquote(path)
+                name = file_name(path, folders=not only_ours)
                 snapshot.tombstones[name] = Remove(name, deleted or 0, size, values, bool(change))
     return snapshot
 

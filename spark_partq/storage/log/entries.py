@@ -7,6 +7,7 @@ features that this package does not handle must not be misread. An unknown actio
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,11 @@ ENGINE = "spark_partq"
 TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
 # How many lines the entry has, so that one that is cut off between two of them is noticed.
 ACTIONS = "actionCount"
+
+# A file's name that leads out of the table's folder, here or with another reader: hidden (also `.` and `..`), with a separator or a
+# control character, or a URI with a scheme.
+_NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
+_MAX_NAME_BYTES = 255
 
 _BREAK = "\n"
 _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn"}
@@ -189,32 +195,43 @@ def _remove_json(remove: Remove) -> dict[str, Any]:
 
 
 # ---- reading
-def decode(data: bytes) -> Entry:
+def decode(data: bytes, *, only_ours: bool = True) -> Entry:
     """The entry of a log file.
+
+    Parameters
+    ----------
+    only_ours : bool
+        Refuse entries of other programs, and files that do not lie directly in the table's folder.
 
     Raises
     ------
     ForeignEntry
         If it is cut short, damaged, or says what this package does not handle.
     """
-    info: Mapping[str, Any] | None = None
+    actions = list(_actions(data))
+    info = next((body for action, body in actions if action == "commitInfo"), None)
+    entry = Entry(info)
+    if only_ours and not entry.engine.startswith(ENGINE):
+        raise ForeignEntry(
+            f"it was committed by {entry.engine} ({entry.operation}), and only spark_partq may write here"
+        )
     protocol, metadata = False, None
     adds: list[Add] = []
     removes: list[Remove] = []
     transactions: dict[str, Transaction] = {}
     count = 0
-    for action, body in _actions(data):
+    for action, body in actions:
         try:
             match action:
                 case "add":
-                    adds.append(_add(body))
+                    adds.append(_add(body, folders=not only_ours))
                 case "txn":
                     app, txn = _transaction(body)
                     transactions[app] = txn
                 case "commitInfo":
-                    info = body
+                    pass
                 case "remove":
-                    removes.append(_remove(body))
+                    removes.append(_remove(body, folders=not only_ours))
                 case "protocol":
                     check_protocol(body)
                     protocol = True
@@ -280,13 +297,13 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
     )
 
 
-def _add(body: Mapping[str, Any]) -> Add:
+def _add(body: Mapping[str, Any], folders: bool) -> Add:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
     stats = body.get("stats")
     return Add(
-        _decoded(_text(body["path"])),
-        _number(body["size"]),
+        file_name(_text(body["path"]), folders=folders),
+        _size(body["size"]),
         _texts(body["partitionValues"]),
         None if stats is None else _text(stats),
         _number(body["modificationTime"]),
@@ -294,12 +311,12 @@ def _add(body: Mapping[str, Any]) -> Add:
     )
 
 
-def _remove(body: Mapping[str, Any]) -> Remove:
+def _remove(body: Mapping[str, Any], folders: bool) -> Remove:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
     values = body.get("partitionValues")
     return Remove(
-        _decoded(_text(body["path"])),
+        file_name(_text(body["path"]), folders=folders),
         _number(body.get("deletionTimestamp") or 0),
         _number_or_none(body.get("size")),
         None if values is None else _texts(values),
@@ -311,8 +328,26 @@ def _transaction(body: Mapping[str, Any]) -> tuple[str, Transaction]:
     return _text(body["appId"]), Transaction(_number(body["version"]), _number_or_none(body.get("lastUpdated")))
 
 
-def _decoded(path: str) -> str:
-    return unquote(path) if "%" in path else path
+def file_name(path: str, *, folders: bool = False) -> str:
+    """The name of a file in the table's folder, from the `path` of an action.
+
+    Parameters
+    ----------
+    folders : bool
+        It may lie in folders of the table's folder.
+
+    Raises
+    ------
+    ForeignEntry
+        If it is anything but a plain name: whoever may write a log must not reach files outside of its table.
+    """
+    name = unquote(path) if "%" in path else path
+    for part in name.split("/") if folders else [name]:
+        if not part or _NO_FILE_NAME.match(part) or len(part.encode(errors="replace")) > _MAX_NAME_BYTES:
+            raise ForeignEntry(
+                f"it names the file {path[:_MAX_NAME_BYTES]!r}, which is no plain name in the table's folder"
+            )
+    return name
 
 
 def _text(value: Any) -> str:
@@ -337,6 +372,12 @@ def _number(value: Any) -> int:
     if type(value) is not int or not -MOST <= value <= MOST:
         raise TypeError(f"{value!r} is no whole number of 64 bits")
     return value
+
+
+def _size(value: Any) -> int:
+    if _number(value) < 0:
+        raise ValueError(f"a file cannot have {value} bytes")
+    return int(value)
 
 
 def _number_or_none(value: Any) -> int | None:

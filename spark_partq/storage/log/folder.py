@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, is_temporary
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
-from spark_partq.storage.log.entries import ENGINE, Entry, ForeignEntry, Transaction, decode
+from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store
 
@@ -117,14 +117,9 @@ class LogFolder:
         path = self.entry_path(version)
         data = self.files.read(path)
         try:
-            entry = decode(data)
-            if self._only_ours and not entry.engine.startswith(ENGINE):
-                raise ForeignEntry(
-                    f"it was committed by {entry.engine} ({entry.operation}), and only spark_partq may write here"
-                )
+            return decode(data, only_ours=self._only_ours)
         except ForeignEntry as error:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
-        return entry
 
     def load(self, *, tombstones: bool = False) -> Snapshot:
         """The table as it is now: the newest checkpoint and the entries after it.
@@ -207,7 +202,7 @@ class LogFolder:
         """The snapshot of a checkpoint; raises `FileMissing`, `DamagedLog`."""
         path = self.checkpoint_path(version)
         try:
-            return decode_checkpoint(self.files.read(path), version, tombstones)
+            return decode_checkpoint(self.files.read(path), version, tombstones, only_ours=self._only_ours)
         except ForeignEntry as error:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
 

@@ -50,9 +50,8 @@ def checkpoints_revive_removed_files(patch: pytest.MonkeyPatch) -> None:
 
 def names_are_not_encoded(patch: pytest.MonkeyPatch) -> None:
     """Our readers cannot notice: they do not decode names, either."""
-    for module in (entries, checkpoints):
-        for function in ("quote", "unquote"):
-            patch.setattr(module, function, str)
+    for module, function in ((entries, "quote"), (entries, "unquote"), (checkpoints, "quote")):
+        patch.setattr(module, function, str)
 
 
 def commits_overwrite(patch: pytest.MonkeyPatch) -> None:
