@@ -44,6 +44,7 @@ NAMES = [
     "Member",
     "MemberDescription",
     "NotAStoreError",
+    "NotPermittedError",
     "OffsetOutOfRangeError",
     "PartitionDescription",
     "PartqError",

@@ -4,6 +4,7 @@
     ├── InvalidArgumentError      INVALID_ARGUMENT       an option, name or count that cannot be right
     ├── NotAStoreError            NOT_A_STORE            the path holds something else, or nothing
     ├── StoreUnavailableError     STORE_UNAVAILABLE      the path cannot be reached or read
+    │   └── NotPermittedError     NOT_PERMITTED          this process may not read or write it
     ├── QueueNotFoundError        QUEUE_NOT_FOUND
     ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
     ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
@@ -65,6 +66,10 @@ class NotAStoreError(PartqError):
 
 class StoreUnavailableError(PartqError):
     error_class = "STORE_UNAVAILABLE"
+
+
+class NotPermittedError(StoreUnavailableError):
+    error_class = "NOT_PERMITTED"
 
 
 class QueueNotFoundError(PartqError):

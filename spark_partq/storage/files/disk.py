@@ -12,19 +12,30 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_partq.core.errors import StoreUnavailableError
+from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
 from spark_partq.storage.files.port import TEMPORARY, FileAlreadyExists, FileInfo, FileMissing
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# To look at a folder, which is no link, without the right to list it.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+# What is no plain file must not make its reader wait.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class DiskFiles:
-    """Files below a folder. A new file gets its name by a hard link, which fails if the name is taken."""
+    """Files below a folder. A new file gets its name by a hard link, which fails if the name is taken.
+
+    Others may write there, too. So nothing follows a symbolic link below that folder, which itself may be one: a link is neither a file
+    nor a folder, and what lies behind it is not there. What deletes goes from folder to folder by their descriptors, so that a folder
+    that becomes a link meanwhile leads nowhere.
+    """
 
     is_local = True
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._no_links: dict[str, tuple[int, int]] = {}  # folders to which no link led, by device and inode
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         with self._written(path, data) as temporary:
@@ -49,9 +60,11 @@ class DiskFiles:
 
     def read(self, path: str) -> bytes:
         try:
-            descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self._inside(path), _FILE)
             try:
-                left = os.fstat(descriptor).st_size
+                found = os.fstat(descriptor)
+                _check_plain(path, found)
+                left = found.st_size
                 data = os.read(descriptor, left)
                 while len(data) < left and (more := os.read(descriptor, left - len(data))):
                     data += more
@@ -63,19 +76,20 @@ class DiskFiles:
 
     def info(self, path: str) -> FileInfo | None:
         try:
-            found = os.lstat(self._at(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            found = os.lstat(self._inside(path))
         except OSError as error:
-            raise self._told(path, "read", error) from None
+            problem = self._told(path, "read", error)
+            if isinstance(problem, FileMissing):
+                return None
+            raise problem from None
         if not stat.S_ISREG(found.st_mode):
             return None
         return FileInfo(path.rpartition("/")[2], found.st_size, found.st_mtime_ns)
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         found = []
-        with self._explained(folder, "read"):
-            for entry in self._entries(folder):
+        with self._entries(folder) as entries:
+            for entry in entries:
                 if entry.name > after and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
                         its = entry.stat(follow_symlinks=False)
@@ -83,28 +97,45 @@ class DiskFiles:
         return sorted(found)
 
     def list_folders(self, folder: str) -> list[str]:
-        with self._explained(folder, "read"):
-            return sorted(entry.name for entry in self._entries(folder) if entry.is_dir())
+        with self._entries(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def make_folder(self, folder: str) -> None:
         with self._explained(folder, "written"):
-            os.makedirs(self._at(folder), exist_ok=True)
+            os.makedirs(self._root, exist_ok=True)
+            with self._folder(folder, make=True):
+                pass
 
     def delete(self, path: str) -> None:
-        with self._explained(path, "written"), contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self._at(path))
+        folder, _, name = path.rpartition("/")
+        with contextlib.suppress(FileMissing), self._explained(path, "written"), self._folder(folder) as descriptor:
+            os.unlink(name, dir_fd=descriptor)
 
     def delete_folder(self, folder: str) -> None:
-        with self._explained(folder, "written"), contextlib.suppress(NotADirectoryError):
-            shutil.rmtree(self._at(folder), onerror=_unless_gone)
+        above, _, name = folder.rpartition("/")
+        with contextlib.suppress(FileMissing), self._explained(folder, "written"), self._folder(above) as descriptor:
+            if not name:
+                shutil.rmtree(self._root, onerror=_unless_gone)
+            elif stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode):
+                os.unlink(name, dir_fd=descriptor)
+            else:
+                shutil.rmtree(name, dir_fd=descriptor, onerror=_unless_gone)  # removes links, and follows none
 
     def open_input(self, path: str) -> pa.NativeFile:
         with self._explained(path, "read"):
-            return pa.OSFile(self._at(path), "rb")
+            at = self._inside(path)
+            found = os.lstat(at)
+            _check_plain(path, found)
+            file = pa.OSFile(at, "rb")
+            if not os.path.samestat(found, os.fstat(file.fileno())):  # it was replaced in between
+                file.close()
+                raise FileMissing(path)
+            return file
 
     def open_output(self, path: str) -> _DiskOutput:
-        temporary = self._temporary(path)
         with self._explained(path, "written"):
+            self._inside(path)
+            temporary = self._temporary(path)
             return _DiskOutput(self, path, temporary, pa.OSFile(temporary, "wb"))
 
     # ---- how
@@ -114,18 +145,54 @@ class DiskFiles:
     def _temporary(self, path: str) -> str:
         return self._at(f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}{TEMPORARY}")
 
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+    def _inside(self, path: str) -> str:
+        """Where a file of the store lies; raises `FileMissing` if there is a link among its folders."""
+        folder = path.rpartition("/")[0]
+        if folder:
+            found = os.stat(self._at(folder))
+            if self._no_links.get(folder) != (found.st_dev, found.st_ino):
+                with self._folder(folder) as descriptor:
+                    found = os.fstat(descriptor)
+                self._no_links[folder] = found.st_dev, found.st_ino
+        return self._at(path)
+
+    @contextlib.contextmanager
+    def _folder(self, folder: str, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder; a link among its folders is an `OSError`. With `make` those that are missing are made."""
+        descriptor = os.open(self._root, _FOLDER)
         try:
-            with os.scandir(self._at(folder)) as entries:
-                return list(entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+            for name in folder.split("/") if folder else ():
+                below = _make_and_open(name, descriptor) if make else _open_folder(name, descriptor)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _entries(self, folder: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """What is directly in a folder; nothing if there is no such folder."""
+        with self._explained(folder, "read"):
+            try:
+                with self._folder(folder) as descriptor:
+                    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
+            except OSError as error:
+                if not _is_missing(error):
+                    raise
+                yield iter(())
+                return
+            try:
+                with os.scandir(listed) as entries:
+                    yield entries
+            finally:
+                os.close(listed)
 
     @contextlib.contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[str]:
         """The name of a temporary file beside `path` that holds the data."""
         temporary = self._temporary(path)
         with self._explained(path, "written"):
+            self._inside(path)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
                 try:
@@ -148,12 +215,43 @@ class DiskFiles:
             raise self._told(path, done, error) from error
 
     def _told(self, path: str, done: str, error: OSError) -> Exception:
-        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if _is_missing(error):
             return FileMissing(path)
-        return StoreUnavailableError(
-            f"{self._at(path)} cannot be {done}: {error.strerror or error}. Check the path, its permissions and the space that is left",
-            path=self._at(path),
-        )
+        what = f"{self._at(path)} cannot be {done}: {error.strerror or error}"
+        if error.errno in _REFUSED:
+            return NotPermittedError(
+                f"{what}. Give this process's user the permissions, or run it as another user; nothing is damaged",
+                path=self._at(path),
+            )
+        return StoreUnavailableError(f"{what}. Check the path, and the space that is left", path=self._at(path))
+
+
+def _open_folder(name: str, above: int) -> int:
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+
+
+def _make_and_open(name: str, above: int) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=above)
+    try:
+        return _open_folder(name, above)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        raise
+
+
+def _is_missing(error: OSError) -> bool:
+    """Whether there is nothing, as far as a store goes: a link that is not followed is nothing."""
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _check_plain(path: str, found: os.stat_result) -> None:
+    """Refuse a folder; a link, a pipe or a device is no file of the store."""
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(found.st_mode):
+        raise FileMissing(path)
 
 
 def _unless_gone(_: object, __: object, raised: tuple[type[BaseException], BaseException, object]) -> None:

@@ -10,10 +10,17 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, UnknownConfigurationKeyError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
 from obstore.store import from_url
 
-from spark_partq.core.errors import StoreUnavailableError
+from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
 from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing
 
@@ -116,9 +123,13 @@ class ObjectFiles:
             if missing and (code is None or code[1] != "NoSuchBucket"):
                 raise FileMissing(path) from None
             reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
+            what = f"{self._uri}/{path} cannot be {done}: {reason}"
+            if isinstance(error, (PermissionDeniedError, UnauthenticatedError, PermissionError)):
+                raise NotPermittedError(
+                    f"{what}. Check the credentials in the storage options, and what they permit", path=path
+                ) from None
             raise StoreUnavailableError(
-                f"{self._uri}/{path} cannot be {done}: {reason}. Check the path, the network and the storage options",
-                path=path,
+                f"{what}. Check the path, the network and the storage options", path=path
             ) from None  # the text of `error` may hold a secret
 
 

@@ -1,6 +1,7 @@
 """What a store asks of the place where it lies: to put a file if there is none of that name, to read, to list, to delete.
 
-Paths are relative to the store, with ``/`` between names. An implementation raises `FileMissing`, `FileAlreadyExists`, or
+Paths are relative to the store, with ``/`` between names. A symbolic link is neither a file nor a folder: nothing follows one, to read or to
+change what is behind it, and what deletes a folder deletes the links in it. An implementation raises `FileMissing`, `FileAlreadyExists`, or
 `StoreUnavailableError` for everything else that keeps it from answering; whether a write that failed so has landed is unknown.
 """
 
@@ -15,7 +16,7 @@ TEMPORARY = ".tmp"
 
 
 class FileMissing(Exception):
-    """There is no such file, or no folder to put it into."""
+    """There is no such file, or no folder to put it into; what lies behind a symbolic link is not there."""
 
 
 class FileAlreadyExists(Exception):
@@ -86,7 +87,7 @@ class Files(Protocol):
         ...
 
     def list_folders(self, folder: str) -> list[str]:
-        """Names of the folders directly in a folder, sorted; none if there is no such folder."""
+        """Names of the folders directly in a folder, sorted, without links; none if there is no such folder."""
         ...
 
     def make_folder(self, folder: str) -> None:

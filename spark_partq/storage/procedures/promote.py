@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from spark_partq.core.errors import (
     NotAStoreError,
+    NotPermittedError,
     PartqError,
     QueueNotFoundError,
     ReplicaError,
@@ -113,10 +114,9 @@ def _take_over(store: Store, replica: ReplicaState, force: bool, options: Option
     queue, primary = replica.queue, store.sibling(replica.primary, options)
     try:
         state = _reached(primary, queue)
-    except (NotAStoreError, StoreUnavailableError, QueueNotFoundError) as error:
-        return str(error)
     except PartqError as error:
-        if not force:
+        lost = isinstance(error, (NotAStoreError, StoreUnavailableError, QueueNotFoundError))
+        if not force and (not lost or isinstance(error, NotPermittedError)):
             raise _insist(primary, queue, error) from error
         return str(error)
     if state.queue_id != replica.queue_id:

@@ -143,7 +143,7 @@ def test_a_folder_that_is_read_only(open_to_all: Path) -> None:
     (open_to_all / "a").chmod(0o555)
     *refused, read = processes.answers(processes.in_a_folder_that_is_read_only, str(open_to_all), nobody=True)
     for text in refused:
-        assert text.startswith(f"StoreUnavailableError: [STORE_UNAVAILABLE] {open_to_all}/a")
+        assert text.startswith(f"NotPermittedError: [NOT_PERMITTED] {open_to_all}/a")
         assert "cannot be written" in text and "ermission denied" in text and "permissions" in text
     assert read == "[b'abc', None, [], 1]"
     assert os.listdir(open_to_all / "a") == ["n"]
@@ -153,16 +153,16 @@ def test_a_folder_that_is_closed(open_to_all: Path) -> None:
     """It is not taken for one that is missing, empty or damaged."""
     (open_to_all / "a").chmod(0)
     for text in processes.answers(processes.in_a_folder_that_is_closed, str(open_to_all), nobody=True):
-        assert text.startswith(f"StoreUnavailableError: [STORE_UNAVAILABLE] {open_to_all}/a")
+        assert text.startswith(f"NotPermittedError: [NOT_PERMITTED] {open_to_all}/a")
         assert "ermission denied" in text
     (text,) = processes.answers(processes.a_look_at_a_table, str(open_to_all), nobody=True)
-    assert text.startswith("StoreUnavailableError: ") and "ermission denied" in text
+    assert text.startswith("NotPermittedError: ") and "ermission denied" in text
 
 
 def test_a_folder_that_lists_names_only(open_to_all: Path) -> None:
     (open_to_all / "a").chmod(0o744)
     (text,) = processes.answers(processes.in_a_folder_that_lists_names_only, str(open_to_all), nobody=True)
-    assert text.startswith("StoreUnavailableError: ")
+    assert text.startswith("NotPermittedError: ")
 
 
 # ---- what else lies in a folder
