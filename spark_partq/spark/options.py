@@ -14,6 +14,7 @@ from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
+from spark_partq.core.patterns import check_pattern
 from spark_partq.storage.group import assignors
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
@@ -118,10 +119,10 @@ class Options(BaseModel):
                     "options queue and queuePattern exclude each other; give one", option="queue"
                 )
             try:
-                re.compile(self.queuePattern)
-            except re.error as error:
+                check_pattern(self.queuePattern)
+            except ValueError as error:
                 raise InvalidArgumentError(
-                    f"option queuePattern={self.queuePattern!r} is no regular expression: {error}",
+                    f"option queuePattern={self.queuePattern!r} is no pattern of queue names: {error}. See docs/options.md",
                     option="queuePattern",
                 ) from None
             return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from spark_partq.core.ids import Flow, PartitionId
+from spark_partq.core.patterns import matches
 
 
 class Status(StrEnum):
@@ -127,7 +127,7 @@ class Member:
     queues : tuple of str
         Names of the queues that it reads.
     pattern : str or None
-        A regular expression: it also reads every queue whose whole name matches.
+        It also reads every queue whose whole name matches (`core.patterns`).
     assignors : tuple of str
         Those that it can take part in, best first.
     cooperative : bool
@@ -163,7 +163,7 @@ class Member:
         return [f"{self.instance}/{k}" for k in range(self.flows)]
 
     def subscribes(self, queue: str) -> bool:
-        return queue in self.queues or (self.pattern is not None and _matches(self.pattern, queue))
+        return queue in self.queues or (self.pattern is not None and matches(self.pattern, queue))
 
     def body(self) -> dict[str, Any]:
         """The fields of ``MemberJoined`` that have no columns."""
@@ -172,11 +172,6 @@ class Member:
 
 # Fields for which ``MemberJoined`` has columns, or that follow from its number.
 _MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
-
-
-@cache
-def _matches(pattern: str, queue: str) -> bool:
-    return re.fullmatch(pattern, queue) is not None
 
 
 @dataclass(frozen=True)

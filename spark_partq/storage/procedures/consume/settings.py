@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import QueueNotFoundError
+from spark_partq.core.patterns import matches
 from spark_partq.storage.group import assignors
 from spark_partq.storage.queue.control import list_queues
 from spark_partq.storage.store import Store
@@ -22,7 +22,7 @@ class ConsumerSettings:
     queues : tuple of str
         Names of the queues; empty with a pattern.
     queue_pattern : str or None
-        A regular expression: reads every queue whose whole name matches.
+        Reads every queue whose whole name matches (`core.patterns`).
     instance_id : str or None
         The user's name for the member, the same after a restart (K6).
     assignors : tuple of str
@@ -52,7 +52,7 @@ class ConsumerSettings:
         return all(assignors.find(name).cooperative for name in self.assignors)
 
     def matches(self, queue: str) -> bool:
-        return self.queue_pattern is not None and re.fullmatch(self.queue_pattern, queue) is not None
+        return self.queue_pattern is not None and matches(self.queue_pattern, queue)
 
     def matching(self) -> list[str]:
         """Names of the store's queues that match the pattern."""
