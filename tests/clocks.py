@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Iterator
 from unittest import mock
 
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.runtime import SYSTEM
 
 
@@ -18,6 +19,14 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
         return
     since_1970 = at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     with mock.patch.object(SYSTEM, "time_ns", return_value=since_1970 // dt.timedelta(microseconds=1) * 1_000):
+        yield
+
+
+@contextlib.contextmanager
+def no_grace() -> Iterator[None]:
+    """Let files be deleted as soon as no log names them, whatever the queue's grace period."""
+    vacuum = LogFolder.vacuum
+    with mock.patch.object(LogFolder, "vacuum", lambda log, _: vacuum(log, 0)):
         yield
 
 

@@ -26,6 +26,7 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
+from tests.clocks import no_grace
 from tests.groups import Consumer
 from tests.helpers import new_file
 
@@ -41,10 +42,11 @@ def there_fixture(tmp_path: Path) -> str:
 
 
 @pytest.fixture(name="queue")
-def queue_fixture(store: str) -> str:
+def queue_fixture(store: str) -> Iterator[str]:
     """Queue `q` of 2 partitions."""
-    partq.create_queue(store, "q", "v bigint", partitions=2, vacuum_grace_ms=0)
-    return store
+    partq.create_queue(store, "q", "v bigint", partitions=2)
+    with no_grace():
+        yield store
 
 
 # ---- what tests do and read

@@ -14,13 +14,13 @@ acknowledged under its epoch by its incarnation. So acknowledgements of an older
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from spark_partq.core import stored
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group import reading
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import (
     GroupFact,
@@ -225,6 +225,7 @@ class GroupState:
             If it cannot follow those before it: the table was edited, or written by another program.
         """
         try:
+            reading.check_columns(fact)
             self._replay(Kind(fact.kind), fact)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptTableError(
@@ -246,27 +247,27 @@ class GroupState:
                 self.baseline = fact.flows or 0
         elif kind is Kind.ASSIGNMENT_COMPUTED:
             _must(self.assignment_due, "no assignment is due")
-            body = json.loads(fact.body or "")
-            self.assignor, self.protocol = body["assignor"], Protocol(body["protocol"])
+            body = stored.body_of(fact.body)
+            self.assignor, self.protocol = stored.text(body["assignor"], "assignor"), Protocol(body["protocol"])
             self.assigned_seq, self.basis = self.seq, self.view()
         elif kind is Kind.MEMBER_JOINED:
             instance = _given(fact, "instance", fact.instance)
             _must(bool(instance and fact.incarnation and fact.flows), "it names no process with flows")
             old = self.members.get(instance)
-            self.members[instance] = _member(
-                json.loads(fact.body or ""),
-                instance=instance,
-                incarnation=_given(fact, "incarnation", fact.incarnation),
-                flows=_given(fact, "flows", fact.flows),
-                host=fact.host or "",
-                order=old.order if old else self.seq,
-            )
+            columns = {
+                "instance": instance,
+                "incarnation": fact.incarnation,
+                "flows": fact.flows,
+                "host": fact.host or "",
+                "order": old.order if old else self.seq,
+            }
+            self.members[instance] = reading.member({**stored.body_of(fact.body), **columns})
         elif kind is Kind.MEMBER_LEFT:
             _must(fact.instance in self.members, f"{fact.instance} is no member")
             del self.members[fact.instance or ""]
         elif kind is Kind.QUEUE_ADDED:
             queue_id, name = _given(fact, "queue_id", fact.queue_id), _given(fact, "queue", fact.queue)
-            self.queues[queue_id] = QueueInGroup(name, **json.loads(fact.body or ""))
+            self.queues[queue_id] = reading.queue({**stored.body_of(fact.body), "name": name})
         else:
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
@@ -340,34 +341,32 @@ class GroupState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GroupState:
-        """Read back `to_json`."""
+        """Read back `to_json`.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If it is something else.
+        """
         return cls(
-            value["seq"],
+            stored.whole(value["seq"], "seq"),
             Status(value["status"]),
-            value["status_seq"],
-            value["baseline"],
-            value["trigger"],
-            value["assignor"],
+            stored.whole(value["status_seq"], "status_seq", -1),
+            stored.whole(value["baseline"], "baseline"),
+            stored.text(value["trigger"], "trigger"),
+            stored.text(value["assignor"], "assignor"),
             Protocol(value["protocol"]),
-            value["assigned_seq"],
-            value["basis"],
-            {queue_id: QueueInGroup(**q) for queue_id, q in value["queues"].items()},
-            {name: _member(m) for name, m in value["members"].items()},
-            {(q, p): Ownership(*rest) for q, p, *rest in value["partitions"]},
-            {(q, p): floor for q, p, floor in value["floors"]},
-            {(q, p): (epoch, offset) for q, p, epoch, offset in value["removed"]},
+            stored.whole(value["assigned_seq"], "assigned_seq", -1),
+            reading.basis(value["basis"]),
+            {stored.text(queue_id, "queue_id"): reading.queue(q) for queue_id, q in value["queues"].items()},
+            {stored.name(instance, "instance"): reading.member(m) for instance, m in value["members"].items()},
+            {reading.partition_id(q, p): reading.ownership(*rest) for q, p, *rest in value["partitions"]},
+            {reading.partition_id(q, p): stored.whole(floor, "floor") for q, p, floor in value["floors"]},
+            {
+                reading.partition_id(q, p): (stored.whole(epoch, "epoch"), stored.whole(offset, "offset"))
+                for q, p, epoch, offset in value["removed"]
+            },
         )
-
-
-def _member(body: Mapping[str, Any], **columns: Any) -> Member:
-    """From JSON, where tuples are lists."""
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in {**body, **columns}.items()}
-    member = Member(**values)
-    try:
-        re.compile(member.pattern or "")
-    except re.error as error:
-        raise ValueError(f"pattern {member.pattern!r}: {error}") from error
-    return member
 
 
 def _plain(own: Ownership) -> list[Any]:

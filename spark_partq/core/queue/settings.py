@@ -7,10 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS
 
-MAX_PARTITIONS = 4096
+# Files are deleted by whole hours without a name, and who writes them has half of the grace to commit them. With less, a slow write, or
+# two machines whose clocks differ a little, would lose messages that were confirmed, or write for ever.
+MIN_VACUUM_GRACE_MS = 3_600_000
 
-Millis = Annotated[int, Field(ge=0, le=10 * 365 * 86_400_000)]
+Millis = Annotated[int, Field(ge=0, le=MAX_MS)]
+GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
 
 
 class QueueSettings(BaseModel):
@@ -25,9 +29,9 @@ class QueueSettings(BaseModel):
     retention_ms: Millis | None = Field(
         None, description="remove messages older than this even if nobody read them; None keeps them (Q8)"
     )
-    vacuum_grace_ms: Millis = Field(
+    vacuum_grace_ms: GraceMillis = Field(
         86_400_000,
-        description="age after which a file that no log names may be deleted; also bounds how long a write may take",
+        description="age after which a file that no log names may be deleted, at least 1h; a write may take half of it",
     )
 
     reject_to_sender: Literal["off", "on", "including_when_shutdown"] = Field(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,7 +90,7 @@ class Producer:
                 self._reject(record, messages, written)
                 return added
             # Files near the age at which maintenance may delete them are written again instead.
-            results = self._commit(fresh, record, generation, started + grace_s / 2 if grace_s else math.inf)
+            results = self._commit(fresh, record, generation, started + grace_s / 2)
             begun = begun or any(r.is_in for r in results)
             added += sum(r.rows for r in results)
             written.setdefault(generation, set()).update(r.partition for r in results if r.is_in)

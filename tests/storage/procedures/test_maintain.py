@@ -15,7 +15,7 @@ from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue
-from tests.clocks import wall_clock
+from tests.clocks import no_grace, wall_clock
 from tests.groups import Consumer
 from tests.helpers import in_parallel, new_file, opened, position, put
 
@@ -156,12 +156,17 @@ def test_vacuum_spares_a_write_under_way(store: str) -> None:
     assert all((Path(store) / found.folder / found.index.path(i)).exists() for i in range(2))
 
 
-def test_vacuum_grace_of_less_than_an_hour(store: str) -> None:
-    """Q8: the grace period is rounded up to whole hours, never down to nothing."""
-    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=1)
+def test_vacuum_grace_is_at_least_an_hour(store: str) -> None:
+    """Q8: with less, what a slow producer was told is in could be deleted. A longer one is rounded up to whole hours."""
+    for too_short in (0, 1, 3_599_999):
+        with pytest.raises(partq.InvalidArgumentError, match="vacuum_grace_ms: .* 3600000"):
+            partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=too_short)
+    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=3_600_001)
     new_file(store, "q", 0, {"v": pa.array([8], pa.int64())})
-    assert partq.maintain(store, "q")[0].vacuumed_files == 0
-    age(store, 3_700)
+    for _ in range(2):
+        assert partq.maintain(store, "q")[0].vacuumed_files == 0
+        age(store, 3_700)
+    age(store, 7_300)
     assert partq.maintain(store, "q")[0].vacuumed_files == 1
 
 
@@ -192,7 +197,7 @@ def test_maintain_many_times(queue: str) -> None:
 
 def test_tables_of_groups_are_vacuumed(store: str) -> None:
     """Q8: files of a group that were merged away are deleted after the grace period, and its history stays."""
-    partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=0)
+    partq.create_queue(store, "q", "v bigint", partitions=1)
     put(store, 0, range(5))
     consumer = Consumer(store, "i")
     for _ in range(COMPACT_AFTER + 5):
@@ -200,7 +205,8 @@ def test_tables_of_groups_are_vacuumed(store: str) -> None:
     consumer.ack(0, 5)
     acks = Path(store) / "groups/g/acks"
     assert len(list(acks.glob("*.parquet"))) > COMPACT_AFTER
-    partq.maintain(store)
+    with no_grace():
+        partq.maintain(store)
     assert len(list(acks.glob("*.parquet"))) < 10
     consumer.group.refresh()
     assert consumer.group.position(consumer.partition_id(0)) == 5

@@ -14,6 +14,7 @@ from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue.partition_table import PartitionTable
+from tests.clocks import no_grace
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, known, make, messages, scale, stored, while_scaling
 
@@ -161,7 +162,7 @@ def test_what_was_too_old_is_waited_for_by_nobody(store: str) -> None:
 
 def test_removed_tables_are_maintained(store: str) -> None:
     """Q8: their files are deleted after the grace period; their logs stay, as they remember who wrote what."""
-    make(store, 3, vacuum_grace_ms=0)
+    make(store, 3)
     sink, reader = Sink(store), Reader(store)
     sink.write(0, messages(0, 30))
     reader.all()
@@ -171,7 +172,8 @@ def test_removed_tables_are_maintained(store: str) -> None:
     assert len(files) == 2
     for file in files:
         os.utime(file, (0, 0))
-    partq.maintain(store)
+    with no_grace():
+        partq.maintain(store)
     assert [[f.name for f in folder.iterdir()] for folder in partitions] == [["_delta_log"], ["_delta_log"]]
     assert sink.write(0, messages(0, 30)) == 0
 

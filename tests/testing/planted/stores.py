@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import spark_partq as partq
+from tests.clocks import no_grace
 
 
 def in_a_store(test: Callable[..., object], *arguments: Any) -> None:
@@ -20,5 +21,6 @@ def in_two_stores(test: Callable[..., object]) -> None:
     """Run a test with a store that has a queue, and the path of another."""
     with tempfile.TemporaryDirectory() as folder:
         store, there = (str(Path(folder) / name) for name in ("store", "there"))
-        partq.create_queue(store, "q", "v bigint", partitions=2, vacuum_grace_ms=0)
-        test(store, there)
+        partq.create_queue(store, "q", "v bigint", partitions=2)
+        with no_grace():
+            test(store, there)

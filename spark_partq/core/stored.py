@@ -1,0 +1,118 @@
+"""Values that were read from a store, where anybody may have written anything: each has a type and a range, or is a `ValueError`.
+
+Who may write a store is trusted with its messages and not with the time and memory of its readers, so counts are bounded, too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from spark_partq.core.names import check_name
+
+MOST = 2**63 - 1  # of an offset, an epoch, a number of a fact
+MAX_PARTITIONS = 4096
+MAX_FLOWS = 10_000  # of one member
+MAX_MS = 10 * 365 * 86_400_000
+MAX_TEXT = 10_000
+_MAX_JSON = 64 << 20
+
+
+def body_of(text: object, what: str = "its body") -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(text, str):
+        raise ValueError(f"{what} is no text")
+    if len(text) > _MAX_JSON:
+        raise ValueError(f"{what} has {len(text)} characters")
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} is no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no JSON object")
+    return value
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def whole(value: object, what: str, least: int = 0, most: int = MOST) -> int:
+    """A whole number in a range, both ends of it included."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{what} is {_shown(value)} and not a whole number from {least} to {most}")
+    return value
+
+
+def whole_or_none(value: object, what: str, least: int = 0, most: int = MOST) -> int | None:
+    return None if value is None else whole(value, what, least, most)
+
+
+def positive(value: object, what: str) -> float:
+    """A number above 0 that is not infinite."""
+    if type(value) not in (int, float) or not 0 < value < 1e100 or not math.isfinite(value):  # type: ignore[operator]
+        raise ValueError(f"{what} is {_shown(value)} and not a number above 0")
+    return value  # type: ignore[return-value]
+
+
+def text(value: object, what: str, most: int = MAX_TEXT) -> str:
+    """A text that can be stored again."""
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"{what} is {_shown(value)} and not a text of at most {most} characters")
+    value.encode()  # half of a surrogate pair is a UnicodeEncodeError, which is a ValueError
+    return value
+
+
+def text_or_none(value: object, what: str) -> str | None:
+    return None if value is None else text(value, what)
+
+
+def texts(value: object, what: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{what} is {_shown(value)} and not a list")
+    return tuple(text(item, what) for item in value)
+
+
+def flag(value: object, what: str) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{what} is {_shown(value)} and neither true nor false")
+    return value
+
+
+def name(value: object, kind: str) -> str:
+    """A name of a queue, a group or an instance."""
+    try:
+        return check_name(kind, value)
+    except Exception as error:
+        raise ValueError(f"{_shown(value)} cannot name a {kind}") from error
+
+
+def offsets_by_partition(value: object, what: str, partitions: range) -> dict[int, int]:
+    """Offsets by the numbers of partitions, which are keys of a JSON object."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} is {_shown(value)} and not an object")
+    found = {}
+    for key, offset in value.items():
+        number = int(key) if isinstance(key, str) and len(key) < 6 and key.lstrip("-").isdecimal() else None
+        if number not in partitions or str(number) != key:
+            raise ValueError(f"{what} has {_shown(key)}, which is no number of a partition")
+        found[number] = whole(offset, what)
+    return found
+
+
+def only(body: Mapping[str, Any], known: frozenset[str] | set[str]) -> None:
+    """Refuse fields that this version does not know."""
+    unknown = sorted(set(body) - known)
+    if unknown:
+        raise ValueError(f"there is no field {_shown(unknown[0])}")
+
+
+def _shown(value: object) -> str:
+    """The beginning of what is there. A huge number is not written out, which would take long."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a huge number"
+    if isinstance(value, str):
+        return repr(value[:60])
+    return repr(value) if isinstance(value, (int, float, type(None))) else f"a {type(value).__name__}"
