@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_partq.core import stored
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
@@ -72,6 +73,25 @@ def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     # For so few rows Arrow's threads cost more than they save.
     rows: list[Row] = file.read(columns=schema.names, use_threads=False).cast(schema).to_pylist()
     return rows
+
+
+def in_order(rows: Sequence[Row], what: str) -> list[Row]:
+    """The rows of a table of facts by their numbers.
+
+    Raises
+    ------
+    CorruptTableError
+        If a row has no number or no kind.
+    """
+    for row in rows:
+        try:
+            stored.whole(row["seq"], "seq")
+            stored.text(row["kind"], "kind")
+        except ValueError as error:
+            raise CorruptTableError(
+                f"{what} holds a row that is no fact ({error}): it was edited. Restore it from a backup", seq=row["seq"]
+            ) from error
+    return sorted(rows, key=lambda row: int(row["seq"]))
 
 
 class RowTable:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from spark_partq.core import stored
+from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import GroupFact, Member, Ownership, QueueInGroup
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.patterns import check_pattern
@@ -37,6 +38,23 @@ def check_columns(fact: GroupFact) -> None:
         stored.name(fact.instance, "instance")
     if fact.forced is not None:
         stored.flag(fact.forced, "forced")
+
+
+def ack_row(plain: Mapping[str, Any]) -> AckRow:
+    queue_id, partition = plain["queue_id"], plain["partition"]
+    if (queue_id is None) != (partition is None):
+        raise ValueError("it names a queue or a partition without the other")
+    if queue_id is not None:
+        partition_id(queue_id, partition)
+    return AckRow(
+        stored.text(plain["incarnation"], "incarnation"),
+        stored.whole(plain["beat"], "beat"),
+        queue_id,
+        partition,
+        stored.whole(plain["epoch"], "epoch"),
+        stored.whole(plain["offset"], "offset"),
+        stored.whole(plain["delivered"], "delivered"),
+    )
 
 
 def flow(value: object, what: str) -> str | None:

@@ -308,6 +308,7 @@ class GroupState:
             self.partitions[partition_id] = replace(own, to_flow=None, handoff=-1)
         else:
             ended = kind is not Kind.GRANTED
+            _must(ended or bool(fact.flow and fact.incarnation), "it names no owner")
             _must(epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {epoch}")
             self.partitions[partition_id] = Ownership(
                 None if ended else fact.flow,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Sequence
 
+from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.acks import AckRow, Acks, compacted
+from spark_partq.core.group.reading import ack_row
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, group_folder
@@ -23,9 +24,6 @@ COLUMNS = (
 # After so many commits the rows are rewritten, without those that cannot count any more.
 COMPACT_AFTER = 16
 
-_FIELDS = [f.name for f in dataclasses.fields(AckRow)]
-
-
 class AckTable:
     """One process's view of a group's ack table. Not safe for use by several threads at once.
 
@@ -36,10 +34,9 @@ class AckTable:
     """
 
     def __init__(self, store: Store, group: str) -> None:
-        self._store, self._what = store, f"an acknowledgement of group {group!r}"
-        self._table = RowTable(
-            store, f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", COLUMNS
-        )
+        self._store, self._group = store, group
+        self._what, self._of = f"an acknowledgement of group {group!r}", f"the acknowledgements of group {group!r}"
+        self._table = RowTable(store, f"{group_folder(group)}/acks", self._of, COLUMNS)
         self.acks = Acks()
         self._whole = True  # `acks` are those of all rows
 
@@ -73,7 +70,7 @@ class AckTable:
             else:
                 self.refresh()
                 if len(self._table.files) >= COMPACT_AFTER:
-                    every = [*map(_row, self._table.rows()), *rows]
+                    every = [*map(self._row, self._table.rows()), *rows]
                     self._table.append(_plain(compacted(every, live), at), replace=True)
                 else:
                     self._table.append(_plain(rows, at))
@@ -85,15 +82,22 @@ class AckTable:
         whole, self._whole = self._whole, False  # if a signal interrupts this, the next call reads all rows
         fresh = self._table.take_fresh()
         if fresh is None or not whole:
-            self.acks = Acks.of(map(_row, self._table.rows()))
+            self.acks = Acks.of(map(self._row, self._table.rows()))
         else:
             for row in fresh:
-                self.acks.add(_row(row))
+                self.acks.add(self._row(row))
         self._whole = True
 
-
-def _row(row: Row) -> AckRow:
-    return AckRow(**{name: row[name] for name in _FIELDS})
+    def _row(self, row: Row) -> AckRow:
+        try:
+            return ack_row(row)
+        except ValueError as error:
+            self._whole = False
+            raise CorruptTableError(
+                f"{self._of} hold a row that cannot be ({error}): the table was edited. Restore it from a backup, or remove the "
+                "row: what is not acknowledged is delivered again",
+                group=self._group,
+            ) from error
 
 
 def _plain(rows: Sequence[AckRow], at: object) -> list[Row]:

@@ -11,13 +11,15 @@ import contextlib
 import dataclasses
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.stored import body_of
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
-from spark_partq.storage.rows import Row, RowFiles
+from spark_partq.storage.rows import Row, RowFiles, in_order
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -48,6 +50,8 @@ COLUMNS = (
 FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
 # So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
 MERGE_AFTER, ARCHIVE_AFTER = 16, 64
+
+_NAMED = re.compile(rf"\d{{20}}-({FACTS}|{HISTORY}|{ARCHIVE}|{SNAPSHOT}(?=-\d))(?:-(\d{{1,19}}))?-[0-9a-f]{{32}}\.parquet")
 
 _log = logging.getLogger("spark_partq")
 _FACT_FIELDS = [f.name for f in dataclasses.fields(GroupFact)]
@@ -113,7 +117,7 @@ class ControlTable:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
         self.refresh()
         rows = [row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
-        return sorted(rows, key=lambda row: int(row["seq"]))
+        return in_order(rows, self._what)
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
@@ -128,12 +132,18 @@ class ControlTable:
         try:
             changes = self._log.take_changes()
             paths = set(self._log.snapshot.files)
+            foreign = sorted(path for path in paths if not kind_of(path))
+            if foreign:
+                raise CorruptTableError(
+                    f"{self._what} has the file {foreign[0]}, whose name says nothing that this version knows: another program "
+                    "committed it. Restore the table from a backup or from an earlier version",
+                    path=foreign[0],
+                )
             fresh = paths if self._version < 0 or changes.reloaded else {add.path for add in changes.added} & paths
             state = self.state.copy()
             snapshot = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
             if snapshot is not None and _seq(snapshot) > state.seq:
-                (row,) = self._disk.read(snapshot)
-                state = GroupState.from_json(json.loads(row["body"]))
+                state = self._snapshot(snapshot)
             for path in sorted(path for path in fresh if kind_of(path) == FACTS):
                 self._replay(state, written.get(path) or self._disk.read(path))
         except BaseException:
@@ -142,8 +152,21 @@ class ControlTable:
         self._paths, self.state, self._version = paths, state, self._log.version
         return True
 
+    def _snapshot(self, path: str) -> GroupState:
+        try:
+            (row,) = self._disk.read(path)
+            state = GroupState.from_json(body_of(row["body"]))
+            if state.seq != _seq(path):
+                raise ValueError(f"it stands for {state.seq} facts")
+            return state
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptTableError(
+                f"the snapshot {path} of {self._what} cannot be read ({error}): it was edited. Restore the table from a backup",
+                path=path,
+            ) from error
+
     def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
-        for row in sorted(rows, key=lambda row: int(row["seq"])):
+        for row in in_order(rows, self._what):
             if row["seq"] < state.seq:
                 continue  # it is in the snapshot
             if row["seq"] > state.seq:
@@ -179,9 +202,11 @@ class ControlTable:
 
 
 def kind_of(path: str) -> str:
-    """Whether a file of a control table holds facts (also merged ones) or a snapshot."""
-    return path.split("-")[1]
+    """Whether a file of a control table holds facts (also merged ones) or a snapshot; nothing if this package has not named it."""
+    named = _NAMED.fullmatch(path)
+    return "" if named is None else named[1]
 
 
 def _seq(path: str) -> int:
-    return int(path.split("-")[2])
+    named = _NAMED.fullmatch(path)
+    return -1 if named is None else int(named[2] or 0)
