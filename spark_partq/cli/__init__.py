@@ -15,6 +15,7 @@ from spark_partq.cli import queues, scaling, replicas, groups, stores
 
 # isort: on
 from spark_partq.cli.common import app
+from spark_partq.cli.output import say
 from spark_partq.cli.settings import duration_ms
 
 __all__ = ["app", "duration_ms", "groups", "main", "queues", "replicas", "scaling", "stores"]
@@ -25,7 +26,7 @@ def main() -> None:
     try:
         app()
     except partq.PartqError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         sys.exit(1)
     except BrokenPipeError:  # `spark-partq list | head -1`
         sys.stderr.close()

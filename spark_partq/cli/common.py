@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -51,13 +50,6 @@ def common(
     storage_option: StorageOptions = None,
 ) -> None:
     context.obj = Target(store, key_values(storage_option))
-
-
-# ---- output
-
-
-def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
 
 
 def count(n: int, what: str) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import GroupName, Json, Target, app, count, print_json
+from spark_partq.cli.common import GroupName, Json, Target, app, count
+from spark_partq.cli.output import print_json, say, show
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.group.handle import open_group
@@ -28,9 +27,9 @@ def describe_group(context: typer.Context, group: GroupName, as_json: Json = Fal
     if as_json:
         print_json(found.to_dict())
         return
-    Console().print(render.group(found), highlight=False)
+    show(render.group(found))
     for warning in found.warnings:
-        print(f"warning: {warning}")
+        say(f"warning: {warning}")
 
 
 @app.command("history")
@@ -61,7 +60,7 @@ def history(
     if as_json:
         print_json([{**row, "at": row["at"].isoformat()} for row in rows])
         return
-    print("\n".join(render.facts(rows)))
+    say(*render.facts(rows))
 
 
 def _queue_and_partition(text: str | None) -> tuple[str | None, int | None]:
@@ -97,15 +96,15 @@ def rebalance(
 
     def report(name: str, facts: list[GroupFact]) -> None:
         for fact in facts:
-            print(render.fact_line(name, fact), flush=True)
+            say(render.fact_line(name, fact))
 
     def complain(error: partq.PartqError) -> None:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        say(f"error: {error}", error=True)
 
     rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
     if not watch:
         for one in watcher.groups:
-            print(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
+            say(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
 
 
 @app.command("delete-group")
@@ -113,4 +112,4 @@ def delete_group(context: typer.Context, group: GroupName) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it."""
     target: Target = context.obj
     partq.delete_group(target.store, group, storage_options=target.storage_options)
-    print(f"deleted group {group}")
+    say(f"deleted group {group}")

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, QueueName, Target, app, print_json
+from spark_partq.cli.common import Json, QueueName, Target, app
+from spark_partq.cli.output import print_json, say, show
 from spark_partq.cli.settings import read_settings, with_settings
 from spark_partq.storage.queue.handle import queue_state
 
@@ -43,7 +43,7 @@ def create_queue(
         storage_options=target.storage_options,
         **read_settings(settings_file, settings),
     )
-    print(f"created queue {made.name}, {render.partition_count(made.configured_partitions)}")
+    say(f"created queue {made.name}, {render.partition_count(made.configured_partitions)}")
 
 
 @app.command("delete-queue")
@@ -60,7 +60,7 @@ def delete_queue(
             f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
         )
     partq.delete_queue(target.store, queue, storage_options=target.storage_options)
-    print(f"deleted queue {queue}")
+    say(f"deleted queue {queue}")
 
 
 @app.command("list")
@@ -100,10 +100,10 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
         table.add_row(
             row["name"], row["status"], counts, ingress, render.number(row["depth"]), ", ".join(row["groups"])
         )
-    Console().print(table)
+    show(table)
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
     if idle:
-        print(f"groups that have read none of these queues: {', '.join(idle)}")
+        say(f"groups that have read none of these queues: {', '.join(idle)}")
 
 
 @app.command("describe-queue")
@@ -114,4 +114,4 @@ def describe_queue(context: typer.Context, queue: QueueName, as_json: Json = Fal
     if as_json:
         print_json(found.to_dict())
         return
-    Console().print(render.queue(found), highlight=False)
+    show(render.queue(found))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 import spark_partq as partq
-from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
+from spark_partq.cli.common import Json, QueueName, Target, app, count
+from spark_partq.cli.output import print_json, say
 from spark_partq.spark.jobs import Stop, ToOptions, key_values
 from spark_partq.storage.procedures import replicate as replicator
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport
@@ -47,7 +47,7 @@ def replicate(
         partq.remove_replica(
             target.store, queue, to, force=force, storage_options=target.storage_options, replica_options=options
         )
-        print(f"queue {queue} is followed in {to} no more")
+        say(f"queue {queue} is followed in {to} no more")
         return
     if watch:
         _watch(Replicator(target.opened, queue, to, options), every)
@@ -56,7 +56,7 @@ def replicate(
     if as_json:
         print_json(found.to_dict())
     else:
-        print(f"replica of queue {queue} in {found.location}: {count(found.total_lag, 'message')} behind")
+        say(f"replica of queue {queue} in {found.location}: {count(found.total_lag, 'message')} behind")
 
 
 def _watch(follower: Replicator, every_s: float) -> None:
@@ -68,10 +68,10 @@ def _watch(follower: Replicator, every_s: float) -> None:
         nonlocal last
         if done.commits or done.total_lag != last:
             last = done.total_lag
-            print(f"copied {count(done.commits, 'commit')}, {count(last, 'message')} behind", flush=True)
+            say(f"copied {count(done.commits, 'commit')}, {count(last, 'message')} behind")
 
     def complain(error: partq.PartqError) -> None:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        say(f"error: {error}", error=True)
 
     replicator.run([follower], every_s, stop.wait, report, complain)
 
@@ -104,10 +104,10 @@ def promote(
         storage_options=target.storage_options,
         primary_options=key_values(primary_option) or None,
     )
-    print(f"queue {queue} in {target.store} is the primary now")
+    say(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
-        print(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
+        say(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
     else:
-        print(f"warning: {done.primary} was not fenced: {done.problem}", file=sys.stderr)
+        say(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
     for group, partition, start, end in done.floors:
-        print(f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed")
+        say(f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed")

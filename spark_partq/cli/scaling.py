@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, QueueName, Target, app, count, print_json
+from spark_partq.cli.common import Json, QueueName, Target, app, count
+from spark_partq.cli.output import print_json, say, screen
 from spark_partq.cli.settings import duration_ms
 from spark_partq.spark.jobs import ScalingMode, ToOptions, key_values
 
@@ -79,7 +79,7 @@ def scale(
     if as_json:
         print_json(found.to_dict())
     else:
-        print("\n".join(_outcome(before, found)))
+        say(*_outcome(before, found))
 
 
 def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> Iterator[str]:
@@ -101,14 +101,14 @@ def _interruptible(what: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"interrupted: run it again to go on with {what}", file=sys.stderr)
+        say(f"interrupted: run it again to go on with {what}", error=True)
         raise typer.Exit(130) from None
 
 
 @contextmanager
 def _reporting(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
     """A function that tells on stderr what is waited for: on one line of a terminal, else when that changes, and now and then."""
-    console = Console(stderr=True)
+    console = screen(error=True)
     if console.is_terminal:
         with console.status(what) as status:
             yield lambda progress: status.update(f"{what}: {_line(progress)}")
@@ -119,7 +119,7 @@ def _reporting(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
         nonlocal said
         if progress.what != said[0] or time.monotonic() > said[1] + _REPORT_EVERY_S:
             said = (progress.what, time.monotonic())
-            print(f"{what}: {_line(progress)}", file=sys.stderr, flush=True)
+            say(f"{what}: {_line(progress)}", error=True)
 
     yield report
 
@@ -141,7 +141,7 @@ def ingress(
     """
     target: Target = context.obj
     found = partq.set_ingress(target.store, queue, action == "enable", storage_options=target.storage_options)
-    print(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
+    say(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
 
 
 @app.command("copy-stuck")
@@ -153,4 +153,4 @@ def copy_stuck(context: typer.Context, queue: QueueName) -> None:
     target: Target = context.obj
     with _interruptible(f"copying what is stuck in queue {queue}"):
         copied = partq.copy_stuck(target.store, queue, storage_options=target.storage_options)
-    print(f"copied {count(copied, 'message')} of queue {queue} from its parent")
+    say(f"copied {count(copied, 'message')} of queue {queue} from its parent")

@@ -10,7 +10,8 @@ from rich.console import Console
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, Target, app, count, print_json
+from spark_partq.cli.common import Json, Target, app, count
+from spark_partq.cli.output import print_json, say, show
 from spark_partq.storage.inspect.doctor import diagnose
 
 
@@ -32,8 +33,8 @@ def doctor(
         print_json(found.to_dict())
     else:
         for finding in found.findings:
-            print(finding)
-        print(
+            say(finding)
+        say(
             f"checked {count(found.queues, 'queue')} ({count(found.partitions, 'partition')}, "
             f"{count(found.messages, 'message')}) and {count(found.groups, 'group')} ({count(found.facts, 'fact')}): "
             f"{count(len(found.faults), 'fault')}, {count(len(found.findings) - len(found.faults), 'warning')}"
@@ -60,7 +61,7 @@ def maintain(
         table.add_row(
             report.queue, render.number(report.removed_messages), render.number(report.vacuumed_files), waiting
         )
-    Console().print(table)
+    show(table)
 
 
 @app.command("demo")

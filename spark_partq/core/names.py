@@ -10,6 +10,11 @@ from spark_partq.core.errors import InvalidArgumentError
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9_-])?")
 
 
+def is_name(name: str) -> bool:
+    """Whether something of a store can have that name; what else lies there (``lost+found``, ``.snapshot``) is not its own."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(kind: str, name: object) -> str:
     """Return `name` if it can name a `kind` ("queue", "group", …).
 

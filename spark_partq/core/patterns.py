@@ -59,7 +59,9 @@ class _Automaton:
     def matches(self, name: str) -> bool:
         now = self._reached([self.first], at_start=True, at_end=not name)
         for i, char in enumerate(name, 1):
-            after = [to for state in now for label, to in self.edges[state] if type(label) is frozenset and char in label]
+            after = [
+                to for state in now for label, to in self.edges[state] if type(label) is frozenset and char in label
+            ]
             now = self._reached(after, at_start=False, at_end=i == len(name))
         return self.last in now
 

@@ -95,8 +95,9 @@ def offsets_by_partition(value: object, what: str, partitions: range) -> dict[in
         raise ValueError(f"{what} is {_shown(value)} and not an object")
     found = {}
     for key, offset in value.items():
-        number = int(key) if isinstance(key, str) and len(key) < 6 and key.lstrip("-").isdecimal() else None
-        if number not in partitions or str(number) != key:
+        plain = str(key) if type(key) is int else key  # JSON makes texts of them
+        number = int(plain) if isinstance(plain, str) and len(plain) < 6 and plain.lstrip("-").isdecimal() else None
+        if number is None or number not in partitions or str(number) != plain:
             raise ValueError(f"{what} has {_shown(key)}, which is no number of a partition")
         found[number] = whole(offset, what)
     return found

@@ -15,7 +15,11 @@ from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
+from spark_partq.storage.log.checkpoints import check_declared
 from spark_partq.storage.store import Store
+
+# Of one little file: more than any merge makes.
+MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
 
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str]]
@@ -70,6 +74,7 @@ def _made_as(columns: Columns) -> tuple[TableSpec, pa.Schema]:
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     """The rows of a little file; nobody may change them."""
     file = pq.ParquetFile(pa.BufferReader(data))
+    check_declared(file.metadata, MAX_ROWS, MAX_BYTES)
     # For so few rows Arrow's threads cost more than they save.
     rows: list[Row] = file.read(columns=schema.names, use_threads=False).cast(schema).to_pylist()
     return rows

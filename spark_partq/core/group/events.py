@@ -98,10 +98,14 @@ class RaiseFloors:
     ----------
     partitions : tuple of int or None
         Only of these; None is all.
+    ends : dict
+        The next offsets of partitions, read after the acknowledgements. A position beyond its partition's end is none: whoever wrote that
+        acknowledgement cannot have finished what is not there, and it must not remove what comes.
     """
 
     queue_id: str
     partitions: tuple[int, ...] | None = None
+    ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -349,6 +349,9 @@ class GroupState:
         ValueError, KeyError, TypeError
             If it is something else.
         """
+        for name in ("queues", "members"):
+            if not isinstance(value[name], dict):
+                raise ValueError(f"{name} is no object")
         return cls(
             stored.whole(value["seq"], "seq"),
             Status(value["status"]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_partq.core.payload.schema import Struct
+from spark_partq.core.queue import reading
 from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
 from spark_partq.core.queue.settings import QueueSettings
@@ -227,6 +228,7 @@ def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = Non
         if state is not None:
             state = after(state, fact)
         elif fact.kind == Kind.QUEUE_CREATED:
+            reading.check_body(Kind.QUEUE_CREATED, fact.body)
             state = _created(name, fact.body)
         else:
             raise ValueError(f"fact {fact.kind} cannot follow nothing")
@@ -242,6 +244,7 @@ def after(state: QueueState, fact: QueueFact) -> QueueState:
         If it cannot follow.
     """
     kind = Kind(fact.kind)
+    reading.check_body(kind, fact.body)
     following = [phase for before, phase in TRANSITIONS[kind] if before is state.phase]
     _must(bool(following), f"fact {kind} cannot follow {state.status} ({state.phase})")
     changed = replace(_after(state, kind, fact.body), revision=state.revision + 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spark_partq.core import stored
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 
 # In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
@@ -96,12 +97,14 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     if state is None:
         raise ValueError(f"fact {kind} cannot follow nothing")
     if kind is Kind.JUMPING:
-        return replace(state, jumps=(*state.jumps, (fact.body["folder"], fact.body["version"])))
+        jump = stored.text(fact.body["folder"], "folder"), stored.whole(fact.body["version"], "version")
+        return replace(state, jumps=(*state.jumps, jump))
     return replace(state, phase=phase)
 
 
 def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> ReplicaState:
-    following = ReplicaState(queue, body["replica_id"], body["primary"], body["location"], body["queue_id"])
+    told = (stored.text(body[name], name) for name in ("replica_id", "primary", "location", "queue_id"))
+    following = ReplicaState(queue, *told)
     if state is None:
         return following
     if state.queue_id != following.queue_id:

@@ -24,6 +24,7 @@ COLUMNS = (
 # After so many commits the rows are rewritten, without those that cannot count any more.
 COMPACT_AFTER = 16
 
+
 class AckTable:
     """One process's view of a group's ack table. Not safe for use by several threads at once.
 

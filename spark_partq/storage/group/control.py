@@ -51,7 +51,9 @@ FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
 # So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
 MERGE_AFTER, ARCHIVE_AFTER = 16, 64
 
-_NAMED = re.compile(rf"\d{{20}}-({FACTS}|{HISTORY}|{ARCHIVE}|{SNAPSHOT}(?=-\d))(?:-(\d{{1,19}}))?-[0-9a-f]{{32}}\.parquet")
+_NAMED = re.compile(
+    rf"\d{{20}}-({FACTS}|{HISTORY}|{ARCHIVE}|{SNAPSHOT}(?=-\d))(?:-(\d{{1,19}}))?-[0-9a-f]{{32}}\.parquet"
+)
 
 _log = logging.getLogger("spark_partq")
 _FACT_FIELDS = [f.name for f in dataclasses.fields(GroupFact)]

@@ -12,6 +12,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps.decision import Loads
 from spark_partq.core.ids import PartitionId
+from spark_partq.core.names import is_name
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
@@ -99,9 +100,15 @@ class Group:
         """Commit acknowledgements and a heartbeat."""
         self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
 
-    def raise_floors(self, queue_id: str) -> dict[int, int]:
-        """Commit the group's positions as floors and return them per partition (Q8)."""
-        self.decide(lambda: [RaiseFloors(queue_id)], "maintenance")
+    def raise_floors(self, queue_id: str, ends: Callable[[], Mapping[int, int]]) -> dict[int, int]:
+        """Commit the group's positions as floors and return them per partition (Q8).
+
+        Parameters
+        ----------
+        ends : function
+            Reads the partitions' next offsets, beyond which no position counts.
+        """
+        self.decide(lambda: [RaiseFloors(queue_id, ends=ends())], "maintenance")
         return {p: offset for (q, p), offset in self.state.floors.items() if q == queue_id}
 
     def vacuum(self, grace_ms: int) -> None:
@@ -117,7 +124,7 @@ class Group:
 def list_groups(store: Store) -> list[str]:
     """Names of the groups in the store, sorted."""
     store.check_exists()
-    return [name for name in store.names("groups") if Group(store, name).exists()]
+    return [name for name in store.names("groups") if is_name(name) and Group(store, name).exists()]
 
 
 def open_group(store: Store, name: str) -> Group:

@@ -32,7 +32,7 @@ def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
         return 0
     parent = queue.table(PARENT)
     parent.refresh()
-    return parent.next_offset - max(stuck_from(queue, readers), queue.state.removed_ends.get(PARENT, 0))
+    return max(0, parent.next_offset - max(stuck_from(queue, readers), queue.state.removed_ends.get(PARENT, 0)))
 
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:

@@ -86,7 +86,7 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
                 table.partition,
                 table.first_offset,
                 table.next_offset,
-                table.next_offset - max(table.first_offset, read),
+                max(0, table.next_offset - max(table.first_offset, read)),
                 len(table.index),
                 int(table.index.size.sum()),
             )

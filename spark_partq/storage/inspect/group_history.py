@@ -8,7 +8,7 @@ from spark_partq.storage.group import ack_table as ackrows
 from spark_partq.storage.group import control
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.rows import Row, RowFiles, RowTable
+from spark_partq.storage.rows import Row, RowFiles, RowTable, in_order
 from spark_partq.storage.store import Store, group_folder
 
 
@@ -33,7 +33,7 @@ def recent(store: Store, group: str, count: int) -> list[Row]:
         if len(rows) >= count:
             break
         rows += disk.read(path)
-    return sorted(rows, key=lambda row: int(row["seq"]))[-count:] if count > 0 else []
+    return in_order(rows, _about(group)[1])[-count:] if count > 0 else []
 
 
 def acknowledgements(store: Store, group: str) -> pa.Table:

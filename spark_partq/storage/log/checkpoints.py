@@ -69,6 +69,24 @@ _REMOVE = pa.struct(
 _VERSION, _TOKEN = b"partq.version", b"partq.token"
 
 
+# Of one checkpoint: so many actions, and so much when it is decompressed.
+MAX_ACTIONS, MAX_BYTES = 20_000_000, 4 << 30
+
+
+def check_declared(about: pq.FileMetaData, rows: int, size: int) -> None:
+    """Refuse a Parquet file that would take more memory than that: a few kilobytes can hold gigabytes.
+
+    Raises
+    ------
+    ValueError
+    """
+    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    declared = sum(group.total_byte_size for group in groups)
+    values = max([about.num_rows, *(group.column(c).num_values for group in groups for c in range(group.num_columns))])
+    if not 0 <= values <= rows or not 0 <= declared <= size:
+        raise ValueError(f"it declares {values} values and {declared} bytes, more than {rows} or {size}")
+
+
 def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
     """The file's bytes, and how many actions it holds; `snapshot` has tombstones and metadata."""
     metadata, tombstones = snapshot.metadata, snapshot.tombstones
@@ -112,6 +130,7 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours:
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
+        check_declared(file.metadata, MAX_ACTIONS, MAX_BYTES)
         about = file.metadata.metadata or {}
         told, token = about.get(_VERSION), about.get(_TOKEN)
         if told is not None and int(told) != version:

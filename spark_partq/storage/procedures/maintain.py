@@ -49,7 +49,12 @@ def maintain(queue: Queue) -> MaintenanceReport:
     close_parent(queue)
     state = queue.state
     groups = groups_of(queue.store, state.queue_id)
-    floors = [group.raise_floors(state.queue_id) for group in groups]
+
+    def ends() -> dict[int, int]:
+        queue.refresh()
+        return {table.partition: table.next_offset for table in queue.partitions}
+
+    floors = [group.raise_floors(state.queue_id, ends) for group in groups]
     oldest = None
     if state.settings.retention_ms is not None:
         oldest = queue.store.now() - dt.timedelta(milliseconds=state.settings.retention_ms)
@@ -66,7 +71,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
         floor = floor_of(table.partition)
 
         def until(index: FileIndex) -> int:
-            count = int(np.searchsorted(index.end, floor, side="right"))
+            # A floor beyond the end is none: it says nothing of what is not there yet.
+            count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
             while oldest and count < len(index) and enqueued_at(int(index.enqueued_us[count])) < oldest:
                 count += 1
             return count

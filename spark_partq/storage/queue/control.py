@@ -10,11 +10,13 @@ import socket
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.names import is_name
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
+from spark_partq.core.stored import body_of
 from spark_partq.storage.log import retrying
-from spark_partq.storage.rows import Row, RowTable
+from spark_partq.storage.rows import Row, RowTable, in_order
 from spark_partq.storage.store import Store, queue_folder
 
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
@@ -180,10 +182,11 @@ class QueueControl:
             self._state = self._replayed(state, fresh)
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
-        table = f"the control table of queue {self.name!r} in {self.store.uri}, version {self._rows.version},"
-        for row in sorted(rows, key=lambda row: int(row["seq"])):
+        what = f"the control table of queue {self.name!r} in {self.store.uri}"
+        table = f"{what}, version {self._rows.version},"
+        for row in in_order(rows, what):
             try:
-                state = replay(self.name, [QueueFact(row["kind"], json.loads(row["body"]))], state)
+                state = replay(self.name, [QueueFact(row["kind"], body_of(row["body"]))], state)
             except (TypeError, ValueError, KeyError, AttributeError) as error:
                 why = f"{error} is missing" if isinstance(error, KeyError) else error
                 raise CorruptTableError(
@@ -219,7 +222,7 @@ def open_control(store: Store, name: str) -> QueueControl:
 def list_queues(store: Store) -> list[str]:
     """Names of the queues in the store, sorted."""
     store.check_exists()
-    return [name for name in store.names("queues") if QueueControl(store, name).exists()]
+    return [name for name in store.names("queues") if is_name(name) and QueueControl(store, name).exists()]
 
 
 def user_and_host() -> str:

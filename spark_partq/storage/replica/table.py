@@ -25,10 +25,11 @@ from spark_partq.core.errors import (
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
+from spark_partq.core.stored import body_of
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
-from spark_partq.storage.rows import RowTable
+from spark_partq.storage.rows import RowTable, in_order
 from spark_partq.storage.store import Store, partition_folder, queue_folder
 
 Role = Literal["primary", "replica", "promoted"]
@@ -75,9 +76,9 @@ class ReplicaTable:
         return self._replayed()
 
     def _replayed(self) -> ReplicaState | None:
-        rows = sorted(self._rows.rows(), key=lambda row: int(row["seq"]))
+        rows = in_order(self._rows.rows(), self._what)
         try:
-            return replay(self._queue, (ReplicaFact(row["kind"], json.loads(row["body"])) for row in rows))
+            return replay(self._queue, (ReplicaFact(row["kind"], body_of(row["body"])) for row in rows))
         except (TypeError, ValueError, KeyError) as error:
             raise CorruptTableError(
                 f"{self._what} in {self._store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "

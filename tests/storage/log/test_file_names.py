@@ -25,7 +25,20 @@ EVIL = [
     "file:x", "file:///x", "s3://bucket/x", "FILE:x", "file%3A%2F%2F%2Fx", "http:x", "data:,x",
     ".hidden", ".x.tmp", "%2ehidden", "a" * 256, "é" * 128,
 ]  # fmt: skip
-PLAIN = ["part-0123.parquet", "a b", "a%20b", "a%2520b", "é", "a..b", "a=b", "a:b", "_x", "a" * 255, "é" * 127, "%252e%252e"]
+PLAIN = [
+    "part-0123.parquet",
+    "a b",
+    "a%20b",
+    "a%2520b",
+    "é",
+    "a..b",
+    "a=b",
+    "a:b",
+    "_x",
+    "a" * 255,
+    "é" * 127,
+    "%252e%252e",
+]
 
 
 @pytest.mark.parametrize("path", PLAIN)
@@ -67,7 +80,4 @@ def test_checkpoints(path: str, removed: bool) -> None:
     files.put(checkpoint_path(1), encode_checkpoint(snapshot)[0])
     files.delete(entry_path(0))
     with pytest.raises(partq.CorruptTableError, match=r"0{19}1\.checkpoint\.parquet: .*no plain name"):
-        if removed:
-            table.vacuum(0)
-        else:
-            fresh(files)
+        table.vacuum(0) if removed else fresh(files)

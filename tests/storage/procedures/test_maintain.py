@@ -159,7 +159,7 @@ def test_vacuum_spares_a_write_under_way(store: str) -> None:
 def test_vacuum_grace_is_at_least_an_hour(store: str) -> None:
     """Q8: with less, what a slow producer was told is in could be deleted. A longer one is rounded up to whole hours."""
     for too_short in (0, 1, 3_599_999):
-        with pytest.raises(partq.InvalidArgumentError, match="vacuum_grace_ms: .* 3600000"):
+        with pytest.raises(partq.InvalidArgumentError, match=r"vacuum_grace_ms: .* 3600000"):
             partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=too_short)
     partq.create_queue(store, "q", "v bigint", partitions=1, vacuum_grace_ms=3_600_001)
     new_file(store, "q", 0, {"v": pa.array([8], pa.int64())})

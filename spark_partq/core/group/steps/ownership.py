@@ -51,7 +51,8 @@ def raise_floors(decision: Decision, event: RaiseFloors) -> None:
         queue_id, number = partition_id
         position = state.position(partition_id, decision.acks) or 0
         named = queue_id == event.queue_id and (event.partitions is None or number in event.partitions)
-        if named and position > state.floors.get(partition_id, 0):
+        there = position <= event.ends.get(number, position)
+        if named and there and position > state.floors.get(partition_id, 0):
             decision.emit_partition(Kind.FLOOR, partition_id, "what lies below is finished for good", offset=position)
 
 

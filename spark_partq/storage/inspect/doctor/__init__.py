@@ -8,10 +8,12 @@ acknowledgements of the processes that these commits had let in.
 from __future__ import annotations
 
 from spark_partq.core.errors import GroupNotFoundError
+from spark_partq.core.names import is_name
+from spark_partq.storage.inspect.doctor.check import RESTORE, RESTORE_GROUP
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.queues import QueueCheck
-from spark_partq.storage.store import Store
+from spark_partq.storage.store import Store, queue_folder
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
@@ -30,13 +32,15 @@ def diagnose(store: Store, group: str | None = None) -> Diagnosis:
     found = Diagnosis(store.uri)
     if group is None:
         for name in store.names("queues"):
-            if store.names(f"queues/{name}"):
-                QueueCheck(store, name, found).check()
-    groups = [name for name in store.names("groups") if store.names(f"groups/{name}")]
+            if is_name(name) and store.names(f"queues/{name}"):
+                check = QueueCheck(store, name, found)
+                check.guarded(check.check, RESTORE.format(queue_folder(name)))
+    groups = [name for name in store.names("groups") if is_name(name) and store.names(f"groups/{name}")]
     if group is not None and group not in groups:
         raise GroupNotFoundError(
             f"there is no group {group!r} in {store.uri}; its groups: {', '.join(groups) or 'none'}", group=group
         )
     for name in groups if group is None else [group]:
-        GroupCheck(store, name, found).check()
+        one = GroupCheck(store, name, found)
+        one.guarded(one.check, RESTORE_GROUP)
     return found

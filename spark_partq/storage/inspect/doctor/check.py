@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import PartqError, StoreUnavailableError
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.findings import FAULT, WARNING, Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.store import Store
 
 # What reading rows raises that somebody has edited.
-MALFORMED = (ValueError, KeyError, TypeError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
+LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
 RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
 NEXT_SYNC = (
@@ -35,10 +37,22 @@ class Check:
         """Whether that can be read; if not, the reason is a fault."""
         try:
             read()
-        except PartqError as error:
-            self.fault(text_of(error), remedy)
+        except (PartqError, *MALFORMED) as error:
+            self.unreadable(error, remedy)
             return False
         return True
+
+    def guarded(self, check: Callable[[], None], remedy: str) -> None:
+        """Check, whatever is there: what cannot be checked is a fault, and the next thing is looked at."""
+        try:
+            check()
+        except (PartqError, FileMissing, *MALFORMED) as error:
+            self.unreadable(error, remedy)
+
+    def unreadable(self, error: BaseException, remedy: str, what: str = "") -> None:
+        """What cannot be reached, or not by this process, may be whole."""
+        text = f"{what} ({text_of(error)})" if what else text_of(error)
+        self.fault(text, LOOK_AGAIN if isinstance(error, StoreUnavailableError) else remedy)
 
     def check_files(self, log: DeltaLog, remedy: str) -> bool:
         """Whether every file that the log names is there, and as large as it says."""

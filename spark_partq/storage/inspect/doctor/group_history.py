@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
@@ -12,6 +11,7 @@ from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import instance_of
 from spark_partq.core.invariants import InvariantError
+from spark_partq.core.stored import body_of
 from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check, text_of
 from spark_partq.storage.rows import Row
 
@@ -46,8 +46,8 @@ def replay(check: Check, facts: Sequence[Row], snapshots: dict[int, str]) -> Gro
 
 def _check_snapshot(check: Check, state: GroupState, body: str) -> bool:
     try:
-        snapshot = GroupState.from_json(json.loads(body))
-    except (ValueError, KeyError, TypeError) as error:
+        snapshot = GroupState.from_json(body_of(body))
+    except MALFORMED as error:
         check.fault(f"its snapshot of fact {state.seq} cannot be read ({error})", RESTORE_GROUP)
         return False
     if snapshot == state:
@@ -64,7 +64,7 @@ def _check_snapshot(check: Check, state: GroupState, body: str) -> bool:
 def _check_fact(state: GroupState, fact: GroupFact) -> None:
     """What a fact must keep to beyond the transitions that its replay checks (I4, I5, I7, I14)."""
     if fact.kind == Kind.ASSIGNMENT_COMPUTED:
-        invariants.check_assignment(state, json.loads(fact.body or ""))
+        invariants.check_assignment(state, body_of(fact.body))
     if fact.kind not in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED):
         return
     own = state.partitions.get(fact.partition_id)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.acks import Acks
+from spark_partq.core.names import is_name
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE_GROUP, Check, text_of
+from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE_GROUP, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.inspect.doctor.group_acks import check_acks
 from spark_partq.storage.inspect.doctor.group_history import replay
@@ -29,16 +31,17 @@ class GroupCheck(Check):
     def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
         super().__init__(store, f"group {name}", found)
         self.name = name
-        self._replicas = _replicas(store)
+        self._replicas: set[str] = set()
 
     def check(self) -> None:
         self.found.groups += 1
         try:
             self._check()
         except PartqError as error:
-            self.fault(text_of(error), RESTORE_GROUP)
+            self.unreadable(error, RESTORE_GROUP)
 
     def _check(self) -> None:
+        self._replicas = _replicas(self.store)
         # Acknowledgements first: whoever wrote one was let in by a fact that is there by then.
         acks = self._read_acks()
         control = control_log(self.store, self.name)
@@ -120,5 +123,8 @@ def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
 
 def _replicas(store: Store) -> set[str]:
     """Ids of the queues that are replicas here, and not promoted."""
-    found = (ReplicaTable(store, name).refresh() for name in store.names("queues"))
+    found = []
+    for name in filter(is_name, store.names("queues")):
+        with contextlib.suppress(PartqError):  # the check of that queue says so
+            found.append(ReplicaTable(store, name).refresh())
     return {replica.queue_id for replica in found if replica is not None and not replica.promoted}

@@ -7,7 +7,7 @@ import numpy as np
 from spark_partq.core.errors import PartqError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
-from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check, text_of
+from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS
@@ -41,7 +41,7 @@ class QueueCheck(Check):
             self.warn("its deletion was interrupted", "delete it again to finish that")
             return
         except (PartqError, *MALFORMED) as error:
-            self.fault(f"its control table cannot be read ({text_of(error)})", RESTORE.format(folder))
+            self.unreadable(error, RESTORE.format(folder), "its control table cannot be read")
             return
         if not state.usable:
             undo = "delete it again" if state.deleted else "create it again"

@@ -1,0 +1,79 @@
+"""The bodies of a queue's facts, read from plain values: each field has a type and a range, or is a `ValueError`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_partq.core import stored
+from spark_partq.core.errors import PartqError
+from spark_partq.core.payload.schema import payload_schema
+from spark_partq.core.queue.facts import MODES, Kind
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.core.stored import MAX_PARTITIONS
+
+_NUMBERS = range(PARENT, MAX_PARTITIONS)
+
+
+def _count(value: object, what: str) -> None:
+    stored.whole(value, what, 0, MAX_PARTITIONS)
+
+
+def _offsets(value: object, what: str) -> None:
+    stored.offsets_by_partition(value, what, _NUMBERS)
+
+
+def _mode(value: object, what: str) -> None:
+    if value not in MODES:
+        raise ValueError(f"there is no {what} {stored.text(value, what)!r}")
+
+
+# Of each kind the fields that its body must have, and those that it may have.
+_Fields = dict[str, Callable[[object, str], object]]
+_FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
+    Kind.QUEUE_CREATED: (
+        {
+            "queue_id": stored.text,
+            "schema": lambda *_: None,
+            "key": stored.texts,
+            "partitions": _count,
+            "settings": lambda *_: None,
+        },
+        {},
+    ),
+    Kind.PARTITIONS_CREATED: ({"partitions": _count}, {}),
+    Kind.SCALING_STARTED: ({"partitions": _count, "mode": _mode}, {"confirmed": stored.whole_or_none}),
+    Kind.GENERATION_OPENED: ({"partitions": _count, "cuts": _offsets}, {}),
+    Kind.PARTITIONS_REMOVED: ({"ends": _offsets, "lost": stored.whole}, {}),
+    Kind.STUCK_COPY_STARTED: ({"start": stored.whole}, {}),
+    Kind.STUCK_COPIED: ({"end": stored.whole}, {}),
+    Kind.REPLICA_ADDED: ({"location": stored.text}, {}),
+    Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
+    Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
+}
+
+
+def check_body(kind: Kind, body: Mapping[str, Any]) -> None:
+    """Refuse a body in which a field is missing, unknown, or not what it should be."""
+    needed, optional = _FIELDS.get(kind, ({}, {}))
+    stored.only(body, {*needed, *optional})
+    for name, check in {**needed, **optional}.items():
+        if name in body:
+            check(body[name], name)
+        elif name in needed:
+            raise ValueError(f"fact {kind} has no {name}")
+    if kind is Kind.QUEUE_CREATED:
+        _check_created(body)
+
+
+def _check_created(body: Mapping[str, Any]) -> None:
+    if not isinstance(body["settings"], dict):
+        raise ValueError("settings is no object")
+    try:
+        QueueSettings.parse(body["settings"])
+        payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
+    except PartqError as error:
+        raise ValueError(error.message) from error
+    except RecursionError:
+        raise ValueError("its schema is nested too deeply") from None

@@ -1,0 +1,1 @@
+"""Damaged values for everything that reads a store's tables."""
