@@ -6,7 +6,6 @@ Who may write a store is trusted with its messages and not with the time and mem
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -52,9 +51,9 @@ def whole_or_none(value: object, what: str, least: int = 0, most: int = MOST) ->
 
 def positive(value: object, what: str) -> float:
     """A number above 0 that is not infinite."""
-    if type(value) not in (int, float) or not 0 < value < 1e100 or not math.isfinite(value):  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e100:
         raise ValueError(f"{what} is {_shown(value)} and not a number above 0")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def text(value: object, what: str, most: int = MAX_TEXT) -> str:

@@ -103,8 +103,10 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
 
 
 def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> ReplicaState:
-    told = (stored.text(body[name], name) for name in ("replica_id", "primary", "location", "queue_id"))
-    following = ReplicaState(queue, *told)
+    replica_id, primary, location, queue_id = (
+        stored.text(body[name], name) for name in ("replica_id", "primary", "location", "queue_id")
+    )
+    following = ReplicaState(queue, replica_id, primary, location, queue_id)
     if state is None:
         return following
     if state.queue_id != following.queue_id:

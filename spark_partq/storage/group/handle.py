@@ -100,13 +100,13 @@ class Group:
         """Commit acknowledgements and a heartbeat."""
         self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
 
-    def raise_floors(self, queue_id: str, ends: Callable[[], Mapping[int, int]]) -> dict[int, int]:
+    def raise_floors(self, queue_id: str, ends: Callable[[], Mapping[int, int]] = dict) -> dict[int, int]:
         """Commit the group's positions as floors and return them per partition (Q8).
 
         Parameters
         ----------
         ends : function
-            Reads the partitions' next offsets, beyond which no position counts.
+            Reads the partitions' next offsets, beyond which no position counts; those that it leaves out are not asked.
         """
         self.decide(lambda: [RaiseFloors(queue_id, ends=ends())], "maintenance")
         return {p: offset for (q, p), offset in self.state.floors.items() if q == queue_id}
