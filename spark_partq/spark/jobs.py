@@ -23,7 +23,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import PartqError, StoreUnavailableError
 from spark_partq.core.queue.facts import Mode
 
 BatchFunction = Callable[[DataFrame, int], None]
@@ -222,7 +222,11 @@ def _one_line(text: str) -> str:
 
 
 def _error_classes() -> list[str]:
-    classes: list[type[PartqError]] = [PartqError, *PartqError.__subclasses__()]
+    classes: list[type[PartqError]] = [
+        PartqError,
+        *PartqError.__subclasses__(),
+        *StoreUnavailableError.__subclasses__(),
+    ]
     return sorted(cls.error_class for cls in classes)
 
 
