@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # isort: off
 __all__ = [
     "AssignorError", "CheckpointMismatchError", "CommitFailedError", "CorruptTableError", "DataLossError", "FencedError",
-    "FlowChange", "FlowDescription", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
+    "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
     "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "PartitionDescription", "PartqError", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spark_partq.core.assignors import Member, assign
     from spark_partq.core.errors import (
         AssignorError, CheckpointMismatchError, CommitFailedError, CorruptTableError, DataLossError, FencedError,
-        GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
+        GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
         NotAStoreError, NotPermittedError, OffsetOutOfRangeError, PartqError, QueueAlreadyExistsError, QueueFencedError,
         QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,
         SinkAheadError, StoreUnavailableError, UnknownAssignorError,

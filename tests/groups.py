@@ -12,7 +12,7 @@ from spark_partq.core.group.events import DeadlinePassed, Drained, HolddownOver,
 from spark_partq.core.group.facts import GroupFact, Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.queue.handle import in_group, open_queue
+from spark_partq.storage.queue.handle import attach_group, in_group, open_queue
 from spark_partq.storage.store import Store
 
 _incarnations = itertools.count(1)
@@ -40,7 +40,7 @@ class Consumer:
         self.ids = {queue.name: queue.state.queue_id for queue in found}
         known = {queue.state.queue_id: in_group(queue) for queue in found}
         first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.partition_numbers}
-        self._join = known, first
+        self._join, self._queues = (known, first), found
         options.setdefault("cooperative", all(BUILTIN[name].cooperative for name in assignors))
         reads = () if "pattern" in options else queues
         self._member = Member(
@@ -54,7 +54,13 @@ class Consumer:
         """Another process, of the same instance, takes this one's place."""
         self.incarnation = f"{self.instance}-process-{next(_incarnations)}"
         join = Join(replace(self._member, incarnation=self.incarnation), *self._join)
-        self.group.decide(lambda: [join], self.instance)
+
+        def events() -> list[Join]:
+            for queue in self._queues:
+                attach_group(queue, self.group.name, self.group.state.deletions)
+            return [join]
+
+        self.group.decide(events, self.instance)
 
     def partition_id(self, partition: int, queue: str = "q") -> PartitionId:
         return self.ids[queue], partition

@@ -33,6 +33,7 @@ NAMES = [
     "FencedError",
     "FlowChange",
     "FlowDescription",
+    "GroupActiveError",
     "GroupDescription",
     "GroupMismatchError",
     "GroupNotFoundError",

@@ -76,7 +76,7 @@ def describe_queue(
     NotAStoreError, QueueNotFoundError, QueueNotReadyError, CorruptTableError
     """
     opened = open_queue(Store.at(store, storage_options), queue)
-    return describe(opened, groups_of(opened.store, opened.state.queue_id))
+    return describe(opened, groups_of(opened.store, opened.state))
 
 
 def list_queues(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -108,8 +109,17 @@ def rebalance(
 
 
 @app.command("delete-group")
-def delete_group(context: typer.Context, group: GroupName) -> None:
-    """Forget a consumer group and its positions, so that messages no longer wait for it."""
+def delete_group(
+    context: typer.Context,
+    group: GroupName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
     target: Target = context.obj
+    if not yes and sys.stdin.isatty():
+        question = (
+            f"Group {group} will forget what it has read; messages that only it has not read may be removed. Go on?"
+        )
+        typer.confirm(question, err=True, abort=True)
     partq.delete_group(target.store, group, storage_options=target.storage_options)
     say(f"deleted group {group}")

@@ -132,6 +132,10 @@ class GroupMismatchError(PartqError):
     error_class = "GROUP_MISMATCH"
 
 
+class GroupActiveError(PartqError):
+    error_class = "GROUP_ACTIVE"
+
+
 class FencedError(PartqError):
     error_class = "FENCED"
 

@@ -24,7 +24,7 @@ def check_name(kind: str, name: object) -> str:
         If it is not 1 to 128 ASCII letters, digits, '.', '_' or '-', beginning with a letter or digit
         and not ending in a dot.
     """
-    if isinstance(name, str) and _NAME.fullmatch(name):
+    if isinstance(name, str) and is_name(name):
         return name
     raise InvalidArgumentError(
         f"{name!r} cannot name a {kind}: use 1 to 128 of A-Z a-z 0-9 . _ -, "

@@ -4,7 +4,7 @@
 <store>/queues/<queue>/partitions/partition=<n>/ the messages of partition n
 <store>/queues/<queue>/replica/                  what says that the queue is a replica
 <store>/groups/<group>/control/                  the group's facts
-<store>/groups/<group>/acks/                     the group's acknowledgements
+<store>/groups/<group>/acks/                     the group's acknowledgements; acks-<n> after its n-th deletion
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar, Union
 from urllib.parse import unquote, urlsplit
 
 from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
-from spark_partq.core.names import check_name
+from spark_partq.core.names import check_name, is_name
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.credentials import check_uri
 from spark_partq.storage.runtime import SYSTEM, Runtime
@@ -138,6 +138,10 @@ class Store:
         """Names of the folders in `folder`, sorted; none if it does not exist."""
         return self.files.list_folders(folder)
 
+    def named(self, folder: str) -> list[str]:
+        """The same without folders that name no queue, group…: somebody else has put them there."""
+        return [name for name in self.names(folder) if is_name(name)]
+
     def check_exists(self) -> None:
         """Refuse a path that holds no store.
 
@@ -199,3 +203,8 @@ def partition_folder(queue: str, partition: int) -> str:
 
 def group_folder(group: str) -> str:
     return f"groups/{check_name('group', group)}"
+
+
+def acks_folder(group: str, deletions: int) -> str:
+    """Of a group that had been deleted so often before: acknowledgements of an earlier group of that name never count."""
+    return f"{group_folder(group)}/acks" + (f"-{deletions}" if deletions else "")

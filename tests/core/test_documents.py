@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_partq.core import diagram, errors
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import Kind, Member, PartitionState, Status
 from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
@@ -158,8 +159,8 @@ def test_protocol_has_every_field_of_a_snapshot() -> None:
     told = re.search(r"```json\n(.*?)```", example, re.DOTALL)
     assert told
     body = json.loads(told[1])
-    state = GroupState.from_json(body)
-    assert json.loads(json.dumps(state.to_json())) == body
+    state = snapshot.from_json(body)
+    assert json.loads(json.dumps(snapshot.to_json(state))) == body
     assert (state.status, state.flows, len(state.partitions), len(state.floors)) == (Status.READY, ["b/0"], 1, 1)
     assert state.basis == state.view()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import PartqError
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import Acks, compacted
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.reading import ack_row
@@ -111,7 +112,7 @@ def _used(state: GroupState) -> GroupState:
     _ = state.flows, state.view(), state.subscribed_partitions, state.rebalance_delay_ms
     for partition_id in state.partitions:
         state.delivered(partition_id, Acks())
-    again = GroupState.from_json(body_of(json.dumps(state.to_json())))
+    again = snapshot.from_json(body_of(json.dumps(snapshot.to_json(state))))
     if again != state:
         raise AssertionError("a snapshot says something else than its state")
     return state
@@ -137,7 +138,7 @@ def _entry(lines: list[Any]) -> None:
 
 TARGETS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "group": (_GROUP, _group),
-    "snapshot": (_group(_GROUP).to_json(), lambda plain: _used(GroupState.from_json(body_of(json.dumps(plain))))),
+    "snapshot": (snapshot.to_json(_group(_GROUP)), lambda plain: _used(snapshot.from_json(body_of(json.dumps(plain))))),
     "acks": (_ACKS, _acks),
     "queue": (_QUEUE, _queue),
     "replica": (_REPLICA, _replica),

@@ -21,6 +21,7 @@ from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import (
     AssignmentDue,
     DeadlinePassed,
+    Delete,
     Drained,
     Event,
     HolddownOver,
@@ -65,11 +66,15 @@ def decide(
     ------
     GroupMismatchError
         If a ``Join`` disagrees with the group's other members.
+    GroupActiveError
+        If a group is to be deleted that has members.
     AssignorError, UnknownAssignorError
         If the group's assignor fails, or is not installed here, and nothing else was to be decided.
     """
     decision = Decision(state.copy(), acks, by, assignor, loads)
     has_join = any(isinstance(event, Join) for event in events)
+    if not state.exists and not any(isinstance(event, (Join, Delete)) for event in events):
+        return []  # the group was deleted; what happened to it before means nothing
     failed: AssignorError | UnknownAssignorError | None = None
     for event, following in zip(events, [*events[1:], None], strict=False):
         try:
@@ -108,3 +113,5 @@ def _apply(decision: Decision, event: Event) -> None:
             ownership.raise_floors(decision, event)
         case MessagesRemoved():
             ownership.skip_removed(decision, event)
+        case Delete():
+            leaving.delete_group(decision)

@@ -122,6 +122,11 @@ class MessagesRemoved:
     firsts: Mapping[int, int]
 
 
+@dataclass(frozen=True)
+class Delete:
+    """The group is to be forgotten, with its positions."""
+
+
 Event = (
     Join
     | Leave
@@ -133,4 +138,5 @@ Event = (
     | LoadsMeasured
     | RaiseFloors
     | MessagesRemoved
+    | Delete
 )

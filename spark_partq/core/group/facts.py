@@ -50,6 +50,7 @@ class Kind(StrEnum):
     UNASSIGNED = "Unassigned"
     GRANTED = "Granted"
     FLOOR = "Floor"
+    GROUP_DELETED = "GroupDeleted"
 
 
 @dataclass(frozen=True)

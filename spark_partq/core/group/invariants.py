@@ -38,6 +38,14 @@ def check(
     firsts = {(event.queue_id, number): first for event in removed for number, first in event.firsts.items()}
     released: set[PartitionId] = set()
     rejoined: set[str] = set()
+    if any(fact.kind == Kind.GROUP_DELETED for fact in facts):
+        must_hold(len(facts) == 1, "a deletion is committed with other facts")
+        must_hold(not before.members, "an active group is deleted")
+        left = GroupState(before.seq + 1, deletions=before.deletions + 1, last_epoch=after.last_epoch)
+        must_hold(after == left, "something outlives its group")
+        epochs = [own.epoch for own in before.partitions.values()]
+        must_hold(all(epoch <= after.last_epoch for epoch in epochs), "W2: epochs begin anew")
+        return
     for fact in facts:
         if fact.kind == Kind.MEMBER_JOINED and fact.instance:
             rejoined.add(fact.instance)

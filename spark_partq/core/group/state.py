@@ -14,8 +14,8 @@ acknowledged under its epoch by its incarnation. So acknowledgements of an older
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from spark_partq.core import stored
@@ -89,6 +89,10 @@ class GroupState:
         Number of the fact that records it.
     basis : dict
         The `view` that the assignor was given then.
+    deletions : int
+        How often the group was deleted. Each time it begins anew, and so do its acknowledgements, in another table.
+    last_epoch : int
+        The highest epoch of a partition before that; epochs go on above it.
     removed : dict
         The last epoch and position of each partition that its queue has no longer. If it comes back, both go on from there.
     """
@@ -107,6 +111,9 @@ class GroupState:
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
     floors: dict[PartitionId, int] = field(default_factory=dict)
     removed: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
+    deletions: int = 0
+    last_epoch: int = -1
+    exists: bool = False  # there are facts since it was last deleted
 
     # ---- queries
     @property
@@ -235,6 +242,7 @@ class GroupState:
                 seq=self.seq,
             ) from error
         self.seq += 1
+        self.exists = fact.kind != Kind.GROUP_DELETED
 
     def _replay(self, kind: Kind, fact: GroupFact) -> None:
         if kind in TRANSITIONS:
@@ -268,6 +276,8 @@ class GroupState:
         elif kind is Kind.QUEUE_ADDED:
             queue_id, name = _given(fact, "queue_id", fact.queue_id), _given(fact, "queue", fact.queue)
             self.queues[queue_id] = reading.queue({**stored.body_of(fact.body), "name": name})
+        elif kind is Kind.GROUP_DELETED:
+            vars(self).update(vars(self._deleted()))
         else:
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
@@ -277,6 +287,11 @@ class GroupState:
                 partition_id: last for partition_id, last in self.removed.items() if partition_id[0] != fact.queue_id
             }
 
+    def _deleted(self) -> GroupState:
+        epochs = [own.epoch for own in self.partitions.values()] + [epoch for epoch, _ in self.removed.values()]
+        last_epoch = max([self.last_epoch, *epochs])
+        return GroupState(self.seq, deletions=self.deletions + 1, last_epoch=last_epoch)
+
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)
         after = dict(TRANSITIONS[kind]).get(before)
@@ -284,7 +299,7 @@ class GroupState:
         epoch = _given(fact, "epoch", fact.epoch)
         if kind is Kind.PARTITION_ADDED:
             start = _given(fact, "offset", fact.offset)
-            last, position = self.removed.pop(partition_id, (-1, 0))
+            last, position = self.removed.pop(partition_id, (self.last_epoch, 0))
             _must(
                 epoch > last and start >= position,
                 f"before it was removed it had epoch {last} and position {position}",
@@ -319,62 +334,6 @@ class GroupState:
                 _given(fact, "offset", fact.offset),
                 _given(fact, "delivered", fact.delivered),
             )
-
-    # ---- snapshots
-    def to_json(self) -> dict[str, Any]:
-        """The whole state as plain values."""
-        return {
-            "seq": self.seq,
-            "status": self.status.value,
-            "status_seq": self.status_seq,
-            "baseline": self.baseline,
-            "trigger": self.trigger,
-            "assignor": self.assignor,
-            "protocol": self.protocol.value,
-            "assigned_seq": self.assigned_seq,
-            "basis": self.basis,
-            "queues": {queue_id: asdict(q) for queue_id, q in self.queues.items()},
-            "members": {name: asdict(m) for name, m in self.members.items()},
-            "partitions": [[*partition_id, *_plain(own)] for partition_id, own in self.partitions.items()],
-            "floors": [[*partition_id, floor] for partition_id, floor in self.floors.items()],
-            "removed": [[*partition_id, *last] for partition_id, last in self.removed.items()],
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> GroupState:
-        """Read back `to_json`.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            If it is something else.
-        """
-        for name in ("queues", "members"):
-            if not isinstance(value[name], dict):
-                raise ValueError(f"{name} is no object")
-        return cls(
-            stored.whole(value["seq"], "seq"),
-            Status(value["status"]),
-            stored.whole(value["status_seq"], "status_seq", -1),
-            stored.whole(value["baseline"], "baseline"),
-            stored.text(value["trigger"], "trigger"),
-            stored.text(value["assignor"], "assignor"),
-            Protocol(value["protocol"]),
-            stored.whole(value["assigned_seq"], "assigned_seq", -1),
-            reading.basis(value["basis"]),
-            {stored.text(queue_id, "queue_id"): reading.queue(q) for queue_id, q in value["queues"].items()},
-            {stored.name(instance, "instance"): reading.member(m) for instance, m in value["members"].items()},
-            {reading.partition_id(q, p): reading.ownership(*rest) for q, p, *rest in value["partitions"]},
-            {reading.partition_id(q, p): stored.whole(floor, "floor") for q, p, floor in value["floors"]},
-            {
-                reading.partition_id(q, p): (stored.whole(epoch, "epoch"), stored.whole(offset, "offset"))
-                for q, p, epoch, offset in value["removed"]
-            },
-        )
-
-
-def _plain(own: Ownership) -> list[Any]:
-    return list(vars(own).values())
 
 
 def _given(fact: GroupFact, column: str, value: V | None) -> V:

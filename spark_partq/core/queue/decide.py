@@ -196,17 +196,18 @@ def may_open_generation(state: QueueState) -> bool:
     return state.usable and state.fenced_by is None and scaling is not None and scaling.drained and not scaling.opened
 
 
-def remove_drained(state: QueueState, generation: int, ends: Mapping[int, int]) -> Facts:
+def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, int]) -> Facts:
     """Remove the partitions that go, of which every group has settled all.
 
     Parameters
     ----------
-    generation : int
-        In force when that was measured; since the next one partitions may have come back, and be written again.
+    measured : QueueState
+        In which that was so. Since the next generation partitions may have come back, and be written again; and a group that
+        attached since wants what is there.
     ends : dict
         Of each partition that goes its next offset.
     """
-    same = (state.generation, state.removing) == (generation, list(ends))
+    same = (state.generation, state.removing, state.groups) == (measured.generation, list(ends), measured.groups)
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
 
 
@@ -281,6 +282,34 @@ def finish_copying_stuck(state: QueueState, start: int | None, end: int) -> Fact
     if not state.usable or not state.stuck or state.copying != start:
         return _NOTHING
     return [QueueFact(Kind.STUCK_COPIED, {"end": end})]
+
+
+# ---- the groups that read it
+def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
+    """Let nothing be removed that the group wants, from now on. It attaches before it reads where to start.
+
+    Parameters
+    ----------
+    deletions : int
+        How often a group of that name had been deleted (`GroupState.deletions`).
+    """
+    if not state.usable or state.groups.get(group, -1) >= deletions:
+        return _NOTHING
+    return [QueueFact(Kind.GROUP_ATTACHED, {"group": group, "deletions": deletions})]
+
+
+def detach_group(state: QueueState, group: str, deletions: int) -> Facts:
+    """Wait for a deleted group no more; one of that name that was made since stays.
+
+    Parameters
+    ----------
+    deletions : int
+        As often as it has been deleted by now.
+    """
+    attached = state.groups.get(group, deletions)
+    if not state.usable or attached >= deletions:
+        return _NOTHING
+    return [QueueFact(Kind.GROUP_DETACHED, {"group": group, "deletions": attached})]
 
 
 # ---- its replicas

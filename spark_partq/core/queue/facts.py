@@ -54,6 +54,8 @@ class Kind(StrEnum):
     STUCK_COPIED = (
         "StuckCopied"  # end; the parent's messages below are in the partitions, or nobody wants them any more
     )
+    GROUP_ATTACHED = "GroupAttached"  # group, deletions; what it has not acknowledged is kept from now on
+    GROUP_DETACHED = "GroupDetached"  # group, deletions; it was deleted
     REPLICA_ADDED = "ReplicaAdded"  # location
     REPLICA_REMOVED = "ReplicaRemoved"  # location
     QUEUE_FENCED = "QueueFenced"  # location of the replica that took over; null takes that back

@@ -122,6 +122,9 @@ def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
     if before.generations:
         same = after.generations[before.generation].partition_count == before.partition_count
         must_hold(same, "S5: the map that was in force has another count")
+    for group, deletions in before.groups.items():
+        now = after.groups.get(group, deletions)
+        must_hold(now >= deletions, f"group {group} is attached as it was before it was deleted")
     for number, end in before.removed_ends.items():
         now = after.removed_ends.get(number, 0)
         must_hold(now >= end, f"the end at which partition {number} was removed went from {end} to {now}")

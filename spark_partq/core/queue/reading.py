@@ -48,6 +48,8 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.PARTITIONS_REMOVED: ({"ends": _offsets, "lost": stored.whole}, {}),
     Kind.STUCK_COPY_STARTED: ({"start": stored.whole}, {}),
     Kind.STUCK_COPIED: ({"end": stored.whole}, {}),
+    Kind.GROUP_ATTACHED: ({"group": stored.name, "deletions": stored.whole}, {}),
+    Kind.GROUP_DETACHED: ({"group": stored.name, "deletions": stored.whole}, {}),
     Kind.REPLICA_ADDED: ({"location": stored.text}, {}),
     Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),

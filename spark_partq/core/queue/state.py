@@ -32,6 +32,8 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.INGRESS_ENABLED: _UNLESS_DRAINING,
     Kind.STUCK_COPY_STARTED: _IN_ANY_USABLE_PHASE,
     Kind.STUCK_COPIED: _IN_ANY_USABLE_PHASE,
+    Kind.GROUP_ATTACHED: _IN_ANY_USABLE_PHASE,
+    Kind.GROUP_DETACHED: _IN_ANY_USABLE_PHASE,
     Kind.REPLICA_ADDED: _IN_ANY_USABLE_PHASE,
     Kind.REPLICA_REMOVED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
@@ -110,6 +112,9 @@ class QueueState:
         Of each partition that was removed, the offset at which it ended then. Should it come back, it goes on there.
     copying : int or None
         While what is stuck is being copied: the parent's offset at which that began. It ends before the parent may come back.
+    groups : dict
+        The groups that read the queue, or are about to: the name of each, and how often a group of that name had been deleted
+        when it attached. Nothing that one of them has not acknowledged is removed, but by its age.
     """
 
     name: str
@@ -125,6 +130,7 @@ class QueueState:
     copying: int | None = None
     scaling: Scaling | None = None
     ingress: bool = True
+    groups: dict[str, int] = field(default_factory=dict)
     replicas: tuple[str, ...] = ()
     fenced_by: str | None = None
     deleted: bool = False
@@ -272,6 +278,13 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             _must(state.stuck, "nothing is stuck")
             _must(body["end"] <= state.end_of_parent, "the parent does not hold so many messages")
             return replace(state, removed_ends={**state.removed_ends, PARENT: body["end"]}, copying=None)
+        case Kind.GROUP_ATTACHED:
+            earlier = state.groups.get(body["group"], -1)
+            _must(earlier < body["deletions"], f"group {body['group']!r} is attached after {earlier} deletions")
+            return replace(state, groups={**state.groups, body["group"]: body["deletions"]})
+        case Kind.GROUP_DETACHED:
+            _must(state.groups.get(body["group"]) == body["deletions"], f"group {body['group']!r} is not attached so")
+            return replace(state, groups={g: n for g, n in state.groups.items() if g != body["group"]})
         case Kind.REPLICA_ADDED:
             return replace(state, replicas=(*state.replicas, body["location"]))
         case Kind.REPLICA_REMOVED:

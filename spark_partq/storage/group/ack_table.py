@@ -9,7 +9,7 @@ from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.core.group.reading import ack_row
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable
-from spark_partq.storage.store import Store, group_folder
+from spark_partq.storage.store import Store, acks_folder
 
 COLUMNS = (
     ("incarnation", "string"),
@@ -30,14 +30,17 @@ class AckTable:
 
     Attributes
     ----------
+    deletions : int
+        How often the group has been deleted, as its control table says.
     acks : Acks
         As of the last refresh.
     """
 
-    def __init__(self, store: Store, group: str) -> None:
+    def __init__(self, store: Store, group: str, deletions: int) -> None:
         self._store, self._group = store, group
         self._what, self._of = f"an acknowledgement of group {group!r}", f"the acknowledgements of group {group!r}"
-        self._table = RowTable(store, f"{group_folder(group)}/acks", self._of, COLUMNS)
+        self.folder = acks_folder(group, deletions)
+        self._table = RowTable(store, self.folder, self._of, COLUMNS)
         self.acks = Acks()
         self._whole = True  # `acks` are those of all rows
 

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, PartqError
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import body_of
@@ -143,9 +144,9 @@ class ControlTable:
                 )
             fresh = paths if self._version < 0 or changes.reloaded else {add.path for add in changes.added} & paths
             state = self.state.copy()
-            snapshot = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
-            if snapshot is not None and _seq(snapshot) > state.seq:
-                state = self._snapshot(snapshot)
+            newest = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
+            if newest is not None and _seq(newest) > state.seq:
+                state = self._snapshot(newest)
             for path in sorted(path for path in fresh if kind_of(path) == FACTS):
                 self._replay(state, written.get(path) or self._disk.read(path))
         except BaseException:
@@ -157,7 +158,7 @@ class ControlTable:
     def _snapshot(self, path: str) -> GroupState:
         try:
             (row,) = self._disk.read(path)
-            state = GroupState.from_json(body_of(row["body"]))
+            state = snapshot.from_json(body_of(row["body"]))
             if state.seq != _seq(path):
                 raise ValueError(f"it stands for {state.seq} facts")
             return state
@@ -185,7 +186,7 @@ class ControlTable:
         row: Row = {
             "seq": self.state.seq,
             "kind": "Snapshot",
-            "body": json.dumps(self.state.to_json()),
+            "body": json.dumps(snapshot.to_json(self.state)),
             "at": self._store.now(),
         }
         adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]

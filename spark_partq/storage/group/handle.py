@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from spark_partq.core.errors import GroupNotFoundError
+from spark_partq.core.errors import CorruptTableError, GroupNotFoundError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Event, RaiseFloors
@@ -12,13 +12,13 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps.decision import Loads
 from spark_partq.core.ids import PartitionId
-from spark_partq.core.names import is_name
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group import assignors
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row
-from spark_partq.storage.store import Store
+from spark_partq.storage.store import Store, acks_folder
 
 
 class Group:
@@ -27,7 +27,7 @@ class Group:
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
         self._control = ControlTable(store, name)
-        self._acks = AckTable(store, name)
+        self._acks = AckTable(store, name, 0)
 
     @property
     def state(self) -> GroupState:
@@ -37,19 +37,42 @@ class Group:
     def acks(self) -> Acks:
         return self._acks.acks
 
-    def exists(self) -> bool:
+    @property
+    def acks_folder(self) -> str:
+        return self._acks.folder
+
+    def has_table(self) -> bool:
+        """Whether its control table is there, which outlives the group."""
         return self._control.exists()
+
+    def exists(self) -> bool:
+        """Whether there is the group now, and it is not deleted."""
+        if self.has_table():
+            self.refresh_control()
+        return self.state.exists
 
     def refresh(self) -> bool:
         """Read what is new in both tables; True if the control table has changed."""
-        changed = self._control.refresh()
-        if self._acks.exists():
-            self._acks.refresh()
+        changed = self.refresh_control()
+        try:
+            if self._acks.exists():
+                self._acks.refresh()
+        except CorruptTableError:
+            if not self._was_deleted():
+                raise
+            return self.refresh()
         return changed
 
     def refresh_control(self) -> bool:
         """Read what is new in the control table alone; True if it has changed."""
-        return self._control.refresh()
+        changed = self._control.refresh()
+        self._follow_deletion()
+        return changed
+
+    def _follow_deletion(self) -> None:
+        folder = acks_folder(self.name, self.state.deletions)
+        if self._acks.folder != folder:
+            self._acks = AckTable(self.store, self.name, self.state.deletions)
 
     def position(self, partition_id: PartitionId) -> int | None:
         """The offset of the next message that the group reads; of a removed partition its last; None if the group never had it."""
@@ -87,18 +110,45 @@ class Group:
         """
 
         def attempt() -> list[GroupFact]:
-            if self.exists():
+            if self.has_table():
                 self.refresh()
             facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
             if facts:
                 self._control.commit(facts)
+                self._follow_deletion()
             return facts
 
         return retrying(self.store.runtime, attempt, f"a decision of group {self.name!r}")
 
     def acknowledge(self, rows: Sequence[AckRow]) -> None:
-        """Commit acknowledgements and a heartbeat."""
-        self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
+        """Commit acknowledgements and a heartbeat.
+
+        Raises
+        ------
+        GroupNotFoundError
+            If the group was deleted since its last refresh.
+        """
+        try:
+            self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
+        except CorruptTableError:
+            if not self._was_deleted():
+                raise
+            raise self.deleted() from None
+
+    def deleted(self) -> GroupNotFoundError:
+        """Tells a process whose group was deleted."""
+        return GroupNotFoundError(
+            f"group {self.name!r} in {self.store.uri} was deleted while this program used it. Start it again to make the group anew: "
+            "it then reads from startingOffsets on",
+            group=self.name,
+            store=self.store.uri,
+        )
+
+    def _was_deleted(self) -> bool:
+        """Whether the acknowledgements that this handle knows are those of a deleted group."""
+        before = self._acks.folder
+        self.refresh_control()
+        return self._acks.folder != before
 
     def raise_floors(self, queue_id: str, ends: Callable[[], Mapping[int, int]] = dict) -> dict[int, int]:
         """Commit the group's positions as floors and return them per partition (Q8).
@@ -113,7 +163,8 @@ class Group:
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files of both tables that have not been live for `grace_ms`."""
-        self._control.vacuum(grace_ms)
+        if self.has_table():
+            self._control.vacuum(grace_ms)
         self._acks.vacuum(grace_ms)
 
     def history(self) -> list[Row]:
@@ -124,7 +175,14 @@ class Group:
 def list_groups(store: Store) -> list[str]:
     """Names of the groups in the store, sorted."""
     store.check_exists()
-    return [name for name in store.names("groups") if is_name(name) and Group(store, name).exists()]
+    return [name for name in store.named("groups") if _is_there(Group(store, name))]
+
+
+def _is_there(group: Group) -> bool:
+    try:
+        return group.exists()
+    except CorruptTableError:  # it is there and damaged
+        return True
 
 
 def open_group(store: Store, name: str) -> Group:
@@ -145,7 +203,10 @@ def open_group(store: Store, name: str) -> Group:
     return group
 
 
-def groups_of(store: Store, queue_id: str) -> list[Group]:
-    """The groups that have ever read this queue."""
-    groups = [open_group(store, name) for name in list_groups(store)]
-    return [g for g in groups if queue_id in g.state.queues]
+def groups_of(store: Store, queue: QueueState) -> list[Group]:
+    """The groups that are attached to the queue, by name. One that has not joined yet has no positions."""
+    groups = [Group(store, name) for name in sorted(queue.groups)]
+    for group in groups:
+        if group.has_table():
+            group.refresh()
+    return groups

@@ -10,8 +10,8 @@ from spark_partq.storage.queue.handle import Queue
 
 
 def groups(queue: Queue) -> list[Group]:
-    """The groups that have ever read the queue."""
-    return groups_of(queue.store, queue.state.queue_id)
+    """The groups that are attached to the queue, as of its last refresh."""
+    return groups_of(queue.store, queue.state)
 
 
 def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) -> int:

@@ -38,7 +38,7 @@ def recent(store: Store, group: str, count: int) -> list[Row]:
 
 def acknowledgements(store: Store, group: str) -> pa.Table:
     """The rows that are left in the ack table, with the times at which they were written."""
-    about = f"{group_folder(group)}/acks", f"the acknowledgements of group {group!r}", ackrows.COLUMNS
+    about = open_group(store, group).acks_folder, f"the acknowledgements of group {group!r}", ackrows.COLUMNS
     table = RowTable(store, *about)
     rows: list[Row] = []
     if table.exists():

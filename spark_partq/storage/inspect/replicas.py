@@ -110,7 +110,7 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
 
 
 def _unread(store: Store, state: QueueState) -> int:
-    groups = groups_of(store, state.queue_id)
+    groups = groups_of(store, state)
     unread = 0
     for number in state.partition_numbers:
         table = PartitionTable(store, state.name, number, state.schema)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
 
-from spark_partq.core.errors import QueueNotReadyError
+from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError, ReplicaError
+from spark_partq.core.group.events import Delete
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
-from spark_partq.storage.group.handle import open_group
-from spark_partq.storage.queue.control import open_control
+from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
+from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store, group_folder, queue_folder
+
+_CHECK_EVERY_S = 0.2
+
+_log = logging.getLogger("spark_partq")
 
 
 def delete_queue(store: Store, name: str) -> None:
@@ -40,11 +49,73 @@ def _remove_tree(store: Store, folder: str) -> None:
 
 
 def delete_group(store: Store, name: str) -> None:
-    """Forget a group and its positions, so that retention no longer waits for it.
+    """Forget a group and its positions, so that retention no longer waits for it; its history stays.
+
+    A member that has died is waited for until its session is over. An interrupted deletion is finished by deleting again.
 
     Raises
     ------
     NotAStoreError, GroupNotFoundError
+    GroupActiveError, ReplicaError
+        If a member is alive, or it reads a replica; nothing was changed.
     """
-    open_group(store, name)
-    store.files.delete_folder(group_folder(name))
+    store.check_exists()
+    controls = _attached(store, check_name("group", name))
+    group = Group(store, name)
+    try:
+        if not controls:
+            open_group(store, name)  # says that there is none
+        _await_the_dead(store, group)
+        group.decide(lambda: [Delete()], user_and_host())
+        deletions = group.state.deletions
+    except CorruptTableError:  # nobody can read it, so nobody is told
+        _remove_tree(store, group_folder(name))
+        deletions = sys.maxsize
+    for control in controls:
+        control.decide(lambda state: decide.detach_group(state, name, deletions))
+    for folder in store.names(group_folder(name)):
+        if folder.startswith("acks") and f"{group_folder(name)}/{folder}" != group.acks_folder:
+            _remove_tree(store, f"{group_folder(name)}/{folder}")
+
+
+def _await_the_dead(store: Store, group: Group) -> None:
+    """Let the sessions of members end that do not beat any more; not those of others.
+
+    Raises
+    ------
+    GroupActiveError
+    """
+    if not group.exists():
+        return
+    group.refresh()
+    beats, rebalancer = dict(group.acks.beats), Rebalancer(store, group.name)
+    while group.state.members:
+        for _ in rebalancer.step():
+            pass
+        group.refresh()
+        alive = [
+            m for m in group.state.members.values() if group.acks.beats.get(m.incarnation) != beats.get(m.incarnation)
+        ]
+        if alive:
+            group.decide(lambda: [Delete()])  # says that it is active
+        store.runtime.sleep(_CHECK_EVERY_S)
+
+
+def _attached(store: Store, group: str) -> list[QueueControl]:
+    """The queues that the group is attached to. What is damaged, or half there, is left out."""
+    found = []
+    for name in list_queues(store):
+        try:
+            control = open_control(store, name)
+        except (CorruptTableError, QueueNotFoundError, QueueNotReadyError) as error:
+            _log.warning("queue %s cannot be read, so group %s stays attached to it: %s", name, group, error)
+            continue
+        if group in control.state.groups:
+            if is_replica(store, name):
+                raise ReplicaError(
+                    f"group {group!r} reads queue {name!r}, which is a replica in {store.uri}; delete the group where the primary is",
+                    queue=name,
+                    group=group,
+                )
+            found.append(control)
+    return found

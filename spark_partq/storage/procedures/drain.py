@@ -10,6 +10,8 @@ from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.table import Options
 
+_OTHERS = ScaleProgress("others who decide about the queue", 1)
+
 
 def decide_drained(queue: Queue, replica_options: Options | None = None) -> ScaleProgress | None:
     """Mode ``drain``: wait until everything is acknowledged, then decide that the count may change."""
@@ -21,7 +23,7 @@ def decide_drained(queue: Queue, replica_options: Options | None = None) -> Scal
             return ScaleProgress(f"the replica in {behind[0].location}", behind[0].total_lag + behind[0].unread)
         queue.control.decide(lambda state: decide.finish_draining(state, measured))
         if queue.state.scaling is not None and not queue.state.scaling.drained:
-            return ScaleProgress("others who decide about the queue", 1)
+            return _OTHERS
     return left
 
 
@@ -49,12 +51,14 @@ def remove_drained(queue: Queue) -> ScaleProgress | None:
     Nothing is written to them any more: they are sealed, and the map in force does not name them.
     """
     queue.control.refresh()
-    generation, removing = queue.state.generation, queue.state.removing
+    measured, removing = queue.state, queue.state.removing
     left = undrained(queue, removing) if removing else None
     if left is not None or not removing:
         return left
     ends = next_offsets(queue, removing)
-    queue.control.decide(lambda state: decide.remove_drained(state, generation, ends))
+    queue.control.decide(lambda state: decide.remove_drained(state, measured, ends))
+    if queue.state.removing:  # a group attached meanwhile, or the count has changed
+        return _OTHERS
     update_groups(queue)
     remove_files(queue)
     return None

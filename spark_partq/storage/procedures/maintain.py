@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.storage.group.handle import groups_of
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
-from spark_partq.storage.queue.file_index import FileIndex, enqueued_at
+from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -37,9 +40,10 @@ class MaintenanceReport:
 def maintain(queue: Queue) -> MaintenanceReport:
     """Remove whole files of messages that every group has acknowledged, or that have outlived `retention_ms`.
 
-    A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts; only
-    then are messages removed. With no group, only the retention time removes. Files are deleted once no log has named
-    them for `vacuum_grace_ms`; a write under way finishes sooner than that or writes its files again.
+    A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts. Then the queue's
+    control table says what is removed, and only then messages are: a group that attached before counts, one that attaches
+    later starts behind what is removed. With no group, only the retention time removes. Files are deleted once no log has
+    named them for `vacuum_grace_ms`; a write under way finishes sooner than that or writes its files again.
 
     Partitions that a change of the count left to be drained are removed if they are (S2).
     """
@@ -47,14 +51,35 @@ def maintain(queue: Queue) -> MaintenanceReport:
     update_groups(queue)
     remove_drained(queue)
     close_parent(queue)
-    state = queue.state
-    groups = groups_of(queue.store, state.queue_id)
+    tables = [*queue.partitions, *_removed(queue)]
+    ends = queue.control.record_removal(lambda state: _removable(queue, state, tables))
+    grace_ms = queue.state.settings.vacuum_grace_ms
 
-    def ends() -> dict[int, int]:
+    def clean(table: PartitionTable) -> tuple[int, int]:
+        messages = table.remove(lambda index: int(np.searchsorted(index.end, ends[table.partition], side="right")))
+        table.checkpoint()
+        return messages, table.vacuum(grace_ms)
+
+    done = queue.store.map(clean, tables)
+    queue.control.vacuum(grace_ms)
+    readers = groups(queue)
+    for group in readers:
+        group.vacuum(grace_ms)
+    waiting = [group.name for group in readers if _behind(queue, group)]
+    return MaintenanceReport(
+        queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), tuple(waiting)
+    )
+
+
+def _removable(queue: Queue, state: QueueState, tables: Sequence[PartitionTable]) -> dict[int, int]:
+    """Of each table the end of the files that every group has acknowledged, or that are too old; the groups' floors are raised."""
+
+    def next_offsets() -> dict[int, int]:
         queue.refresh()
         return {table.partition: table.next_offset for table in queue.partitions}
 
-    floors = [group.raise_floors(state.queue_id, ends) for group in groups]
+    readers = groups(queue)
+    floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
     oldest = None
     if state.settings.retention_ms is not None:
         oldest = queue.store.now() - dt.timedelta(milliseconds=state.settings.retention_ms)
@@ -62,33 +87,21 @@ def maintain(queue: Queue) -> MaintenanceReport:
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
             return min((f.get(number, 0) for f in floors), default=0)
-        left = [
-            group.position((state.queue_id, number)) for group in groups
-        ]  # removed, or the parent with what is stuck
+        # removed, or the parent with what is stuck
+        left = [group.position((state.queue_id, number)) for group in readers]
         return max(state.removed_ends.get(number, 0), min((p for p in left if p is not None), default=0))
 
-    def clean(table: PartitionTable) -> tuple[int, int]:
+    def end(table: PartitionTable) -> int:
+        table.refresh()
+        index = table.index
+        # A floor beyond the end is none: it says nothing of what is not there yet.
         floor = floor_of(table.partition)
+        count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
+        while oldest and count < len(index) and enqueued_at(int(index.enqueued_us[count])) < oldest:
+            count += 1
+        return int(index.end[count - 1]) if count else 0
 
-        def until(index: FileIndex) -> int:
-            # A floor beyond the end is none: it says nothing of what is not there yet.
-            count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
-            while oldest and count < len(index) and enqueued_at(int(index.enqueued_us[count])) < oldest:
-                count += 1
-            return count
-
-        messages = table.remove(until)
-        table.checkpoint()
-        return messages, table.vacuum(state.settings.vacuum_grace_ms)
-
-    done = queue.store.map(clean, [*queue.partitions, *_removed(queue)])
-    queue.control.vacuum(state.settings.vacuum_grace_ms)
-    for group in groups:
-        group.vacuum(state.settings.vacuum_grace_ms)
-    waiting = [g.name for g, f in zip(groups, floors, strict=True) if _behind(queue, f)]
-    return MaintenanceReport(
-        queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), tuple(waiting)
-    )
+    return dict(zip([table.partition for table in tables], queue.store.map(end, tables), strict=True))
 
 
 def _removed(queue: Queue) -> list[PartitionTable]:
@@ -107,5 +120,6 @@ def _removed(queue: Queue) -> list[PartitionTable]:
     return [table for table, holds in zip(tables, holding, strict=True) if holds]
 
 
-def _behind(queue: Queue, floors: dict[int, int]) -> bool:
-    return any(floors.get(table.partition, 0) < table.next_offset for table in queue.partitions)
+def _behind(queue: Queue, group: Group) -> bool:
+    floors = group.state.committed_floors(queue.state.queue_id)
+    return any(floors(table.partition) < table.next_offset for table in queue.partitions)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.queue import decide
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import partition_numbers
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
@@ -37,10 +39,13 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
         left = undrained(queue, old)
         if left is not None:
             return left
-    remainder = None
-    if scaling.mode == "delete":
-        remainder = measure_remainder(queue, state.not_named_by(scaling.partition_count))
-    queue.control.decide(lambda now: decide.open_generation(now, state.generation, cuts, remainder))
+    goes = state.not_named_by(scaling.partition_count)
+
+    def facts(now: QueueState) -> Sequence[QueueFact]:
+        remainder = measure_remainder(queue, goes) if scaling.mode == "delete" else None  # also of a group that is new
+        return decide.open_generation(now, state.generation, cuts, remainder)
+
+    queue.control.decide(facts)
     return None
 
 
@@ -59,7 +64,8 @@ def update_groups(queue: Queue) -> bool:
     """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2); any?"""
     queue.control.refresh()
     queue_id, shared = queue.state.queue_id, queue.state.partition_numbers
-    outdated = [group for group in groups(queue) if group.state.queues[queue_id].partition_numbers != shared]
+    reading = [group for group in groups(queue) if queue_id in group.state.queues]
+    outdated = [group for group in reading if group.state.queues[queue_id].partition_numbers != shared]
     if not outdated:
         return False
     queue.refresh()

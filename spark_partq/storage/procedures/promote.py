@@ -148,7 +148,7 @@ def _reached(primary: Store, queue: str) -> QueueState:
 def _close(store: Store, state: QueueState) -> None:
     """Nothing that a pass had still on its way may be put into the copies any more."""
     jumps: dict[str, set[int]] = {}
-    for queue in store.names("queues"):
+    for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
         for folder, version in replica.jumps if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
@@ -157,8 +157,8 @@ def _close(store: Store, state: QueueState) -> None:
         f"{queue_folder(state.name)}/partitions/{name}"
         for name in store.names(f"{queue_folder(state.name)}/partitions")
     ]
-    for group in groups_of(store, state.queue_id):
-        folders += [f"{group_folder(group.name)}/control", f"{group_folder(group.name)}/acks"]
+    for group in groups_of(store, state):
+        folders += [f"{group_folder(group.name)}/control", group.acks_folder]
     folders = [folder for folder in folders if DeltaLog(store, folder, folder).exists()]
 
     def end(folder: str) -> None:
@@ -176,7 +176,7 @@ def _raise_floors(store: Store, state: QueueState) -> tuple[tuple[str, int, int,
         table = PartitionTable(store, state.name, number, state.schema)
         table.refresh()
         firsts[number] = table.first_offset
-    for group in groups_of(store, state.queue_id):
+    for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
         for fact in group.decide(lambda: [MessagesRemoved(state.queue_id, firsts)], "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:

@@ -95,6 +95,8 @@ class Rebalancer:
             except PartqError as error:
                 errors.append(error)
             else:
+                if not watched.group.state.exists:
+                    self._forget(name)
                 if facts:
                     yield name, facts
         if errors:
@@ -112,16 +114,18 @@ class Rebalancer:
         """Watch a group as if it were new, as it may have been made anew; returns why not, if it cannot be read even so."""
         group = Group(self._store, name)
         self._watched[name] = _Watched(group)
-        if not group.exists():
-            del self._watched[name]
-            if self._only is not None:
-                open_group(self._store, name)  # says that it is gone
-            return []
         try:
-            group.refresh()
-        except PartqError as error:
+            if not group.exists():
+                self._forget(name)
+        except CorruptTableError as error:
             return [error]
         return []
+
+    def _forget(self, name: str) -> None:
+        """The group was deleted."""
+        del self._watched[name]
+        if self._only is not None:
+            open_group(self._store, name)  # says that it is gone
 
 
 def run(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
 from spark_partq.core.queue.state import QueueState
@@ -142,13 +143,12 @@ class Replicator:
         captured: list[tuple[TableCopy, list[Step]]] = []
         problems: list[ReplicaError] = []
         queues = {self.queue}
-        for name, read in self._read_by(state.queue_id):
+        for group, read in self._read_by(state):
             together = self._together(read)
             if together is None:
                 continue  # it goes its own way there, with another of its queues
             try:
-                folder = group_folder(name)
-                copies = [self._copy(f"{folder}/{part}", tuple(read.values())) for part in ("acks", "control")]
+                copies = [self._copy(folder, tuple(read.values())) for folder in _folders(group)]
                 captured += reversed([(copy, list(copy.steps())) for copy in copies])
             except ReplicaError as error:
                 problems.append(error)
@@ -184,22 +184,25 @@ class Replicator:
                 return steps, state
             state = newest
 
-    def _read_by(self, queue_id: str) -> Iterator[tuple[str, dict[str, str]]]:
-        """The groups that read the queue, each with all that it reads: id to name."""
-        names = self.store.names("groups")
-        for name in names:
+    def _read_by(self, state: QueueState) -> Iterator[tuple[Group, dict[str, str]]]:
+        """The groups that read the queue, each with all that it reads: id to name; and those that were deleted and whose copy did."""
+        for name in sorted({*state.groups, *self.target.named("groups")}):
             group = self._groups.setdefault(name, Group(self.store, name))
             try:
-                if not group.exists():
-                    continue
-                group.refresh_control()
-            except CorruptTableError:  # it may have been deleted, or made anew
+                exists = group.exists()
+            except CorruptTableError:  # it may have been put back to an older state
                 group = self._groups[name] = Group(self.store, name)
-                if not group.exists():
-                    continue
-                group.refresh_control()
-            if queue_id in group.state.queues:
-                yield name, {id_: known.name for id_, known in group.state.queues.items()}
+                exists = group.exists()
+            read = group.state if exists else self._copied_state(group)
+            if state.queue_id in read.queues:
+                yield group, {id_: known.name for id_, known in read.queues.items()}
+
+    def _copied_state(self, group: Group) -> GroupState:
+        """What the copy of a deleted group says."""
+        copy = Group(self.target, group.name)
+        if group.has_table() and copy.has_table():
+            copy.refresh_control()
+        return copy.state
 
     def _together(self, read: Mapping[str, str]) -> set[str] | None:
         """Which of a group's queues have their replica there, too: its positions in them must not lie past their messages.
@@ -281,10 +284,10 @@ class Replicator:
                 queue=self.queue,
                 location=self.target.uri,
             )
-        for name, read in self._read_by(state.queue_id):
+        for group, read in self._read_by(state):
             if self._together(read) is not None:
-                for part in ("acks", "control"):
-                    _ = self._copy(f"{group_folder(name)}/{part}", tuple(read.values())).version
+                for folder in _folders(group):
+                    _ = self._copy(folder, tuple(read.values())).version
         for table in [
             "control",
             *(f"partitions/{p}" for p in self.store.names(f"{queue_folder(self.queue)}/partitions")),
@@ -296,6 +299,11 @@ class Replicator:
 
     def _replica(self, queue: str) -> ReplicaState | None:
         return self._table(queue).refresh()
+
+
+def _folders(group: Group) -> list[str]:
+    """Of its tables, in the order in which they are read: no position lies past the state that it belongs to."""
+    return [group.acks_folder, f"{group_folder(group.name)}/control"]
 
 
 def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:

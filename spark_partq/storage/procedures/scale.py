@@ -53,7 +53,7 @@ def scale(
     start(queue, partitions, mode, confirm_lost)
     clock = queue.store.runtime.monotonic_s
     deadline = None if timeout_s is None else clock() + timeout_s
-    watchers = [Rebalancer(queue.store, group.name) for group in groups(queue)]
+    watchers = [Rebalancer(queue.store, group.name) for group in groups(queue) if group.exists()]
     while True:
         progress = step(queue, replica_options)
         if progress is None or (mode == "live" and progress.alone):

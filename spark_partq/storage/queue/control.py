@@ -7,10 +7,9 @@ import getpass
 import json
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.names import is_name
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
@@ -23,6 +22,7 @@ COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "stri
 # So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
 MERGE_AFTER = 64
 DISCARDED = "partq:discarded"
+REMOVED = "partq:removed"
 
 
 class QueueControl:
@@ -142,6 +142,33 @@ class QueueControl:
 
         return retrying(self.store.runtime, attempt, f"a decision about queue {self.name!r}")
 
+    # ---- what is removed of the partitions (Q8)
+    def removed_end(self, partition: int) -> int:
+        """The messages of the partition below this offset are removed, or are about to be; as of the last refresh."""
+        return self._rows.recorded(f"{REMOVED}/{partition}", 0)
+
+    def record_removal(self, measure: Callable[[QueueState], Mapping[int, int]]) -> Mapping[int, int]:
+        """Commit up to where messages are removed, before they are, and return it.
+
+        Groups attach in the same table: one that attached before counts in what is measured, one that attaches later starts behind.
+
+        Parameters
+        ----------
+        measure : function
+            From the newest state to the offset of each partition below which nothing is wanted any more; called again when a race
+            was lost.
+        """
+
+        def attempt() -> Mapping[int, int]:
+            self.refresh()
+            ends = measure(self.state)
+            higher = {f"{REMOVED}/{n}": end for n, end in ends.items() if end > self.removed_end(n)}
+            if higher:
+                self._rows.record(higher)
+            return ends
+
+        return retrying(self.store.runtime, attempt, f"what is removed of queue {self.name!r}")
+
     # ---- what was discarded while ingress was disabled (S3)
     @property
     def discarded(self) -> int:
@@ -222,7 +249,7 @@ def open_control(store: Store, name: str) -> QueueControl:
 def list_queues(store: Store) -> list[str]:
     """Names of the queues in the store, sorted."""
     store.check_exists()
-    return [name for name in store.names("queues") if is_name(name) and QueueControl(store, name).exists()]
+    return [name for name in store.named("queues") if QueueControl(store, name).exists()]
 
 
 def user_and_host() -> str:

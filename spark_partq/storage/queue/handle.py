@@ -8,6 +8,7 @@ from spark_partq.core.errors import InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, type_name
+from spark_partq.core.queue import decide
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import QueueControl, open_control
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -75,9 +76,23 @@ def queue_state(store: Store, name: str) -> QueueState:
     return open_control(store, check_name("queue", name)).state
 
 
+def attach_group(queue: Queue, group: str, deletions: int) -> None:
+    """Attach a group before it reads where to start: what lies there is then kept until the group has acknowledged it.
+
+    Parameters
+    ----------
+    deletions : int
+        How often a group of that name had been deleted.
+    """
+    if queue.state.groups.get(group) != deletions:
+        queue.control.decide(lambda state: decide.attach_group(state, group, deletions))
+        queue.refresh()
+
+
 def first_left(queue: Queue, table: PartitionTable) -> int:
-    """Where a group starts that is new to a partition: not at what was removed with it before it came back."""
-    return max(table.first_offset, queue.state.removed_ends.get(table.partition, 0))
+    """Where a group starts that is new to a partition: not at what is being removed, nor at what was before it came back."""
+    number = table.partition
+    return max(table.first_offset, queue.state.removed_ends.get(number, 0), queue.control.removed_end(number))
 
 
 def in_group(queue: Queue) -> QueueInGroup:

@@ -145,11 +145,19 @@ def _ingress(run: Run, _: float, enabled_s: float) -> Body:
 
 
 def _delete_group(run: Run, group: str) -> Body:
-    def body(process: Process) -> None:
+    """While its queries stop, one of them may attach the group again; so it is deleted again once all have stopped."""
+
+    def delete(process: Process) -> None:
         try:
             delete_group(process.store(run.live), group)
         except GroupNotFoundError as error:
             run.world.note(str(error))
+
+    def body(process: Process) -> None:
+        delete(process)
+        while run.is_running(group):
+            process.sleep(0.5)
+        delete(process)
 
     return body
 

@@ -36,15 +36,6 @@ def _waits_for_a_sequence(s: Setup, kind: str, _: str) -> bool:
     return kind == "STUCK" and bool(s.scalings) and any(q.sequence for q in s.queries)
 
 
-def _names_the_deleted_group(s: Setup, kind: str, text: str) -> bool:
-    return kind == "STUCK" and s.delete_group_s is not None and f"/groups/{s.delete_group_s[0]}/" in text
-
-
-def _lacks_what_was_removed(s: Setup, kind: str, text: str) -> bool:
-    removes = s.maintain_every_s is not None or bool(s.scalings)
-    return removes and (kind in ("REMOVED", "SKIPPED", "UNREAD") or (kind == "STUCK" and "[DATA_LOSS]" in text))
-
-
 def _is_unmarked_elsewhere(s: Setup, kind: str, _: str) -> bool:
     return kind == "UNMARKED" and s.promoted_s is not None
 
@@ -55,18 +46,6 @@ FINDINGS = (
         "an application that acknowledges at the end of sequences and a resize wait for each other",
         136,
         _waits_for_a_sequence,
-    ),
-    Finding(
-        "group-deleted-beside-its-members",
-        "a member, or whoever decides for the groups, writes to a group that is being deleted; what it leaves is damaged and stops others",
-        81,
-        _names_the_deleted_group,
-    ),
-    Finding(
-        "group-joins-beside-maintenance",
-        "messages are removed that a group wants which joined after the groups were read",
-        907,
-        _lacks_what_was_removed,
     ),
     Finding(
         "unmarked-after-a-promotion",

@@ -208,7 +208,9 @@ class Oracle:
             queue.mode = fact.body["mode"]
         elif fact.kind == "PartitionsRemoved":
             ends = {int(number): end for number, end in fact.body["ends"].items()}
-            if queue.mode != "delete":
+            if (
+                queue.mode != "delete" and not fact.body["lost"]
+            ):  # a scaling of mode delete may also end what another began
                 self._check_settled(uri, queue, ends)
             self._lose(queue, ends)
 

@@ -157,7 +157,9 @@ class Run:
                 if self.setup.skew:
                     process.drift = self.rng.choice((0.8, 1.0, 1.25))
                 self._processes.append(process)
+                job.running = True
                 error = self._run_to_its_end(process, body)
+                job.running = False
                 if error is not None and not isinstance(error, Killed):
                     self.world.note(f"{name}: {type(error).__name__}: {error}")
                     job.failed(error)
@@ -246,6 +248,11 @@ class Run:
         job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)
         job.expected = (CheckpointInUse,)
 
+    def is_running(self, group: str) -> bool:
+        """Whether a process of one of the group's queries runs."""
+        instances = [query.instance for query in self.setup.queries if query.group == group]
+        return any(job.running for job in self.jobs if job.name in instances)
+
     def is_over(self, setup: QuerySetup) -> bool:
         """Whether a query is to stop."""
         deleted = self.setup.delete_group_s
@@ -309,6 +316,7 @@ class Job:
     is_done: Callable[[], bool]
     required: bool
     starts: int = 0
+    running: bool = False
     last_error: str = ""
     unexpected: str = ""
     expected: tuple[type[BaseException], ...] = ()

@@ -9,10 +9,10 @@ import pytest
 
 from spark_partq.core.assignors import BUILTIN
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import GroupFact, Kind, PartitionState, QueueInGroup, Status
-from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT
 from tests.core.group.groups import Decided, at
@@ -103,7 +103,7 @@ def test_it_comes_back_through_a_snapshot() -> None:
     group = resized("a")
     group.ack(3, 5)
     group.resize(0, 3)
-    group.state = GroupState.from_json(group.state.to_json())
+    group.state = snapshot.from_json(snapshot.to_json(group.state))
     group.resize(0, 4)
     assert group.position(3) == 5
     assert group.state.partitions[at(3)].epoch > 1

@@ -150,11 +150,32 @@ def test_partitions_that_came_back_are_not_removed() -> None:
     state = scale(ready(), 2)
     ends = {2: 5, 3: 6}
     back = scale(state, 3)
-    assert decide.remove_drained(back, 1, ends) == decide.remove_drained(back, 2, ends) == ()
-    assert kinds(decide.remove_drained(back, 2, {3: 6})) == ["PartitionsRemoved"]
-    removed = follow(state, decide.remove_drained(state, 1, ends))
+    assert decide.remove_drained(back, state, ends) == decide.remove_drained(back, back, ends) == ()
+    assert kinds(decide.remove_drained(back, back, {3: 6})) == ["PartitionsRemoved"]
+    removed = follow(state, decide.remove_drained(state, state, ends))
     assert removed.removed_ends == ends
-    assert decide.remove_drained(removed, 1, ends) == decide.remove_drained(ready(), 0, {}) == ()
+    assert decide.remove_drained(removed, state, ends) == decide.remove_drained(ready(), ready(), {}) == ()
+
+
+# ---- the groups that read it
+def test_a_group_that_attached_meanwhile_is_waited_for() -> None:
+    """S2, Q8: what was found drained without it counts no more."""
+    state = scale(ready(), 2)
+    joined = follow(state, decide.attach_group(state, "g", 0))
+    assert decide.remove_drained(joined, state, {2: 5, 3: 6}) == ()
+    assert kinds(decide.remove_drained(joined, joined, {2: 5, 3: 6})) == ["PartitionsRemoved"]
+
+
+def test_a_group_is_attached_once_and_again_after_its_deletion() -> None:
+    """Q8: who deletes a group does not detach the one that was made anew meanwhile."""
+    state = follow(ready(), decide.attach_group(ready(), "g", 0))
+    assert state.groups == {"g": 0} and decide.attach_group(state, "g", 0) == ()
+    assert decide.detach_group(state, "g", 0) == decide.detach_group(state, "other", 1) == ()
+    anew = follow(state, decide.attach_group(state, "g", 1))
+    assert anew.groups == {"g": 1} and decide.attach_group(anew, "g", 0) == ()
+    assert decide.detach_group(anew, "g", 1) == ()
+    assert follow(state, decide.detach_group(state, "g", 1)).groups == {}
+    assert follow(anew, decide.detach_group(anew, "g", 2)).groups == {}
 
 
 # ---- its ingress
@@ -259,7 +280,7 @@ LATE: dict[str, Callable[[QueueState], Facts]] = {
     "opened": lambda state: decide.open_generation(state, state.generation, {}),
     "cancelled": decide.cancel_scaling,
     "ended": decide.end_scaling,
-    "removed": lambda state: decide.remove_drained(state, state.generation, {3: 1}),
+    "removed": lambda state: decide.remove_drained(state, state, {3: 1}),
     "copied": lambda state: decide.finish_copying_stuck(state, None, 0),
     "created": decide.finish_creation,
 }

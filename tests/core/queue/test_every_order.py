@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,9 +52,12 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     for count, mode, unread in itertools.product(counts, MODES, (0, 5)):
         held = Remainder(dict.fromkeys(state.not_named_by(count), end), unread)
         yield partial(decide.start_scaling, state, count, mode, held, confirm_lost=3)
-    for generation in (state.generation, state.generation - 1):
+    yield partial(decide.attach_group, state, "g", 0)
+    yield partial(decide.detach_group, state, "g", 1)
+    for measured in (state, replace(state, generations=state.generations[1:]), replace(state, groups={})):
         for removed in (state.removing, state.removing[1:]):
-            yield partial(decide.remove_drained, state, generation, dict.fromkeys(removed, end))
+            yield partial(decide.remove_drained, state, measured, dict.fromkeys(removed, end))
+    for generation in (state.generation, state.generation - 1):
         if state.scaling is not None:
             ends = dict.fromkeys(state.not_named_by(state.scaling.partition_count), end)
             for remainder in (None, Remainder(ends, 0), Remainder(ends, 5)):
@@ -72,6 +76,7 @@ def shape(state: QueueState) -> Any:
         state.stuck,
         state.copying is None,
         state.ingress,
+        bool(state.groups),
         state.replicas,
         state.fenced_by,
         state.deleted,

@@ -26,7 +26,7 @@ def fenced() -> QueueState:
 def shrunk(at: int = 7) -> QueueState:
     """A queue of which partitions 2 and 3 were removed."""
     state = scale(ready(), 2, at=at)
-    return follow(state, decide.remove_drained(state, 1, {2: 7, 3: 7}))
+    return follow(state, decide.remove_drained(state, state, {2: 7, 3: 7}))
 
 
 def with_cuts(cuts: dict[int, int]) -> QueueState:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Join, Leave
@@ -26,7 +29,7 @@ from spark_partq.storage.log import Conflict
 from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import in_parallel
+from tests.helpers import in_parallel, opened
 
 QUEUES = {"id": QueueInGroup("q", 4, 0, 1000)}
 WHERE = ("id", 0)
@@ -37,7 +40,7 @@ Handles = tuple[Callable[[], Any], Callable[[], Any]]
 @pytest.fixture
 def handles(store: str) -> Handles:
     partq.create_queue(store, "q", "v bigint", partitions=1)
-    return lambda: ControlTable(Store.at(store), "g"), lambda: AckTable(Store.at(store), "g")
+    return lambda: ControlTable(Store.at(store), "g"), lambda: AckTable(Store.at(store), "g", 0)
 
 
 def joining(state: GroupState, acks: Any, instance: str, incarnation: str = "") -> list[GroupFact]:
@@ -53,7 +56,7 @@ def floor(state: GroupState, offset: int) -> GroupFact:
 
 
 def plain(state: GroupState) -> str:
-    return json.dumps(state.to_json(), sort_keys=True)
+    return json.dumps(snapshot.to_json(state), sort_keys=True)
 
 
 # ---- the contract of a group's tables
@@ -206,19 +209,76 @@ def test_files_stay_few(queue: str) -> None:
 
 
 def test_deleted_group(queue: str) -> None:
-    """Q8: a deleted group leaves nothing; one of the same name starts anew, and an old process cannot move it."""
+    """Q8: one of the same name starts anew, under higher epochs, and an old process cannot move it."""
     old = Consumer(queue, "a")
-    old.group.acknowledge([AckRow(old.incarnation, 1, *old.partition_id(0), 1, 9, 9)])
+    first = old.partition_id(0)
+    old.ack(0, 9, delivered=12)
+    epoch = old.group.state.partitions[first].epoch
+    old.expire()
     partq.delete_group(queue, "g")
-    assert partq.list_groups(queue) == [] and not (Path(queue) / "groups/g").exists()
+    assert partq.list_groups(queue) == [] and not (Path(queue) / "groups/g/acks").exists()
+    assert opened(queue).state.groups == {}
+    with pytest.raises(partq.GroupNotFoundError):
+        partq.describe_group(queue, "g")
+    with pytest.raises(partq.GroupNotFoundError):
+        partq.delete_group(queue, "g")
     fresh = Consumer(queue, "a")
-    assert (
-        fresh.group.state.partitions[fresh.partition_id(0)].epoch == 1
-        and fresh.group.position(fresh.partition_id(0)) == 0
-    )
-    with pytest.raises(partq.CorruptTableError, match="made anew"):
-        old.group.decide(lambda: [Leave("a", old.incarnation)])
-    assert group_of(queue).position(fresh.partition_id(0)) == 0
+    assert opened(queue).state.groups == {"g": 1} and partq.list_groups(queue) == ["g"]
+    assert fresh.group.state.partitions[first].epoch > epoch and fresh.group.position(first) == 0
+    assert fresh.group.delivered(first) == 0
+    with pytest.raises(partq.GroupNotFoundError, match="was deleted while this program used it"):
+        old.group.acknowledge([AckRow(old.incarnation, 9, *first, epoch, 15, 15)])
+    assert old.group.decide(lambda: [Leave("a", old.incarnation)]) == []
+    assert group_of(queue).position(first) == group_of(queue).delivered(first) == 0
+
+
+def test_active_group_is_not_deleted(queue: str) -> None:
+    """Q8: a member that lives keeps it; who has died is waited for until its session is over."""
+    a = Consumer(queue, "a", session_timeout_ms=600)
+    a.ack(0, 9)
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.05):
+            a.beat()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        with pytest.raises(partq.GroupActiveError, match="a consume in it; stop"):
+            partq.delete_group(queue, "g")
+    finally:
+        stop.set()
+        thread.join()
+    assert group_of(queue).position(a.partition_id(0)) == 9 and opened(queue).state.groups == {"g": 0}
+    partq.delete_group(queue, "g")
+    assert partq.list_groups(queue) == []
+
+
+def test_deletion_that_was_interrupted_is_finished(queue: str) -> None:
+    """Q8: it is deleted, and a queue still waits for it; deleting it again ends that."""
+    Consumer(queue, "a").expire()
+    with (
+        mock.patch("spark_partq.storage.queue.control.QueueControl.decide", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        partq.delete_group(queue, "g")
+    assert partq.list_groups(queue) == [] and opened(queue).state.groups == {"g": 0}
+    partq.delete_group(queue, "g")
+    assert opened(queue).state.groups == {}
+
+
+def test_damaged_group_can_be_deleted(queue: str) -> None:
+    """Q8: nobody can read it, and then nobody waits for it any more."""
+    Consumer(queue, "a")
+    for path in facts_files(queue):
+        path.write_bytes(b"damaged")
+    with pytest.raises(partq.CorruptTableError):
+        partq.maintain(queue, "q")
+    partq.delete_group(queue, "g")
+    assert partq.list_groups(queue) == [] and opened(queue).state.groups == {}
+    assert partq.maintain(queue, "q")[0].waiting_for == ()
+    assert Consumer(queue, "a").group.state.exists
 
 
 def rewrite(path: Path, change: Callable[[list[dict[str, Any]]], object]) -> None:

@@ -6,6 +6,8 @@ import datetime as dt
 import os
 import time
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,9 @@ import spark_partq as partq
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.procedures import maintain
+from spark_partq.storage.queue.handle import Queue, attach_group, first_left
+from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace, wall_clock
 from tests.groups import Consumer
 from tests.helpers import in_parallel, new_file, opened, position, put
@@ -211,3 +215,61 @@ def test_tables_of_groups_are_vacuumed(store: str) -> None:
     consumer.group.refresh()
     assert consumer.group.position(consumer.partition_id(0)) == 5
     assert [row["seq"] for row in consumer.group.history()] == list(range(consumer.group.state.seq))
+
+
+# ---- groups that come meanwhile
+def test_a_group_that_attaches_while_others_are_asked_is_asked_too(queue: str) -> None:
+    """Q8: nothing is removed that it wants."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    original, late = maintain._removable, []
+
+    def and_then(*args: Any) -> dict[int, int]:
+        found = original(*args)
+        if not late:
+            late.append(group_at(queue, "late", {0: 5, 1: 0}))
+        return found
+
+    with mock.patch.object(maintain, "_removable", and_then):
+        assert partq.maintain(queue, "q")[0].removed_messages == 5
+    assert firsts(queue) == [5, 0]
+
+
+def test_a_group_that_attaches_while_messages_are_removed_starts_behind_them(queue: str) -> None:
+    """Q8: it never waits for what is about to go, though it still is there."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    original, starts = PartitionTable.remove, []
+
+    def first_join(table: PartitionTable, until: Any) -> int:
+        if not starts:
+            late = opened(queue)
+            attach_group(late, "late", 0)
+            starts.extend(first_left(late, table) for table in late.partitions)
+        return original(table, until)
+
+    with mock.patch.object(PartitionTable, "remove", first_join):
+        assert partq.maintain(queue, "q")[0].removed_messages == 20
+    assert starts == [15, 5]
+
+
+def test_a_group_that_has_attached_and_not_joined_is_waited_for(queue: str) -> None:
+    """Q8: until it joins, or is deleted."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    attach_group(opened(queue), "late", 0)
+    (report,) = partq.maintain(queue, "q")
+    assert (report.removed_messages, report.waiting_for) == (0, ("late",))
+    assert partq.list_groups(queue) == ["g"]
+    partq.delete_group(queue, "late")
+    assert partq.maintain(queue, "q")[0].removed_messages == 20
+    with pytest.raises(partq.GroupNotFoundError):
+        partq.delete_group(queue, "late")
+
+
+def test_a_foreign_folder_among_the_groups_stops_nobody(queue: str) -> None:
+    """Q8: nobody lists the folder to know the groups; and a damaged group stops only the queues that it reads."""
+    partq.create_queue(queue, "p", "v bigint", partitions=1)
+    group_at(queue, "g", {0: 15, 1: 5})
+    for name in ("damaged", "not a name", "empty"):
+        (Path(queue) / "groups" / name / "control" / "_delta_log").mkdir(parents=True)
+    (Path(queue) / "groups/damaged/control/_delta_log" / f"{0:020d}.json").write_text("{")
+    assert {r.queue: r.removed_messages for r in partq.maintain(queue)} == {"p": 0, "q": 20}
+    assert partq.list_groups(queue) == ["damaged", "g"]

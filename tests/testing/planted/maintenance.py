@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_partq.testing.simulation.setup import QuerySetup
+from spark_partq.core.queue.decide import attach_group
+from spark_partq.storage.queue.control import QueueControl
+from spark_partq.testing.simulation.setup import QuerySetup, Setup
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MAINTAINED, as_is
+from tests.testing.planted.setups import MAINTAINED, as_is, resized
 
 FOR_TWO_GROUPS = replace(
     MAINTAINED, queries=(*MAINTAINED.queries[:1], QuerySetup("h", "h-0", work_s=1.0, max_rows=2)), partitions=2
@@ -14,24 +16,75 @@ FOR_TWO_GROUPS = replace(
 GROUP = "storage.group.handle:Group"
 
 
+def joins_late(s: Setup) -> bool:
+    return any(q.begins_s > 0 for q in s.queries)
+
+
+def removed_and_joined(s: Setup) -> bool:
+    return s.maintain_every_s is not None and joins_late(s)
+
+
+def control_of(control: QueueControl) -> QueueControl:
+    control.refresh()
+    return control
+
+
 @bug(f"{GROUP}.raise_floors", change=as_is(MAINTAINED))
-def messages_are_removed_before_floors_are_committed(original, group, queue_id):
+def messages_are_removed_before_floors_are_committed(original, group, queue_id, ends):
     """What is acknowledged is removed, and a decision may set the position back."""
     known = [p for p in group.state.partitions if p[0] == queue_id]
     return {p[1]: group.position(p) or 0 for p in known}
 
 
 @bug(f"{GROUP}.raise_floors", change=as_is(MAINTAINED))
-def what_was_delivered_is_removed(original, group, queue_id):
+def what_was_delivered_is_removed(original, group, queue_id, ends):
     """What was delivered and not acknowledged is removed."""
-    original(group, queue_id)
+    original(group, queue_id, ends)
     return {p[1]: group.delivered(p) for p in group.state.partitions if p[0] == queue_id}
 
 
-@bug("storage.procedures.maintain:groups_of", change=as_is(FOR_TWO_GROUPS))
-def maintenance_asks_one_group(original, store, queue_id):
+@bug("storage.procedures.maintain:groups", change=as_is(FOR_TWO_GROUPS))
+def maintenance_asks_one_group(original, queue):
     """What one group has read is removed, whatever the others have."""
-    return original(store, queue_id)[:1]
+    return original(queue)[:1]
+
+
+# ---- a group that comes meanwhile
+@bug("storage.procedures.consume.subscription:attach_group", removed_and_joined)
+def a_group_does_not_attach(original, queue, group, deletions):
+    """Nobody waits for a group that joins."""
+
+
+@bug("storage.procedures.consume.membership:Subscription.attach", removed_and_joined)
+def a_group_attaches_after_it_has_read_where_to_start(original, subscription, group, deletions):
+    """What is removed between the two is gone, and the group wants it."""
+    for queue in subscription.queues:
+        queue.control.decide(lambda state: attach_group(state, group, deletions))
+
+
+@bug("storage.queue.control:QueueControl.record_removal", removed_and_joined)
+def nobody_records_what_is_removed(original, control, measure):
+    """A group starts at what is about to be removed."""
+    return measure(control_of(control).state)
+
+
+@bug("storage.queue.control:QueueControl.record_removal", removed_and_joined)
+def what_is_removed_is_measured_once(original, control, measure):
+    """A group that attached while the others were asked is not waited for."""
+    ends = measure(control_of(control).state)
+    return original(control, lambda _: ends)
+
+
+@bug("storage.queue.control:QueueControl.removed_end", removed_and_joined)
+def nobody_reads_what_is_removed(original, control, partition):
+    """A group starts at what is about to be removed, though the queue says so."""
+    return 0
+
+
+@bug("core.queue.decide:remove_drained", lambda s: resized(s) and joins_late(s))
+def partitions_are_removed_whoever_attached_meanwhile(original, state, measured, ends):
+    """A group that attached since partitions were found drained is not waited for."""
+    return original(state, replace(measured, groups=state.groups), ends)
 
 
 @bug("core.group.steps.ownership:raise_floors", change=as_is(MAINTAINED))

@@ -11,8 +11,10 @@ from spark_partq.core.group.steps import ownership
 from spark_partq.testing.simulation.setup import Faults
 from tests.core.delivery import test_member as members
 from tests.core.group import test_decide as decisions
+from tests.core.group import test_deletion as deletion
 from tests.core.group import test_observer as timers
 from tests.core.group import test_state as states
+from tests.core.queue import test_decide as queues
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     HASTY,
@@ -258,3 +260,23 @@ def an_observer_expels_itself(original, observer, state, acks, now_ms):
 def nobody_is_ever_expelled(original, observer, state, acks):
     """What a dead member owns stays with it."""
     return []
+
+
+# ---- a deletion
+@bug("core.group.state:GroupState._deleted", test=deletion.test_one_that_is_made_anew_has_higher_epochs)
+def epochs_begin_anew_with_a_group(original, state):
+    """An acknowledgement of a deleted group counts in the next one of its name."""
+    return replace(original(state), last_epoch=-1)
+
+
+@bug("core.group.steps.leaving:delete_group", test=deletion.test_an_active_one_is_not_deleted)
+def an_active_group_is_deleted(original, decision):
+    """Its members go on, and nobody waits for them."""
+    decision.state.members.clear()
+    original(decision)
+
+
+@bug("core.queue.decide:detach_group", test=queues.test_a_group_is_attached_once_and_again_after_its_deletion)
+def who_deletes_a_group_detaches_the_next_one(original, state, group, deletions):
+    """The group that was made anew meanwhile is not waited for."""
+    return original(state, group, max(deletions, state.groups.get(group, 0) + 1))

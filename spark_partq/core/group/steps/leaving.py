@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_partq.core.errors import GroupActiveError
 from spark_partq.core.group import choice
 from spark_partq.core.group.events import Leave
 from spark_partq.core.group.facts import GroupFact, Kind, Member
@@ -30,6 +31,25 @@ def leave(decision: Decision, event: Leave) -> None:
         holddown.trigger(decision, before, cause)
     holddown.end_if_restored(decision)
     rebalancing.advance(decision)
+
+
+def delete_group(decision: Decision) -> None:
+    """Forget the group, also one that attached to a queue and has not joined yet: who would join must attach again.
+
+    One of the same name may be made at once; it goes on with higher epochs.
+
+    Raises
+    ------
+    GroupActiveError
+        If it has members.
+    """
+    members = sorted(decision.state.members)
+    if members:
+        raise GroupActiveError(
+            f"the group is active: {', '.join(members)} consume in it; stop these queries, and wait until they have left",
+            instances=members,
+        )
+    decision.emit(GroupFact(Kind.GROUP_DELETED, cause="the group was deleted", by=decision.by))
 
 
 def unbind(decision: Decision, member: Member, cause: str) -> list[list[PartitionId]]:

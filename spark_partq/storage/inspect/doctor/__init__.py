@@ -8,7 +8,6 @@ acknowledgements of the processes that these commits had let in.
 from __future__ import annotations
 
 from spark_partq.core.errors import GroupNotFoundError
-from spark_partq.core.names import is_name
 from spark_partq.storage.inspect.doctor.check import RESTORE, RESTORE_GROUP
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
@@ -31,11 +30,11 @@ def diagnose(store: Store, group: str | None = None) -> Diagnosis:
     store.check_exists()
     found = Diagnosis(store.uri)
     if group is None:
-        for name in store.names("queues"):
-            if is_name(name) and store.names(f"queues/{name}"):
+        for name in store.named("queues"):
+            if store.names(f"queues/{name}"):
                 check = QueueCheck(store, name, found)
                 check.guarded(check.check, RESTORE.format(queue_folder(name)))
-    groups = [name for name in store.names("groups") if is_name(name) and store.names(f"groups/{name}")]
+    groups = [name for name in store.named("groups") if store.names(f"groups/{name}")]
     if group is not None and group not in groups:
         raise GroupNotFoundError(
             f"there is no group {group!r} in {store.uri}; its groups: {', '.join(groups) or 'none'}", group=group

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.group import invariants
+from spark_partq.core.group import invariants, snapshot
 from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import instance_of
@@ -46,13 +46,13 @@ def replay(check: Check, facts: Sequence[Row], snapshots: dict[int, str]) -> Gro
 
 def _check_snapshot(check: Check, state: GroupState, body: str) -> bool:
     try:
-        snapshot = GroupState.from_json(body_of(body))
+        found = snapshot.from_json(body_of(body))
     except MALFORMED as error:
         check.fault(f"its snapshot of fact {state.seq} cannot be read ({error})", RESTORE_GROUP)
         return False
-    if snapshot == state:
+    if found == state:
         return True
-    names = [f.name for f in dataclasses.fields(state) if getattr(snapshot, f.name) != getattr(state, f.name)]
+    names = [f.name for f in dataclasses.fields(state) if getattr(found, f.name) != getattr(state, f.name)]
     check.fault(
         f"its snapshot of fact {state.seq} says something else than the facts before it ({', '.join(names)}): one of "
         "them was edited",

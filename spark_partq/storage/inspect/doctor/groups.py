@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.names import is_name
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
@@ -65,8 +64,10 @@ class GroupCheck(Check):
 
     def _read_acks(self) -> Acks | None:
         """The acknowledgements, or None if they cannot be read."""
-        folder = f"{group_folder(self.name)}/acks"
-        table = AckTable(self.store, self.name)
+        folders = [name for name in self.store.names(group_folder(self.name)) if name.startswith("acks")]
+        deletions = max((int(name[len("acks-") :] or 0) for name in folders), default=0)  # older ones are being removed
+        table = AckTable(self.store, self.name, deletions)
+        folder = table.folder
         if not table.exists():
             if not self.files(folder):
                 return Acks()
@@ -124,7 +125,7 @@ def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
 def _replicas(store: Store) -> set[str]:
     """Ids of the queues that are replicas here, and not promoted."""
     found = []
-    for name in filter(is_name, store.names("queues")):
+    for name in store.named("queues"):
         with contextlib.suppress(PartqError):  # the check of that queue says so
             found.append(ReplicaTable(store, name).refresh())
     return {replica.queue_id for replica in found if replica is not None and not replica.promoted}

@@ -7,6 +7,8 @@ import numpy as np
 from spark_partq.core.errors import PartqError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
@@ -59,11 +61,26 @@ class QueueCheck(Check):
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
+        self._check_groups(state)
         queue = open_queue(self.store, self.name)
         for messages, findings in self.store.map(self._check_partition, queue.partitions):
             self.found.partitions += 1
             self.found.messages += messages
             self.found.findings += findings
+
+    def _check_groups(self, state: QueueState) -> None:
+        """Every group that is attached reads the queue; else the queue waits for what nobody reads."""
+        for name in sorted(state.groups):
+            group = Group(self.store, name)
+            try:
+                joined = group.exists() and state.queue_id in group.state.queues
+            except (PartqError, *MALFORMED):  # its own check says so
+                continue
+            if not joined:
+                self.warn(
+                    f"group {name} is attached and has not joined, so none of its messages is removed",
+                    f"start a query of the group, or forget it: spark-partq delete-group {name}",
+                )
 
     def _check_partition(self, table: PartitionTable) -> tuple[int, list[Finding]]:
         """How many messages it holds, and what is wrong with it."""

@@ -78,6 +78,7 @@ class Membership:
         self.group = Group(self.store, group)
         self.lock = self.runtime.lock()
         self.incarnation = ""
+        self._deletions = 0  # of the group, when this process joined
         self._tracker = DeliveryTracker()
         self._beats = itertools.count(1)
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
@@ -148,10 +149,14 @@ class Membership:
             If a newer process has this instance id.
         CheckpointMismatchError, QueueNotFoundError
             If a queue was deleted.
+        GroupNotFoundError
+            If the group was deleted.
         AssignorError, UnknownAssignorError
             If the group's assignor fails while this query owns nothing. A query that owns partitions goes on with them.
         """
         self.group.refresh()
+        if self.group.state.deletions != self._deletions:
+            raise self.group.deleted()
         if self.failure is not None and not owned(self.group.state, self.incarnation):
             raise self.failure
         self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
@@ -191,8 +196,15 @@ class Membership:
         application, executors = found.get("application", ""), tuple(found.get("executors", ()))
         me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
         read = self._subscription
-        self.decide(lambda: [Join(me, read.in_group, read.first_starts(self.group.state))])
+
+        def join() -> Sequence[Event]:
+            state = self.group.state
+            read.attach(self.name, state.deletions)
+            return [Join(me, read.in_group, read.first_starts(state))]
+
+        self.decide(join)
         self.incarnation, self._tracker = incarnation, DeliveryTracker()
+        self._deletions = self.group.state.deletions
         self.group.refresh()
 
     def _unacknowledged(self, done: Ranges) -> list[Ack]:

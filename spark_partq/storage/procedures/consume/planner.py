@@ -76,7 +76,7 @@ class Planner:
         self.membership = Membership(settings, group, me, self._subscription, self._loads, connect)
         self._group = self.membership.group
         self._subscription.refresh()
-        if self._group.exists():
+        if self._group.has_table():
             self._group.refresh()
         self._subscription.first_starts(self._group.state)  # wrong starting offsets are refused before anything changes
 
@@ -192,7 +192,7 @@ class Planner:
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
     def _decide_changes(self) -> None:
-        queue_changes = self._subscription.queue_changes(self._group.state)
+        queue_changes = self._subscription.queue_changes(self._group.name, self._group.state)
         if queue_changes is not None:
             self.membership.decide(lambda: [queue_changes])
 

@@ -23,7 +23,15 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_primary
-from spark_partq.storage.queue.handle import Queue, first_left, in_group, open_queue, queue_state, same_payload
+from spark_partq.storage.queue.handle import (
+    Queue,
+    attach_group,
+    first_left,
+    in_group,
+    open_queue,
+    queue_state,
+    same_payload,
+)
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.starting import offset_at_time
 
@@ -79,6 +87,11 @@ class Subscription:
         return StreamOffset(group, instance, ids, {(names[queue_id], p): r for (queue_id, p), r in ranges.items()})
 
     # ---- changes
+    def attach(self, group: str, deletions: int) -> None:
+        """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them."""
+        for queue in self._queues.values():
+            attach_group(queue, group, deletions)
+
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map."""
         changed = [table for _, table in self.tables() if table.may_have_changed()]
@@ -108,8 +121,10 @@ class Subscription:
         """Whether it is time to list the queues again."""
         return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
 
-    def queue_changes(self, state: GroupState) -> QueuesChanged | None:
+    def queue_changes(self, group: str, state: GroupState) -> QueuesChanged | None:
         """List the queues: those that match the pattern and that the group does not know, and those that were deleted.
+
+        It attaches the group to the new ones.
 
         Raises
         ------
@@ -124,6 +139,8 @@ class Subscription:
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
         gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i)))
+        for queue in new.values():
+            attach_group(queue, group, state.deletions)
         return _changes(new, gone) if new or gone else None
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
@@ -146,11 +163,11 @@ class Subscription:
             first = self._first_open.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            removed = {table.partition: first_left(queue, table) for table in queue.partitions}  # retention's work, too
+            ends = dict(queue.state.removed_ends)
+            for table in queue.partitions:  # what was too old is gone, too
+                ends[table.partition] = max(table.first_offset, ends.get(table.partition, 0))
             floors = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(
-                queue.state.generations, floors, {**queue.state.removed_ends, **removed}, first
-            )
+            barriers[queue_id] = Barrier(queue.state.generations, floors, ends, first)
             self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
@@ -254,7 +271,8 @@ class Subscription:
     def _first_start(self, queue: Queue, table: PartitionTable) -> int:
         given = self._settings
         if given.starting_timestamp_ms is not None:
-            return offset_at_time(table, given.starting_timestamp_ms, given.starting_timestamp_strategy)
+            first = offset_at_time(table, given.starting_timestamp_ms, given.starting_timestamp_strategy)
+            return max(first, first_left(queue, table))
         offsets, number = self._starting_offsets, table.partition
         offset = offsets if isinstance(offsets, int) else offsets.get(queue.name, {}).get(number, EARLIEST)
         bounds = first_left(queue, table), table.next_offset
