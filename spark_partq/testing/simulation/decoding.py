@@ -28,8 +28,8 @@ def decoding_once() -> Iterator[None]:
             found[key] = read_rows(data, schema)
         return found[key]
 
-    def decode_checkpoint(data: bytes, version: int, tombstones: bool) -> Snapshot:
-        return _copy(read_checkpoint(data, version, tombstones))
+    def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours: bool = True) -> Snapshot:
+        return _copy(read_checkpoint(data, version, tombstones, only_ours=only_ours))
 
     with (
         mock.patch.object(rows, "decode_rows", decode_rows),
