@@ -28,6 +28,10 @@ NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
 
 @pytest.fixture
 def queue(store: str) -> str:
+    return filled(store)
+
+
+def filled(store: str) -> str:
     """Queue `q` of 2 partitions; partition 0 has files of 5, 5 and 5 messages, partition 1 one of 5."""
     partq.create_queue(store, "q", "v bigint", partitions=2)
     for n in range(3):

@@ -7,8 +7,11 @@ from dataclasses import replace
 from spark_partq.core.queue.decide import attach_group
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.testing.simulation.setup import QuerySetup, Setup
+from tests.core.queue import test_decide as queues
+from tests.storage.procedures import test_maintain as maintaining
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MAINTAINED, as_is, resized
+from tests.testing.planted.setups import MAINTAINED, as_is
+from tests.testing.planted.stores import in_a_store
 
 FOR_TWO_GROUPS = replace(
     MAINTAINED, queries=(*MAINTAINED.queries[:1], QuerySetup("h", "h-0", work_s=1.0, max_rows=2)), partitions=2
@@ -22,6 +25,11 @@ def joins_late(s: Setup) -> bool:
 
 def removed_and_joined(s: Setup) -> bool:
     return s.maintain_every_s is not None and joins_late(s)
+
+
+def starts_behind(store: str) -> None:
+    queue = maintaining.filled(store)
+    maintaining.test_a_group_that_attaches_while_messages_are_removed_starts_behind_them(queue)
 
 
 def control_of(control: QueueControl) -> QueueControl:
@@ -62,7 +70,7 @@ def a_group_attaches_after_it_has_read_where_to_start(original, subscription, gr
         queue.control.decide(lambda state: attach_group(state, group, deletions))
 
 
-@bug("storage.queue.control:QueueControl.record_removal", removed_and_joined)
+@bug("storage.queue.control:QueueControl.record_removal", test=lambda: in_a_store(starts_behind))
 def nobody_records_what_is_removed(original, control, measure):
     """A group starts at what is about to be removed."""
     return measure(control_of(control).state)
@@ -75,13 +83,13 @@ def what_is_removed_is_measured_once(original, control, measure):
     return original(control, lambda _: ends)
 
 
-@bug("storage.queue.control:QueueControl.removed_end", removed_and_joined)
+@bug("storage.queue.control:QueueControl.removed_end", test=lambda: in_a_store(starts_behind))
 def nobody_reads_what_is_removed(original, control, partition):
     """A group starts at what is about to be removed, though the queue says so."""
     return 0
 
 
-@bug("core.queue.decide:remove_drained", lambda s: resized(s) and joins_late(s))
+@bug("core.queue.decide:remove_drained", test=queues.test_a_group_that_attached_meanwhile_is_waited_for)
 def partitions_are_removed_whoever_attached_meanwhile(original, state, measured, ends):
     """A group that attached since partitions were found drained is not waited for."""
     return original(state, replace(measured, groups=state.groups), ends)
