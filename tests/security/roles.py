@@ -22,6 +22,7 @@ from spark_partq.storage.procedures.replicate import replicate as sync
 from spark_partq.storage.store import Store
 from spark_partq.storage.upkeep import UPKEEP
 from tests import queries
+from tests.clocks import no_grace
 from tests.scaled import Sink, messages
 
 GROUPS = ("g", "other")
@@ -30,7 +31,7 @@ GROUPS = ("g", "other")
 def make(store: Store) -> None:
     """A queue with messages of which group `g` has read some."""
     partq.create_queue(
-        store, "q", "k string, v bigint", key="k", partitions=2, vacuum_grace_ms=0, rebalance_delay_ms=0, max_handoff_time_ms=0
+        store, "q", "k string, v bigint", key="k", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0
     )  # fmt: skip
     Sink(store, "first").write(0, messages(0, 20))
     for group in GROUPS:
@@ -66,7 +67,8 @@ def read(store: Store, _: Store | None = None) -> int:
 
 
 def maintain(store: Store, _: Store | None = None) -> int:
-    return partq.maintain(store)[0].removed_messages
+    with no_grace():  # files are deleted, too
+        return partq.maintain(store)[0].removed_messages
 
 
 def scale(store: Store, _: Store | None = None) -> int:

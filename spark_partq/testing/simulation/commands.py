@@ -113,7 +113,7 @@ def _replicate(run: Run, uri: str) -> Body:
         while run.live == PRIMARY:
             replicator.sync()
             run.synced.add(uri)
-            process.sleep(0.5)
+            process.sleep(run.rng.choice((0.0, 0.0, 0.5)))  # what begins at a moment may meet a pass in its midst
 
     return body
 
@@ -122,8 +122,10 @@ def _promote(run: Run) -> Body:
     def body(process: Process) -> None:
         while COPY not in run.synced:  # before its first pass has ended there is nothing that could be used
             process.sleep(0.5)
-        if run.setup.primary_lost:
+        if run.setup.primary_lost and run.setup.lost_after is None:
             run.world.unreachable.add(PRIMARY)
+        while run.setup.primary_lost and PRIMARY not in run.world.unreachable:
+            process.sleep(0.1)
         try:
             promote(process.store(COPY), "q")
         except ReplicaError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -32,6 +33,22 @@ T = TypeVar("T")
 BEGINNING_NS = 1_767_225_600 * 10**9
 
 
+@dataclass
+class Loss:
+    """A store that will be lost.
+
+    Attributes
+    ----------
+    after : int
+        So many operations, in any store, from `from_s` on while `may_be` holds.
+    """
+
+    uri: str
+    from_s: float
+    after: int
+    may_be: Callable[[], bool]
+
+
 class World:
     """Places for stores, a clock, and the processes."""
 
@@ -40,6 +57,7 @@ class World:
         self.oracle: Oracle
         self.stores: dict[str, Files] = {}
         self.unreachable: set[str] = set()
+        self.loss: Loss | None = None
         self.faults = Faults()
         self.trace: list[tuple[float, str, str]] = []
         self.blows: dict[Blow, int] = {}  # those to come, each with how many operations come before it
@@ -66,6 +84,17 @@ class World:
         self.changes += 1
         self.deletions += 1
         self.oracle.folder_deleted(uri, folder)
+
+    def count_towards_loss(self) -> None:
+        """One more operation is about to be done."""
+        loss = self.loss
+        if loss is not None and self.scheduler.now_s >= loss.from_s and loss.may_be():
+            loss.after -= 1
+            if loss.after < 0:
+                self.loss = None
+                self.unreachable.add(loss.uri)
+                self.injected += 1
+                self.note(f"{loss.uri} is lost")
 
     def blow(self, process: Process, operation: str, path: str) -> str:
         """What befalls this process at its next operation, besides what may befall everybody."""
@@ -226,6 +255,7 @@ class SimulatedFiles:
             world.note(f"drops at {name} {path}")
             world.scheduler.drop()
         world.scheduler.point()
+        world.count_towards_loss()
         if self._uri in world.unreachable:
             raise _unavailable(path)
         fault = blow if blow != "drop" else ""

@@ -27,10 +27,10 @@ from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.testing.simulation import commands
 from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.oracle import Oracle, Violation
-from spark_partq.testing.simulation.process import Process, World
+from spark_partq.testing.simulation.process import Loss, Process, World
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
-from spark_partq.testing.simulation.setup import NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
+from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
 from spark_partq.testing.simulation.stored import Message
 from spark_partq.testing.simulation.unseen import Watch, unseen
 
@@ -116,6 +116,8 @@ class Run:
                 self.supervise(f"{producer.query}{'ab'[twin]}", self._produce(source), source.is_exhausted)
         for query in s.queries:
             self._start_query(query)
+        if s.lost_after is not None and s.promoted_s is not None:
+            self.world.loss = Loss(PRIMARY, s.promoted_s, s.lost_after, lambda: COPY in self.synced)
         commands.start(self)
 
     def _go_on(self) -> str:

@@ -142,6 +142,9 @@ class Setup:
         When ingress is disabled, and when it is enabled again.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
+    lost_after : int or None
+        The primary is lost so many operations after that moment, in the midst of what is under way, and the promotion waits for
+        that; None is when the promotion begins.
     """
 
     seed: int
@@ -158,6 +161,7 @@ class Setup:
     replicas: int = 0
     promoted_s: float | None = None
     primary_lost: bool = False
+    lost_after: int | None = None
     ingress_s: tuple[float, float] | None = None
     delete_group_s: tuple[str, float] | None = None
     copy_stuck_s: float | None = None
@@ -221,7 +225,16 @@ def draw(seed: int) -> Setup:
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(setup)
-    return replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))
+    return _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
+
+
+def _lost(s: Setup) -> Setup:
+    """A primary that is lost is often lost in the midst of something, and a pass is then late."""
+    rng = random.Random(f"lost {s.seed}")
+    if not s.primary_lost or s.promoted_s is None or rng.random() < 0.4:
+        return s
+    pass_ = Blow("replicate-copy", s.promoted_s, rng.randrange(12), "turns")
+    return replace(s, lost_after=rng.randrange(800), blows=(*s.blows, pass_) if rng.random() < 0.7 else s.blows)
 
 
 def jobs(s: Setup) -> dict[str, float]:

@@ -20,6 +20,7 @@ _OPTIONAL: dict[str, Any] = {
     "copy_stuck_s": None,
     "retention_ms": None,
     "skew": False,
+    "lost_after": None,
 }
 
 
