@@ -28,13 +28,22 @@ from spark_partq.core.group.events import (
     Join,
     Leave,
     LoadsMeasured,
-    MessagesRemoved,
+    Promoted,
     QueuesChanged,
     RaiseFloors,
 )
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
-from spark_partq.core.group.steps import handoff, holddown, joining, leaving, ownership, queue_changes, rebalancing
+from spark_partq.core.group.steps import (
+    handoff,
+    holddown,
+    joining,
+    leaving,
+    ownership,
+    promotion,
+    queue_changes,
+    rebalancing,
+)
 from spark_partq.core.group.steps.decision import Decision, Loads
 
 _ENDS_A_HANDOFF = (Drained, DeadlinePassed)
@@ -111,7 +120,7 @@ def _apply(decision: Decision, event: Event) -> None:
             rebalancing.loads_measured(decision)
         case RaiseFloors():
             ownership.raise_floors(decision, event)
-        case MessagesRemoved():
-            ownership.skip_removed(decision, event)
+        case Promoted():
+            promotion.begin_anew(decision, event)
         case Delete():
             leaving.delete_group(decision)

@@ -109,17 +109,18 @@ class RaiseFloors:
 
 
 @dataclass(frozen=True)
-class MessagesRemoved:
-    """Messages are gone that the group may not have acknowledged yet: a replica was promoted that lacks its last acknowledgements.
+class Promoted:
+    """The queue's replica takes over. It lacks the last acknowledgements and deliveries, and messages that are gone already.
 
     Attributes
     ----------
-    firsts : dict
-        Of each partition of the queue the first message that is there.
+    firsts, ends : dict
+        Of each partition of the queue the first message that is there, and the next offset.
     """
 
     queue_id: str
     firsts: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,6 @@ Event = (
     | AssignmentDue
     | LoadsMeasured
     | RaiseFloors
-    | MessagesRemoved
+    | Promoted
     | Delete
 )

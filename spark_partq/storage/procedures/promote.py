@@ -21,7 +21,7 @@ from spark_partq.core.errors import (
     ReplicaError,
     StoreUnavailableError,
 )
-from spark_partq.core.group.events import MessagesRemoved
+from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
@@ -102,7 +102,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     table.decide(lambda state: decide_replica.start_promotion(state, force or fenced))
     state = queue_state(store, queue)
     _close(store, state)
-    floors = _raise_floors(store, state)
+    floors = _begin_groups_anew(store, state)
     fence_partitions(store, state, False)
     open_control(store, queue).decide(decide_queue.become_primary)
     table.decide(decide_replica.finish_promotion)
@@ -168,17 +168,20 @@ def _close(store: Store, state: QueueState) -> None:
     store.map(end, folders)
 
 
-def _raise_floors(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
-    """Set positions to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8)."""
+def _begin_groups_anew(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
+    """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
+
+    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
+    """
     raised: list[tuple[str, int, int, int]] = []
-    firsts = {}
+    firsts, ends = {}, {}
     for number in state.all_partitions:
         table = PartitionTable(store, state.name, number, state.schema)
         table.refresh()
-        firsts[number] = table.first_offset
+        firsts[number], ends[number] = table.first_offset, table.next_offset
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
-        for fact in group.decide(lambda: [MessagesRemoved(state.queue_id, firsts)], "promotion"):
+        for fact in group.decide(lambda: [Promoted(state.queue_id, firsts, ends)], "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
     return tuple(raised)

@@ -36,22 +36,12 @@ def _waits_for_a_sequence(s: Setup, kind: str, _: str) -> bool:
     return kind == "STUCK" and bool(s.scalings) and any(q.sequence for q in s.queries)
 
 
-def _is_unmarked_elsewhere(s: Setup, kind: str, _: str) -> bool:
-    return kind == "UNMARKED" and s.promoted_s is not None
-
-
 FINDINGS = (
     Finding(
         "manual-acknowledgement-beside-a-resize",
         "an application that acknowledges at the end of sequences and a resize wait for each other",
         136,
         _waits_for_a_sequence,
-    ),
-    Finding(
-        "unmarked-after-a-promotion",
-        "what was delivered after the last pass is delivered again and not marked",
-        3,
-        _is_unmarked_elsewhere,
     ),
 )
 

@@ -287,11 +287,16 @@ class Oracle:
         self.promised.update(message.id for message in messages)
 
     def moved(self, uri: str, lost: bool) -> None:
-        """Users go on with another store. What the one of before, which is lost, was about to say of deliveries nobody knows."""
+        """Users go on with another store. If the one of before is lost, nobody knows of partitions that the group there never had."""
         self.live, self._lost = uri, lost
-        if lost:
-            for reader in self.readers.values():
-                reader.ends = {}
+        stored = self.queues[uri, "q"]
+        for group, reader in self.readers.items():
+            state = self.groups.get((uri, group))
+            known = {number for _, number in state.partitions} if state is not None else set()
+            ends = {
+                n: min(end, len(stored.partitions[n].ids)) for n, end in reader.ends.items() if n in stored.partitions
+            }
+            reader.ends = {n: end for n, end in ends.items() if n in known or not lost}
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None
@@ -302,8 +307,8 @@ class Oracle:
         stored = self.queues[uri, "q"].partitions[number].ids
         if stored[offset] != id_:
             self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
-        # One that does not know yet that the partition was taken from it delivers what it had planned (H4).
-        owned = self._is_owned(uri, group, number, epoch)
+        # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
+        owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
         problem = "" if epoch is None else reader.take((uri, number, epoch), offset)
         if queue is not None and known is not None and not self.retention:

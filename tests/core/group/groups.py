@@ -18,7 +18,7 @@ from spark_partq.core.group.events import (
     HolddownOver,
     Join,
     Leave,
-    MessagesRemoved,
+    Promoted,
     QueuesChanged,
     RaiseFloors,
 )
@@ -128,9 +128,9 @@ class Decided:
     def floors(self) -> list[GroupFact]:
         return self.do(RaiseFloors("id"))
 
-    def removed_below(self, **firsts: int) -> list[GroupFact]:
-        """Of these partitions (``p0``, ``p1``…) there is nothing before these messages."""
-        return self.do(MessagesRemoved("id", {int(name[1:]): first for name, first in firsts.items()}))
+    def promoted(self, firsts: dict[int, int], ends: dict[int, int]) -> list[GroupFact]:
+        """The replica takes over, with these first messages and next offsets of partitions."""
+        return self.do(Promoted("id", firsts, ends))
 
     # ---- asking
     def position(self, partition: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_partq.core.errors import GroupMismatchError
-from spark_partq.core.group.events import HolddownOver, Join, MessagesRemoved
+from spark_partq.core.group.events import HolddownOver, Join, Promoted
 from spark_partq.core.group.facts import Kind, QueueInGroup, Status
 from spark_partq.core.group.invariants import check
 from spark_partq.core.invariants import InvariantError
@@ -298,10 +298,27 @@ def test_positions_below_what_is_there_go_on_to_that() -> None:
     group.join("a")
     group.ack(0, 5)
     group.ack(1, 5)
-    facts = group.removed_below(p0=7, p1=5, p2=3, p9=4)
-    assert [(fact.kind, fact.partition, fact.offset) for fact in facts] == [(Kind.FLOOR, 0, 7), (Kind.FLOOR, 2, 3)]
+    facts = group.promoted({0: 7, 1: 5, 2: 3, 9: 4}, {})
+    floors = [(fact.partition, fact.offset) for fact in facts if fact.kind == Kind.FLOOR]
+    assert floors == [(0, 7), (2, 3)]
     assert [group.position(p) for p in range(4)] == [7, 5, 3, 0]
-    assert group.removed_below(p0=7, p1=5, p2=3) == []
+    assert group.promoted({0: 7, 1: 5, 2: 3}, {}) == []
+
+
+def test_what_a_promoted_replica_has_may_have_been_delivered() -> None:
+    """H4, S7: nobody knows what the primary's members were given after the last pass; they bind again."""
+    group = Decided()
+    group.join("a")
+    group.ack(0, 5)
+    before = {p: own.epoch for p, own in group.state.partitions.items()}
+    group.promoted({}, {0: 9, 1: 4, 2: 0})
+    assert group.state.members == {} and all(own.flow is None for own in group.state.partitions.values())
+    assert [group.state.delivered(("id", p), group.acks) for p in range(4)] == [9, 4, 0, 0]
+    assert group.promoted({}, {0: 9, 1: 4, 2: 0}) == []
+    facts = group.join("a")
+    granted = {fact.partition: (fact.offset, fact.delivered) for fact in facts if fact.kind == Kind.GRANTED}
+    assert granted == {0: (5, 9), 1: (0, 4), 2: (0, 0), 3: (0, 0)}
+    assert all(group.state.partitions["id", p].lineage_epoch > before["id", p] for p in (0, 1))
 
 
 def test_only_messages_that_are_gone_are_skipped() -> None:
@@ -309,6 +326,6 @@ def test_only_messages_that_are_gone_are_skipped() -> None:
     group = Decided()
     group.join("a")
     before = group.state
-    facts = group.removed_below(p0=7)
+    facts = group.promoted({0: 7}, {})
     with pytest.raises(InvariantError, match="the floor of partition 0 of id lies past its position 6"):
-        check(before, group.state, facts, group.acks, [MessagesRemoved("id", {0: 6})])
+        check(before, group.state, facts, group.acks, [Promoted("id", {0: 6}, {})])

@@ -100,7 +100,7 @@ def a_promoted_replica_stays_fenced(original, state):
     return []
 
 
-@bug(f"{PROMOTE}:_raise_floors", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
+@bug(f"{PROMOTE}:_begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
 def positions_lie_below_what_was_removed(original, store, state):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_partq.core.group.events import MessagesRemoved, RaiseFloors
+from spark_partq.core.group.events import RaiseFloors
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import Flow, PartitionId, instance_of
@@ -54,12 +54,3 @@ def raise_floors(decision: Decision, event: RaiseFloors) -> None:
         there = position <= event.ends.get(number, position)
         if named and there and position > state.floors.get(partition_id, 0):
             decision.emit_partition(Kind.FLOOR, partition_id, "what lies below is finished for good", offset=position)
-
-
-def skip_removed(decision: Decision, event: MessagesRemoved) -> None:
-    """Where the position lies below the first message that is there, it goes on to that."""
-    state, cause = decision.state, "the replica was promoted; what lies below was removed"
-    for number, first in sorted(event.firsts.items()):
-        position = state.position((event.queue_id, number), decision.acks)
-        if position is not None and position < first:
-            decision.emit_partition(Kind.FLOOR, (event.queue_id, number), cause, offset=first)
