@@ -100,7 +100,15 @@ def a_promoted_replica_stays_fenced(original, state):
     return []
 
 
-@bug(f"{PROMOTE}:_begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
+@bug("core.group.steps.promotion:begin_anew", lambda s: s.promoted_s is not None and bool(s.queries))
+def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, event):
+    """A promoted replica takes for delivered only what it knows to be."""
+    original(decision, replace(event, ends={}))
+
+
+@bug(
+    f"{PROMOTE}:_begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
+)
 def positions_lie_below_what_was_removed(original, store, state):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()
