@@ -135,12 +135,13 @@ def is_in(hash_: int, generations: Sequence[Generation], written: Mapping[int, C
     return any(target(hash_, generations[g].partition_count) in partitions for g, partitions in written.items())
 
 
-def may_append(sealed: int, generation: int) -> bool:
+def may_append(sealed: int, fenced: bool, generation: int) -> bool:
     """Whether a table that was last sealed under generation `sealed` (-1: none) takes rows that `generation` placed.
 
-    Exactly that of the map in force: not one that has ended, and not one for which the table was not made ready.
+    Exactly that of the map in force: not one that has ended, and not one for which the table was not made ready. And none at all
+    while the queue's replica takes over (S7).
     """
-    return sealed == generation - 1
+    return not fenced and sealed == generation - 1
 
 
 def drained(ends: Mapping[int, int], groups: Iterable[Callable[[int], int]]) -> bool:

@@ -181,11 +181,11 @@ class QueueState:
         """The last cut of the parent: how many messages it has, while the queue is partitioned."""
         return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
 
-    def explains_seal(self, sealed: int) -> bool:
-        """Whether a table of the queue may say by now that it was last sealed under that generation, or is fenced (S7)."""
+    def explains(self, sealed: int, fenced: bool) -> bool:
+        """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
         scaling = self.scaling
         is_sealing = scaling is not None and scaling.drained and not scaling.opened
-        return self.fenced_by is not None or sealed < self.generation + is_sealing
+        return sealed < self.generation + is_sealing and (self.fenced_by is not None or not fenced)
 
     @property
     def usable(self) -> bool:
@@ -316,6 +316,9 @@ def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> 
             cuts = {int(p): cut for p, cut in body["cuts"].items()}
             sealed = {*partition_numbers(state.partition_count), *partition_numbers(scaling.partition_count)}
             _must(cuts.keys() == sealed, "not exactly the partitions of both maps are sealed")
+            for number, cut in cuts.items():
+                least = _least_cut(state, number)
+                _must(cut >= least, f"partition {number} is cut at {cut}, and ended at {least} before")
             ended = Generation(state.partition_count, cuts)
             state = replace(state, generations=(*state.generations[:-1], ended))
             left = replace(scaling, opened=True) if scaling.mode == "drain" else None
@@ -323,6 +326,12 @@ def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> 
         case Kind.SCALING_ENDED:
             return replace(state, scaling=None, ingress=scaling.ingress)
     raise ValueError(f"fact {kind} has no meaning here")
+
+
+def _least_cut(state: QueueState, number: int) -> int:
+    """No message of a partition goes back below where it was cut before, or where it ended when it was removed."""
+    cuts = (generation.cuts.get(number, 0) for generation in state.generations)
+    return max(state.removed_ends.get(number, 0), *cuts, 0)
 
 
 def _must(condition: bool, otherwise: str) -> None:

@@ -11,9 +11,11 @@ from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.create import make_tables
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
 from spark_partq.storage.queue.file_index import FileIndex
 from spark_partq.storage.queue.handle import Queue, first_left, in_group
+from spark_partq.storage.queue.partition_table import Fenced
 
 
 def open_generation(queue: Queue) -> ScaleProgress | None:
@@ -21,6 +23,11 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
 
     From the first seal of an old table on producers wait, so whatever can be done before is done before. With mode ``drain`` a producer
     that had found ingress enabled may have appended until then; what it has is waited for, too, if anybody reads the queue (S4).
+
+    Raises
+    ------
+    QueueFencedError, ReplicaError
+        If the tables cannot be sealed, as a replica takes over.
     """
     queue.control.refresh()
     state = queue.state
@@ -33,8 +40,13 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
     remove_files(queue)  # and holds nothing of what was removed
     make_tables(queue, added)
     cuts: dict[int, int] = {}
-    for part in (added, old):
-        cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
+    try:
+        for part in (added, old):
+            cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
+    except Fenced:
+        queue.control.refresh()
+        check_primary(queue)
+        return ScaleProgress("a fence that is being taken back", 1)
     if scaling.mode == "drain" and groups(queue):
         left = undrained(queue, old)
         if left is not None:

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_partq.core.errors import IngressDisabledError, SinkAheadError
-from spark_partq.storage.procedures.partition_map import open_generation
+from spark_partq.core.errors import CommitFailedError, IngressDisabledError, SinkAheadError
+from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import (
     AnotherQuery,
     BatchRecord,
+    Fenced,
     FilesTooOld,
     NewFile,
     PartitionTable,
@@ -21,9 +22,8 @@ from spark_partq.storage.queue.partition_table import (
 
 Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
 
-# A producer that meets a seal checks so often for the next map, and after a while opens it itself.
-_LOOK_EVERY_S = 0.01
-_HELP_AFTER_S = 1.0
+# So often files that became too old before they were committed are written again.
+MAX_REWRITES = 3
 
 _log = logging.getLogger("spark_partq")
 
@@ -75,11 +75,16 @@ class Producer:
         ------
         SinkAheadError, IngressDisabledError
             Before anything is written; SinkAheadError also at the commit, if another query with this sink's id writes at the same time.
+        ScalingInProgressError
+            If the next partition map does not come into force.
+        CommitFailedError
+            If writing takes so long, again and again, that maintenance may delete the files.
         """
         queue = self._queue
         written = self._written_before(record) if record else {}
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
         begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
+        rewrites = 0
         while True:
             started = queue.store.runtime.monotonic_s()
             generation = queue.state.generation
@@ -96,10 +101,16 @@ class Producer:
             written.setdefault(generation, set()).update(r.partition for r in results if r.is_in)
             if all(r.is_in for r in results):
                 return added
+            fenced = [r.partition for r in results if r.fenced]
+            if fenced:
+                await_unfenced(queue, fenced)
             if any(r.sealed for r in results):
                 self._await_map(generation)
                 if record:  # another process of this sink may have written some
                     written = self._recorded(record)
+            if any(r.too_old for r in results):
+                rewrites += 1
+                self._check_rewrites(rewrites, queue.store.runtime.monotonic_s() - started)
 
     def _commit(
         self, files: Sequence[NewFile], record: BatchRecord | None, generation: int, deadline: float
@@ -111,7 +122,9 @@ class Producer:
             try:
                 first = self._queue.table(number).append(part, record, generation, deadline)
             except FilesTooOld:
-                return _Result(number)
+                return _Result(number, too_old=True)
+            except Fenced:
+                return _Result(number, fenced=True)
             except Sealed:
                 return _Result(number, sealed=True)
             except AnotherQuery as error:
@@ -134,18 +147,25 @@ class Producer:
         _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
 
     def _await_map(self, generation: int) -> None:
-        """Wait until a later map is in force; whoever opens it may have died, so after a while do it here."""
-        runtime = self._queue.store.runtime
-        began = runtime.monotonic_s()
-        while True:
-            self._queue.control.refresh()
-            check_usable(self._queue.control)
-            check_primary(self._queue)
-            if self._queue.state.generation > generation:
-                return
-            if runtime.monotonic_s() - began > _HELP_AFTER_S:
-                open_generation(self._queue)
-            runtime.sleep(_LOOK_EVERY_S)
+        await_map(self._queue, generation)
+
+    def _check_rewrites(self, rewrites: int, took_s: float) -> None:
+        """Files became too old before they were committed: they are written again, but not again and again."""
+        queue = self._queue
+        grace_s = queue.state.settings.vacuum_grace_ms / 1000
+        what = (
+            f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that no log names may be deleted after "
+            f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be committed within half of that, {grace_s / 2:.0f} s"
+        )
+        if rewrites > MAX_REWRITES:
+            raise CommitFailedError(
+                f"{what}; they were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
+                "Make the batches smaller, or use a queue with a longer vacuum_grace_ms",
+                queue=queue.name,
+                vacuum_grace_ms=queue.state.settings.vacuum_grace_ms,
+                took_s=round(took_s),
+            )
+        _log.warning("%s; the files are written again (%s of %s times)", what, rewrites, MAX_REWRITES)
 
     # ---- what is in
     def _written_before(self, record: BatchRecord) -> dict[int, set[int]]:
@@ -214,6 +234,8 @@ class _Result:
     rows: int = 0
     is_in: bool = False
     sealed: bool = False
+    fenced: bool = False
+    too_old: bool = False
 
 
 def _by_partition(files: Iterable[NewFile]) -> list[list[NewFile]]:

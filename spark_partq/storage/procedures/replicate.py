@@ -25,7 +25,7 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.partition_table import SEALED
+from spark_partq.storage.queue.partition_table import FENCED, SEALED
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,
@@ -307,16 +307,16 @@ def _folders(group: Group) -> list[str]:
 
 
 def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:
-    """As many of a partition's steps as end where the copied control table says why the partition is sealed, or is not.
+    """As many of a partition's steps as end where the copied control table says why the partition is sealed or fenced, or is not.
 
-    A seal that belongs to a change which began after the control table was read waits for the next pass.
+    A seal that belongs to a change which began after the control table was read waits for the next pass; so does a fence.
     """
-    held, is_explained = [], True
+    held: list[Step] = []
+    sealed, fenced = -1, 0  # what the copy says already was explained when it was copied
     for step in steps:
-        if SEALED in step.recorded:
-            is_explained = state.explains_seal(step.recorded[SEALED])
+        sealed, fenced = step.recorded.get(SEALED, sealed), step.recorded.get(FENCED, fenced)
         held.append(step)
-        if is_explained:
+        if state.explains(sealed, bool(fenced)):
             yield from held
             held.clear()
 

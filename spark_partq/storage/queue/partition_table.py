@@ -11,6 +11,7 @@ removes, is kept as application transactions of the log and changes in the same 
     partq:by/<id>/<query>    the same, with the query that wrote it
     partq:sealed             the last generation under which the table was sealed
     partq:cut/<map>          the next offset at that moment
+    partq:fenced             1 while the queue's replica takes over
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ SOURCE_SHIFT = 33
 NEXT = "partq:next"
 CLOCK = "partq:clock"
 SEALED = "partq:sealed"
-# Is added to that while the queue's replica has taken over: no map of the queue is this old.
-FENCED = 1 << 40
+FENCED = "partq:fenced"
 _NO_CHANGES = FileChanges()
 
 
@@ -80,6 +80,10 @@ class BatchRecord:
 
 class Sealed(Exception):
     """The partition map under which rows were placed is not in force any more, or is about to end."""
+
+
+class Fenced(Exception):
+    """The queue's replica takes over: the table takes neither rows nor seals."""
 
 
 class AnotherQuery(Exception):
@@ -167,6 +171,16 @@ class PartitionTable:
     def recorded(self, app: str, default: int = -1) -> int:
         return self._log.recorded(app, default)
 
+    @property
+    def sealed(self) -> int:
+        """The last generation of the map under which it was sealed; -1 if there is none."""
+        return self.recorded(SEALED)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the queue's replica takes over, or has (S7)."""
+        return self.recorded(FENCED, 0) != 0
+
     def has_another_query(self, record: BatchRecord) -> bool:
         """Whether the sink's batch of that number, or a later one, is in and the record's query has not written it."""
         return record.by is not None and self.recorded(record.app) >= record.batch_id > self.recorded(record.by)
@@ -194,6 +208,8 @@ class PartitionTable:
         FilesTooOld
         Sealed
             If another generation of the map is in force, or about to be.
+        Fenced
+            If the queue's replica takes over.
         AnotherQuery
             If `record` says that they are in, but another query wrote them (Q5).
         CommitFailedError
@@ -206,8 +222,8 @@ class PartitionTable:
                 if self.has_another_query(record):
                     raise AnotherQuery(record)
                 return None
-            if not may_append(self.recorded(SEALED), generation):
-                raise Sealed
+            if not may_append(self.sealed, self.fenced, generation):
+                raise Fenced if self.fenced else Sealed
             if self._store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
             base = start = self.next_offset
@@ -224,12 +240,20 @@ class PartitionTable:
         return retrying(self._store.runtime, attempt, self._log.what)
 
     def seal(self, generation: int) -> int:
-        """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5)."""
+        """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5).
+
+        Raises
+        ------
+        Fenced
+            If the queue's replica takes over: who goes on there would not know of the seal.
+        """
 
         def attempt() -> int:
             self.refresh()
+            if self.fenced:
+                raise Fenced
             cut = f"partq:cut/{generation}"
-            if self.recorded(SEALED) < generation:
+            if self.sealed < generation:
                 self._log.commit(transactions={SEALED: generation, cut: self.next_offset}, operation="SEAL")
             return self.recorded(cut)
 
@@ -240,9 +264,8 @@ class PartitionTable:
 
         def attempt() -> None:
             self.refresh()
-            sealed = self.recorded(SEALED)
-            if (sealed >= FENCED - 1) != fenced:
-                self._log.commit(transactions={SEALED: sealed + (FENCED if fenced else -FENCED)}, operation="FENCE")
+            if self.fenced != fenced:
+                self._log.commit(transactions={FENCED: int(fenced)}, operation="FENCE")
 
         retrying(self._store.runtime, attempt, self._log.what)
 

@@ -100,9 +100,9 @@ class Oracle:
                 log.ids[base : base + len(ids)] = ids
                 log.files[add.path] = base, base + len(ids)
                 queue.places.update({i: (int(partition), base + n) for n, i in enumerate(ids)})
-            sealed, end = (snapshot.transactions.get(app) for app in ("partq:sealed", "partq:next"))
-            log.sealed = -1 if sealed is None else sealed.version
-            log.ids += ["?"] * ((0 if end is None else end.version) - len(log.ids))
+            recorded = {app: txn.version for app, txn in snapshot.transactions.items()}
+            log.sealed, log.fenced = recorded.get("partq:sealed", -1), recorded.get("partq:fenced", 0) == 1
+            log.ids += ["?"] * (recorded.get("partq:next", 0) - len(log.ids))
         elif table == "control":
             rows = [
                 row
@@ -154,10 +154,16 @@ class Oracle:
         placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
         if any(generation != log.sealed + 1 for generation in placed):
             self._fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
+        if log.fenced and (entry.adds or "partq:sealed" in entry.transactions):
+            self._fail(
+                f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while a replica takes over"
+            )
         for app, txn in entry.transactions.items():
             if app == "partq:sealed":
                 log.sealed = txn.version
-            if app.startswith(("partq:sealed", "partq:cut")):
+            if app == "partq:fenced":
+                log.fenced = txn.version == 1
+            if app.startswith(("partq:sealed", "partq:fenced", "partq:cut")):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
             if app.startswith("partq:cut/"):
                 log.cuts[int(app.rpartition("/")[2])] = txn.version

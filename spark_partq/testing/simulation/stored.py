@@ -35,6 +35,7 @@ class StoredPartition:
     version: int = -1
     cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
     sealed: int = -1  # the last generation under which it was sealed
+    fenced: bool = False  # a replica takes over
 
 
 @dataclass

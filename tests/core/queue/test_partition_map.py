@@ -194,8 +194,9 @@ def test_a_row_is_in_if_any_generation_wrote_it() -> None:
 @pytest.mark.parametrize("sealed", range(-1, 4))
 @pytest.mark.parametrize("generation", range(4))
 def test_a_table_takes_rows_of_one_generation(sealed: int, generation: int) -> None:
-    """I15: of the one after that under which it was sealed."""
-    assert may_append(sealed, generation) == (generation == sealed + 1)
+    """I15: of the one after that under which it was sealed; and none while a replica takes over (S7)."""
+    assert may_append(sealed, False, generation) == (generation == sealed + 1)
+    assert not may_append(sealed, True, generation)
 
 
 def test_drained() -> None:

@@ -84,14 +84,14 @@ def test_4_6_16_5_3() -> None:
     assert shape(opened) == ("Ready", 6, 6, list(range(6)), [])
     assert (opened.scaling, opened.generation) == (None, 1)
     assert opened.generations[0].cuts == dict.fromkeys(range(6), 7)
-    assert shape(queue.scale(16)) == ("Ready", 16, 16, list(range(16)), [])
+    assert shape(queue.scale(16, at=7)) == ("Ready", 16, 16, list(range(16)), [])
     assert queue.do("ScalingStarted", partitions=5, mode="live").status == "ScalingDown"
-    opened = queue.do("GenerationOpened", partitions=5, cuts=queue.cuts(5))
+    opened = queue.do("GenerationOpened", partitions=5, cuts=queue.cuts(5, 9))
     assert shape(opened) == ("ScalingDown", 5, 5, list(range(16)), list(range(5, 16)))
     assert shape(queue.remove(9)) == ("Ready", 5, 5, list(range(5)), [])
     assert queue.state.removed_ends == dict.fromkeys(range(5, 16), 9)
-    queue.scale(3)
-    assert shape(queue.remove()) == ("Ready", 3, 3, [0, 1, 2], [])
+    queue.scale(3, at=9)
+    assert shape(queue.remove(9)) == ("Ready", 3, 3, [0, 1, 2], [])
     assert queue.state.all_partitions == range(16)
     assert queue.state.generation == 4
 
@@ -132,7 +132,7 @@ def test_what_is_being_copied_keeps_the_parent_away() -> None:
     assert queue.do("StuckCopyStarted", start=1).copying == 1
     with pytest.raises(ValueError, match="is being copied"):
         queue.do("ScalingStarted", partitions=0, mode="live")
-    queue.scale(5)
+    queue.scale(5, at=4)
     assert queue.do("StuckCopied", end=4).copying is None
     queue.do("ScalingStarted", partitions=0, mode="live")
     other = Queue(0)
@@ -212,6 +212,41 @@ def test_replicas_and_the_end() -> None:
 
 
 # ---- what cannot be
+@pytest.mark.parametrize(
+    ("cut", "why"),
+    [
+        ({"0": -1}, "-1"),
+        ({"0": 4}, "partition 0 is cut at 4, and ended at 5 before"),  # it was cut there
+        ({"3": 6}, "partition 3 is cut at 6, and ended at 7 before"),  # it was removed there
+    ],
+)
+def test_a_cut_goes_back(cut: dict[str, int], why: str) -> None:
+    """S5: a table that says so is damaged: what was placed by one map would be taken for another's."""
+    queue = Queue()
+    queue.scale(2, at=5)
+    queue.remove(7)
+    queue.do("ScalingStarted", partitions=4, mode="live")
+    cuts = {str(number): end for number, end in enumerate([5, 5, 7, 7])}
+    after(queue.state, QueueFact("GenerationOpened", {"partitions": 4, "cuts": cuts}))
+    with pytest.raises(ValueError, match=why):
+        queue.do("GenerationOpened", partitions=4, cuts={**cuts, **cut})
+
+
+def test_what_a_table_may_say() -> None:
+    """S5, S7: it is sealed under a map that has ended, or is about to; and fenced while somebody takes over."""
+    queue = Queue()
+    assert queue.state.explains(-1, False) and not queue.state.explains(0, False)
+    queue.do("ScalingStarted", partitions=6, mode="drain")
+    assert not queue.state.explains(0, False)
+    queue.do("QueueDrained")
+    assert queue.state.explains(0, False) and not queue.state.explains(1, False)
+    assert not queue.state.explains(0, True)
+    queue.do("ReplicaAdded", location="a")
+    queue.do("QueueFenced", location="a")
+    assert queue.state.explains(0, True) and queue.state.explains(0, False)
+    assert not queue.state.explains(1, True)
+
+
 STATES: dict[str, Callable[[], Queue]] = {
     "new": lambda: Queue(ready=False),
     "ready": Queue,

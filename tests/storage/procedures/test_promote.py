@@ -22,7 +22,6 @@ from spark_partq.storage.procedures.promote import Promotion, promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.partition_table import FENCED, SEALED
 from spark_partq.storage.replica.table import replica_role
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
@@ -68,8 +67,8 @@ def test_promote(queue: str, there: str) -> None:
     state = queue_state(Store.at(there), "q")
     assert (state.fenced_by, state.replicas, state.status) == (None, (), "Ready")
     assert queue_state(Store.at(queue), "q").fenced_by == there
-    assert [table(queue, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [True, True]
-    assert [table(there, n).recorded(SEALED) >= FENCED - 1 for n in range(2)] == [False, False]
+    assert [table(queue, n).fenced for n in range(2)] == [True, True]
+    assert [table(there, n).fenced for n in range(2)] == [False, False]
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(there), "q")
     with pytest.raises(partq.ReplicaError, match="was promoted"):

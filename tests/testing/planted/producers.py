@@ -94,15 +94,15 @@ def a_key_goes_where_it_has_room(original, hash_, count):
     "core.queue.partition_map:may_append",
     test=lambda: maps.test_a_table_takes_rows_of_one_generation(sealed=-1, generation=3),
 )
-def a_table_that_was_not_made_ready_takes_rows(original, sealed, generation):
+def a_table_that_was_not_made_ready_takes_rows(original, sealed, fenced, generation):
     """A table takes rows of any map that is newer than its last seal."""
-    return sealed < generation
+    return not fenced and sealed < generation
 
 
 @bug("core.queue.partition_map:may_append", change=as_is(SEALED_OFTEN))
-def a_producer_commits_through_a_seal(original, sealed, generation):
+def a_producer_commits_through_a_seal(original, sealed, fenced, generation):
     """A producer that placed its rows by the old map still appends them."""
-    return True
+    return not fenced
 
 
 @bug(f"{TABLE}.seal", change=as_is(SEALED_OFTEN))

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.primary import fence
+from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.testing.simulation.setup import Faults
 from tests.storage.procedures import test_promote as promotions
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import LOST_BESIDE_A_RESIZE, MOVED, PROMOTED, as_is, both, promoted, read
+from tests.testing.planted.setups import (
+    LOST_BESIDE_A_RESIZE,
+    MOVED,
+    MOVED_BESIDE_A_RESIZE,
+    PROMOTED,
+    as_is,
+    both,
+    promoted,
+    read,
+)
 from tests.testing.planted.stores import in_two_stores
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
+TABLE = "storage.queue.partition_table:PartitionTable"
 LOST = replace(PROMOTED, primary_lost=True)
 
 
@@ -80,6 +92,26 @@ def partitions_are_not_fenced(original, store, state, fenced):
     """Who looked before the fence still appends to the primary."""
     if not fenced:
         original(store, state, fenced)
+
+
+@bug("core.queue.partition_map:may_append", change=as_is(MOVED))
+def a_fenced_table_takes_rows(original, sealed, fenced, generation):
+    """A producer looks for a seal before it appends, and for no fence."""
+    return original(sealed, False, generation)
+
+
+@bug(f"{TABLE}.seal", change=as_is(MOVED_BESIDE_A_RESIZE))
+def a_fenced_table_is_sealed(original, table, generation):
+    """Who scales looks for no fence before he seals."""
+    cut = f"partq:cut/{generation}"
+
+    def attempt() -> int:
+        table.refresh()
+        if table.sealed < generation:
+            table._log.commit(transactions={SEALED: generation, cut: table.next_offset}, operation="SEAL")
+        return table.recorded(cut)
+
+    return retrying(table._store.runtime, attempt, "a seal")
 
 
 @bug("storage.procedures.primary:fence_partitions", promoted)

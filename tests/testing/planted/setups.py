@@ -194,6 +194,15 @@ MOVED = replace(
     producers=tuple(replace(p, pause_s=0.1, batches=15) for p in SEALED_OFTEN.producers),
     chaos_s=4.0,
 )
+# A change of the count stands still before it seals, until a replica has taken over.
+MOVED_BESIDE_A_RESIZE = replace(
+    MOVED,
+    producers=MOVED.producers[:1],
+    scalings=(Scaling(1.0, 5),),
+    promoted_s=1.2,
+    blows=(Blow("scale0", 1.0, 13, "commits", "stall"),),
+    faults=Faults(),
+)
 # A pass stands still after it has read the control table while the count changes, and the change when it has opened its map; then the
 # primary is lost, and nobody asks for the change again.
 LOST_BESIDE_A_RESIZE = Setup(
