@@ -86,6 +86,8 @@ def queue(found: QueueDescription) -> RenderableType:
     partitions = table(partition="right", first="right", next="right", depth="right", files="right", size="right")
     for p in found.partitions:
         name = "parent" if p.partition == PARENT else number(p.partition)
+        if p.fenced or p.sealed:
+            name += " fenced" if p.fenced else " sealed"
         cells = map(number, (p.first_offset, p.next_offset, p.depth, p.files))
         partitions.add_row(name, *cells, size(p.size_bytes))
     partitions.add_section()

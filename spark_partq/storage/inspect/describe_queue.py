@@ -16,7 +16,15 @@ from spark_partq.storage.queue.handle import Queue
 
 @dataclass(frozen=True)
 class PartitionDescription:
-    """One partition: the messages ``[first_offset, next_offset)`` are stored; `depth` of them not yet read by every group."""
+    """One partition: the messages ``[first_offset, next_offset)`` are stored; `depth` of them not yet read by every group.
+
+    Attributes
+    ----------
+    sealed : bool
+        It takes no messages until the next partition map is in force (S5).
+    fenced : bool
+        It takes no messages, as a replica takes over (S7).
+    """
 
     partition: int
     first_offset: int
@@ -24,6 +32,8 @@ class PartitionDescription:
     depth: int
     files: int
     size_bytes: int
+    sealed: bool = False
+    fenced: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
                 max(0, table.next_offset - max(table.first_offset, read)),
                 len(table.index),
                 int(table.index.size.sum()),
+                table.sealed >= queue.state.generation,
+                table.fenced,
             )
         )
     state = queue.state

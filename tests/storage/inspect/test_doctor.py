@@ -16,6 +16,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.group.control import MERGE_AFTER
 from spark_partq.storage.group.handle import Group
@@ -24,7 +25,7 @@ from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.store import Store
 from tests.clocks import wall_clock
 from tests.groups import Consumer
-from tests.helpers import in_parallel, put
+from tests.helpers import in_parallel, opened, put
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +316,19 @@ def test_facts_of_a_queue_that_nobody_would_decide(at: Path) -> None:
     """S7: they can follow one another, but break an invariant."""
     QueueControl(Store.at(at), "q").decide(lambda _: [QueueFact("QueueFenced", {"location": "s3://b/r"})])
     assert "queue q: S7: s3://b/r has taken over, and is no replica" in the_fault(at)
+
+
+def test_a_partition_that_is_sealed_or_fenced_for_no_reason(at: Path) -> None:
+    """S5, S7: producers would wait for ever, and nothing else shows why."""
+    queue = opened(str(at))
+    queue.table(0).seal(0)
+    assert "partition 0 is sealed under generation 0, and its control table does not say why" in the_fault(at)
+    QueueControl(Store.at(at), "q").decide(lambda state: decide.start_scaling(state, 3, "live"))
+    assert not checked(at).faults
+    queue.table(1).fence(True)
+    assert "partition 1 is fenced, and its control table does not say why" in the_fault(at)
+    queue.table(1).fence(False)
+    assert not checked(at).faults
 
 
 def test_what_was_interrupted_is_worth_a_warning(at: Path) -> None:

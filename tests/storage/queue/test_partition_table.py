@@ -17,7 +17,7 @@ import spark_partq as partq
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import Conflict, DeltaLog
 from spark_partq.storage.queue.file_index import FileIndex
-from spark_partq.storage.queue.partition_table import BatchRecord, Sealed
+from spark_partq.storage.queue.partition_table import BatchRecord, Fenced, Sealed
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.upkeep import UPKEEP
 from tests.helpers import in_parallel, new_file, opened, put
@@ -128,6 +128,27 @@ def test_seal(queue: str) -> None:
     assert put(queue, 0, [3], generation=1) == 2
     assert (table.seal(0), table.seal(1), table.seal(0)) == (2, 3, 2)
     assert values(queue) == [1, 2, 3]
+
+
+def test_fence(queue: str) -> None:
+    """S7: a table that is fenced takes neither rows nor a seal, whatever it was sealed under before."""
+    put(queue, 0, [1, 2])
+    table, other = opened(queue).partitions[0], opened(queue).partitions[0]
+    other.refresh()
+    assert table.seal(0) == 2
+    table.fence(True)
+    version = DeltaTable(folder(queue)).version()
+    table.fence(True)
+    for generation in (0, 1, 2):
+        with pytest.raises(Fenced):
+            other.seal(generation)
+        with pytest.raises(Fenced):
+            put(queue, 0, [3], generation=generation, table=other)
+    assert DeltaTable(folder(queue)).version() == version
+    assert (other.sealed, other.fenced) == (0, True)
+    table.fence(False)
+    assert put(queue, 0, [3], generation=1, table=other) == 2
+    assert (other.sealed, other.fenced, other.seal(1)) == (0, False, 3)
 
 
 def test_same_batch_by_several_at_once(queue: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from spark_partq.core.errors import PartqError, QueueNotReadyError
@@ -13,7 +15,7 @@ from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTO
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS
-from spark_partq.storage.queue.handle import open_queue, queue_state
+from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.rows import RowTable
@@ -67,6 +69,20 @@ class QueueCheck(Check):
             self.found.partitions += 1
             self.found.messages += messages
             self.found.findings += findings
+        self._check_marks(queue, replica)
+
+    def _check_marks(self, queue: Queue, replica: bool) -> None:
+        """Every table is sealed and fenced as the control table explains (S5, S7)."""
+        for table in [queue.table(number) for number in queue.state.all_partitions]:
+            with contextlib.suppress(PartqError, *MALFORMED):  # the table's own check says so
+                if not table.exists() or _is_explained(queue, table):
+                    continue
+                what = "fenced" if table.fenced else f"sealed under generation {table.sealed}"
+                what = f"partition {table.partition} is {what}, and its control table does not say why"
+                if replica:
+                    self.warn(what, NEXT_SYNC)
+                else:
+                    self.fault(f"{what}: producers wait for it", RESTORE.format(table.folder))
 
     def _check_groups(self, state: QueueState) -> None:
         """Every group that is attached reads the queue; else the queue waits for what nobody reads."""
@@ -100,3 +116,13 @@ class QueueCheck(Check):
         log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
         return int(table.index.rows.sum()), found.findings
+
+
+def _is_explained(queue: Queue, table: PartitionTable) -> bool:
+    """The control table, which is read later, says why first. But a fence may be taken back between the two."""
+    for _ in range(2):
+        table.refresh()
+        queue.control.refresh()
+        if queue.state.explains(table.sealed, table.fenced):
+            return True
+    return False
