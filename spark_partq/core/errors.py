@@ -8,7 +8,7 @@
     ├── QueueNotFoundError        QUEUE_NOT_FOUND
     ├── QueueAlreadyExistsError   QUEUE_ALREADY_EXISTS
     ├── QueueNotReadyError        QUEUE_NOT_READY        being created or being deleted
-    ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed to another one
+    ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed, to another one or for too long
     ├── IngressDisabledError      INGRESS_DISABLED       it takes no messages now
     ├── ReplicaError              REPLICA                a replica that is written, scaled or promoted again; or cannot be reached
     ├── QueueFencedError          QUEUE_FENCED           its replica was promoted and took over
@@ -24,7 +24,7 @@
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
     ├── AssignorError             ASSIGNOR_FAILED        an assignor of the user raised, or gave a wrong result
-    └── CommitFailedError         COMMIT_FAILED          the store refused a write
+    └── CommitFailedError         COMMIT_FAILED          the store refused a write, or it took too long
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
 Spark carries errors of its Python workers to the driver as text, so the text begins with the class.
