@@ -39,6 +39,13 @@ SUBSCRIPTION, CHANGES = "storage.procedures.consume.subscription:Subscription", 
 PLANNER = "storage.procedures.consume.planner:Planner"
 
 
+# ---- cuts
+@bug(f"{QUEUE}:_least_cut", test=lambda: queues.test_a_cut_goes_back({"0": 4}, "is cut at 4"))
+def a_cut_may_go_back(original, state, number):
+    """A control table is believed that cuts a partition below where it was cut before."""
+    return -1
+
+
 # ---- the barrier
 @bug(f"{BARRIER}.passed", change=as_is(OFTEN))
 def the_barrier_asks_the_previous_generation_only(original, barrier, partition, generation):
