@@ -28,7 +28,15 @@ from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.reader import Reader, overtaken
 from spark_partq.testing.simulation.setup import PRIMARY
-from spark_partq.testing.simulation.stored import Message, StoredPartition, StoredQueue, column_of, rows_of
+from spark_partq.testing.simulation.stored import (
+    Message,
+    StoredPartition,
+    StoredQueue,
+    body_in_short,
+    column_of,
+    fact_in_short,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.process import World
@@ -198,7 +206,7 @@ class Oracle:
                     queue_invariants.check(before, queue.state, [fact])
             except InvariantError as error:
                 self._fail(f"DECISION: {error}")
-            self._world.note(f"{uri}: queue {name}: {fact.kind} {_short(fact.body)}")
+            self._world.note(f"{uri}: queue {name}: {fact.kind} {body_in_short(fact.body)}")
             self._check_queue(uri, name, queue, fact)
             if uri == self.live and before is not None and queue.state is not None:
                 self._check_drain(name, before, queue.state, fact)
@@ -276,7 +284,7 @@ class Oracle:
             state.replay(fact)
             if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
                 self._attached(uri, name)
-            self._world.note(f"{uri}: group {name}: {_fact(fact)}")
+            self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")
 
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
@@ -389,17 +397,3 @@ class Oracle:
         self._world.note(f"VIOLATION {what}")
         self.violations.append(what)
         raise Violation(what)
-
-
-def _short(body: dict[str, Any]) -> str:
-    text = json.dumps({k: v for k, v in body.items() if k not in ("schema", "settings")})
-    return text if len(text) < 120 else f"{text[:117]}..."
-
-
-def _fact(fact: GroupFact) -> str:
-    told = {
-        k: v
-        for k, v in vars(fact).items()
-        if v is not None and k not in ("kind", "queue", "queue_id", "body", "host", "by")
-    }
-    return f"{fact.kind} " + " ".join(f"{k}={v}" for k, v in told.items() if v != "")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.queue.facts import Mode
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
@@ -60,3 +61,17 @@ def column_of(files: Files, path: str, name: str) -> list[str]:
 
 def _parquet(files: Files, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(files.read(path)))  # for so few rows a dataset costs more
+
+
+def body_in_short(body: dict[str, Any]) -> str:
+    text = json.dumps({k: v for k, v in body.items() if k not in ("schema", "settings")})
+    return text if len(text) < 120 else f"{text[:117]}..."
+
+
+def fact_in_short(fact: GroupFact) -> str:
+    told = {
+        k: v
+        for k, v in vars(fact).items()
+        if v is not None and k not in ("kind", "queue", "queue_id", "body", "host", "by")
+    }
+    return f"{fact.kind} " + " ".join(f"{k}={v}" for k, v in told.items() if v != "")
