@@ -103,6 +103,7 @@ HEAVY = [
     "pyarrow",
     "pydantic",
     "pyspark",
+    "re2",
     "rich",
     "sqlglot",
     "tenacity",
@@ -193,7 +194,13 @@ WITHOUT_SPARK = [
 
 def test_most_names_load_no_spark() -> None:
     names = ", ".join(f"spark_partq.{name}" for name in WITHOUT_SPARK)
-    assert not packages(loaded_by(f"import spark_partq\n{names}")) & {"pyspark", "delta", "typer", "rich"}
+    assert not packages(loaded_by(f"import spark_partq\n{names}")) & {"pyspark", "delta", "typer", "rich", "re2"}
+
+
+def test_a_reader_without_a_pattern_loads_no_matcher() -> None:
+    code = "from spark_partq.spark.options import Options\nOptions.parse({'path': '/s', %s})"
+    assert "re2" not in packages(loaded_by(code % "'queue': 'q'"))
+    assert "re2" in packages(loaded_by(code % "'queuePattern': 'q.*'"))
 
 
 NO_SPARK = """
