@@ -13,7 +13,7 @@ from spark_partq.core import stored
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
 from spark_partq.storage.log.checkpoints import check_declared
 from spark_partq.storage.store import Store
@@ -54,12 +54,18 @@ class RowFiles:
 
     def read(self, path: str) -> list[Row]:
         try:
-            return decode_rows(self._store.files.read(f"{self._folder}/{path}"), self.arrow)
+            return decode_rows(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES), self.arrow)
         except FileMissing:
             raise CorruptTableError(
                 f"file {path} of {self._what} is missing; restore it from a backup", path=path
             ) from None
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:  # other columns are a ValueError
+        except (
+            FileTooLarge,
+            OSError,
+            ValueError,
+            KeyError,
+            pa.ArrowException,
+        ) as error:  # other columns are a ValueError
             raise CorruptTableError(
                 f"file {path} of {self._what} cannot be read ({error}); restore it from a backup", path=path
             ) from error

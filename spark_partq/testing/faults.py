@@ -94,8 +94,8 @@ class FaultyFiles:
     def put(self, path: str, data: bytes) -> None:
         self._do("put", path, lambda: self._put(path, lambda: self.files.put(path, data)))
 
-    def read(self, path: str) -> bytes:
-        return self._do("read", path, lambda: self.files.read(path))
+    def read(self, path: str, most: int | None = None) -> bytes:
+        return self._do("read", path, lambda: self.files.read(path, most))
 
     def info(self, path: str) -> FileInfo | None:
         return self._do("info", path, lambda: self.files.info(path))

@@ -153,13 +153,15 @@ def test_damaged_log(store: str, content: str) -> None:
             rows.refresh()
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "foreign"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "foreign", "huge"])
 def test_damaged_data_file(store: str, damage: str) -> None:
     """A data file that cannot be read is named."""
     table(store).create([{"n": 0}])
     (file,) = (Path(store) / "t").glob("*.parquet")
     if damage == "missing":
         file.unlink()
+    elif damage == "huge":
+        os.truncate(file, 1 << 40)  # holes, which take no space
     else:
         file.write_bytes(file.read_bytes()[:-20] if damage == "cut" else b"hello")
     with pytest.raises(partq.CorruptTableError) as caught:

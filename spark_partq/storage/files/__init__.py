@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.files.opening import open_files
-from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
+from spark_partq.storage.files.port import (
+    FileAlreadyExists,
+    FileInfo,
+    FileMissing,
+    Files,
+    FileTooLarge,
+    Output,
+    is_temporary,
+)
 
 __all__ = [
     "FileAlreadyExists",
     "FileInfo",
     "FileMissing",
+    "FileTooLarge",
     "Files",
     "MemoryFiles",
     "Output",

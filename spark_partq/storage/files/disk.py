@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
-from spark_partq.storage.files.port import TEMPORARY, FileAlreadyExists, FileInfo, FileMissing
+from spark_partq.storage.files.port import TEMPORARY, FileAlreadyExists, FileInfo, FileMissing, check_size
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -58,13 +58,14 @@ class DiskFiles:
         with self._written(path, data) as temporary:
             os.replace(temporary, self._at(path))
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = None) -> bytes:
         try:
             descriptor = os.open(self._inside(path), _FILE)
             try:
                 found = os.fstat(descriptor)
                 _check_plain(path, found)
                 left = found.st_size
+                check_size(path, left, most)
                 data = os.read(descriptor, left)
                 while len(data) < left and (more := os.read(descriptor, left - len(data))):
                     data += more

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing
+from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing, check_size
 
 
 class MemoryFiles:
@@ -40,10 +40,11 @@ class MemoryFiles:
         with self._lock:
             self._folders.setdefault(folder, {})[name] = bytes(data), self._time_ns()
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = None) -> bytes:
         found = self._find(path)
         if found is None:
             raise FileMissing(path)
+        check_size(path, len(found[0]), most)
         return found[0]
 
     def info(self, path: str) -> FileInfo | None:

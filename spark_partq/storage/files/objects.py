@@ -22,7 +22,7 @@ from obstore.store import from_url
 
 from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
 from spark_partq.storage.files.credentials import redacted
-from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing
+from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing, check_size
 
 # Settings of the HTTP client, which obstore wants apart.
 _CLIENT = {
@@ -58,9 +58,11 @@ class ObjectFiles:
         with self._explained(path, "written"):
             self._store.put(path, data)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = None) -> bytes:
         with self._explained(path, "read"):
-            return bytes(self._store.get(path).bytes())
+            found = self._store.get(path)
+            check_size(path, found.meta["size"], most)
+            return bytes(found.bytes())
 
     def info(self, path: str) -> FileInfo | None:
         with self._explained(path, "read"):

@@ -23,6 +23,14 @@ class FileAlreadyExists(Exception):
     """Another file has that name."""
 
 
+class FileTooLarge(Exception):
+    """The file has more bytes than were asked for at most; nothing was read."""
+
+    def __init__(self, path: str, size: int, most: int) -> None:
+        super().__init__(f"it has {size:,} bytes, more than {most:,}")
+        self.path, self.size = path, size
+
+
 class FileInfo(NamedTuple):
     """A file as a listing tells it; `modified_ns` is the time of its last change by the store's clock, since 1970."""
 
@@ -71,8 +79,8 @@ class Files(Protocol):
         """Write or replace a file, in one step for all who read it; raises `FileMissing` if its folder is not there."""
         ...
 
-    def read(self, path: str) -> bytes:
-        """The whole file, or `FileMissing`."""
+    def read(self, path: str, most: int | None = None) -> bytes:
+        """The whole file, or `FileMissing`; `FileTooLarge` before anything is read if it has more bytes than `most`."""
         ...
 
     def info(self, path: str) -> FileInfo | None:
@@ -109,6 +117,12 @@ class Files(Protocol):
     def open_output(self, path: str) -> Output:
         """A file to write part by part; raises `FileMissing` if its folder is not there."""
         ...
+
+
+def check_size(path: str, size: int, most: int | None) -> None:
+    """For implementations of `Files.read`."""
+    if most is not None and size > most:
+        raise FileTooLarge(path, size, most)
 
 
 def is_temporary(name: str) -> bool:

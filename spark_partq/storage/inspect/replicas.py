@@ -10,8 +10,9 @@ from typing import Any
 
 from spark_partq.core.errors import PartqError, QueueNotFoundError
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.group.handle import groups_of
+from spark_partq.storage.log.folder import MAX_HINT_BYTES
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.table import (
@@ -94,8 +95,8 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
                 return replace(found, lag=lag, problem="its first pass has not ended")
             behind = {n: max(0, end - next_offset(log_of(target, state.name, n))) for n, end in lag.items()}
             synced_at = None
-            with contextlib.suppress(FileMissing, ValueError, KeyError):
-                data = target.files.read(f"{queue_folder(state.name)}/replica/{SYNCED}")
+            with contextlib.suppress(FileMissing, FileTooLarge, ValueError, KeyError, TypeError, RecursionError):
+                data = target.files.read(f"{queue_folder(state.name)}/replica/{SYNCED}", MAX_HINT_BYTES)
                 synced_at = dt.datetime.fromisoformat(json.loads(data)["at"])
             return replace(
                 found,

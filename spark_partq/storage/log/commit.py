@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
 from spark_partq.storage.log.entries import Entry, encode
-from spark_partq.storage.log.folder import DamagedLog, LogFolder
+from spark_partq.storage.log.folder import MAX_ENTRY_BYTES, DamagedLog, LogFolder
 from spark_partq.storage.log.retry import Conflict
 
 # Where the answer to a put was lost, it is put so often.
@@ -71,6 +71,11 @@ def _put(log: LogFolder, version: int, entry: Entry) -> bool:
     Returns whether every put was answered.
     """
     path, data = log.entry_path(version), encode(entry)
+    if len(data) > MAX_ENTRY_BYTES:
+        raise NotCommitted(
+            f"the commit names {len(entry.adds) + len(entry.removes):,} files, whose entry of {len(data):,} bytes is more than the "
+            f"{MAX_ENTRY_BYTES:,} that readers take; nothing was changed. Write fewer files at once"
+        )
     problem: StoreUnavailableError | None = None
     # What a store over a network did not answer may still be under way.
     outcome = unchanged = "nothing was changed" if log.files.is_local else _UNKNOWN

@@ -16,14 +16,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_temporary
 from spark_partq.storage.files.port import TEMPORARY
-from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
+from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store
 
 HINT = "_last_checkpoint"
+# A larger file is not read. An entry of that size names some 200,000 files.
+MAX_ENTRY_BYTES, MAX_HINT_BYTES = 64 << 20, 1 << 20
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _OTHER_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..+")
@@ -114,11 +116,27 @@ class LogFolder:
         ------
         FileMissing, DamagedLog
         """
-        path = self.entry_path(version)
-        data = self.files.read(path)
+        return self.decoded(version, self.entry_bytes(version))
+
+    def decoded(self, version: int, data: bytes) -> Entry:
+        """What the file of an entry says, or `DamagedLog`."""
         try:
             return decode(data, only_ours=self._only_ours)
         except ForeignEntry as error:
+            raise DamagedLog(f"{version:020d}.json: {error}") from error
+
+    def entry_bytes(self, version: int) -> bytes:
+        """The file of an entry; raises `FileMissing`, `DamagedLog`."""
+        return self._bytes(self.entry_path(version), MAX_ENTRY_BYTES)
+
+    def checkpoint_bytes(self, version: int) -> bytes:
+        """The file of a checkpoint; raises `FileMissing`, `DamagedLog`."""
+        return self._bytes(self.checkpoint_path(version), MAX_BYTES)
+
+    def _bytes(self, path: str, most: int) -> bytes:
+        try:
+            return self.files.read(path, most)
+        except FileTooLarge as error:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
 
     def load(self, *, tombstones: bool = False) -> Snapshot:
@@ -193,8 +211,8 @@ class LogFolder:
     def hint(self) -> int | None:
         """The version that `_last_checkpoint` names, if it can be read."""
         try:
-            version = json.loads(self.files.read(f"{self.path}/{HINT}"))["version"]
-        except (FileMissing, ValueError, KeyError, TypeError, RecursionError):
+            version = json.loads(self.files.read(f"{self.path}/{HINT}", MAX_HINT_BYTES))["version"]
+        except (FileMissing, FileTooLarge, ValueError, KeyError, TypeError, RecursionError):
             return None
         return version if isinstance(version, int) and 0 <= version < 10**20 else None
 
@@ -202,7 +220,7 @@ class LogFolder:
         """The snapshot of a checkpoint; raises `FileMissing`, `DamagedLog`."""
         path = self.checkpoint_path(version)
         try:
-            return decode_checkpoint(self.files.read(path), version, tombstones, only_ours=self._only_ours)
+            return decode_checkpoint(self.checkpoint_bytes(version), version, tombstones, only_ours=self._only_ours)
         except ForeignEntry as error:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
 

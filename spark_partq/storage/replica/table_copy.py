@@ -17,10 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CorruptTableError, ReplicaError, StoreUnavailableError
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output, is_temporary
+from spark_partq.storage.files import (
+    FileAlreadyExists,
+    FileInfo,
+    FileMissing,
+    Files,
+    FileTooLarge,
+    Output,
+    is_temporary,
+)
 from spark_partq.storage.log import VACUUMED, Add, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
-from spark_partq.storage.log.entries import ForeignEntry, decode
+from spark_partq.storage.log.entries import ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
 from spark_partq.storage.replica.step import Step, recorded_versions
 from spark_partq.storage.store import Store
@@ -143,11 +151,9 @@ class TableCopy:
         return None
 
     def _commit(self, version: int, before: str | None) -> Step:
-        data = self._source.files.read(self._from.entry_path(version))
-        try:
-            entry = decode(data)
-        except ForeignEntry as error:
-            raise self._unreadable(f"{version:020d}.json: {error}") from error
+        with self._explained():
+            data = self._from.entry_bytes(version)
+            entry = self._from.decoded(version, data)
         if None not in (before, entry.previous_token) and entry.previous_token != before:
             raise ReplicaError(
                 f"version {version} of {self._source.uri_of(self.folder)} follows another version {version - 1} than the one that was "
@@ -167,23 +173,26 @@ class TableCopy:
     def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
         """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach."""
         newest = max(log.checkpoints, default=-1)
-        try:
+        with self._explained():
             if lost or newest <= at or log.last - newest > MAX_COMMITS:
                 newest = self._from.write_checkpoint()
-            data = self._source.files.read(self._from.checkpoint_path(newest))
+            data = self._from.checkpoint_bytes(newest)
             snapshot = decode_checkpoint(data, newest, tombstones=False)
-        except (DamagedLog, LogMissing, ForeignEntry) as error:
-            raise self._unreadable(str(error)) from error
         for add in snapshot.files.values():
             self._bring(add)
         return Step(
             newest, data, snapshot.token, jump=True, cleaned=True, recorded=recorded_versions(snapshot.transactions)
         )
 
-    def _unreadable(self, why: str) -> CorruptTableError:
-        return CorruptTableError(
-            f"the log of {self._source.uri_of(self.folder)} cannot be read ({why})", path=self.folder
-        )
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (DamagedLog, LogMissing, ForeignEntry) as error:
+            raise CorruptTableError(
+                f"the log of {self._source.uri_of(self.folder)} cannot be read ({error}); restore it from a backup, or promote the replica",
+                path=self.folder,
+            ) from error
 
     def _bring(self, add: Add) -> None:
         """Copy a data file, unless it is there, and check it."""
@@ -250,7 +259,9 @@ class TableCopy:
         if newest is not None and self._checkpoint < newest <= self.version:
             # There may be a newer one by now, or another one of the same version.
             with contextlib.suppress(FileMissing, FileAlreadyExists):
-                self._put(self._to.checkpoint_path(newest), self._source.files.read(self._from.checkpoint_path(newest)))
+                with self._explained():
+                    data = self._from.checkpoint_bytes(newest)
+                self._put(self._to.checkpoint_path(newest), data)
                 self._checkpoint = newest
             trim = True
         if not trim:
@@ -280,8 +291,8 @@ class TableCopy:
     def _check_same(self, version: int) -> None:
         """Refuse a copy that is of another table, or has gone its own way."""
         try:
-            here, there = (log.files.read(log.entry_path(version)) for log in (self._from, self._to))
-            same = here == there
+            with self._explained():
+                same = self._from.entry_bytes(version) == self._to.entry_bytes(version)
         except FileMissing:
             ids = [_table_id(log) for log in (self._from, self._to)]
             same = None not in ids and ids[0] == ids[1]
@@ -363,8 +374,8 @@ def put_same(files: Files, path: str, data: bytes) -> None:
             return
         except FileAlreadyExists:
             # An object store may answer so to who comes at the same time, whose file is not there yet.
-            with contextlib.suppress(FileMissing):
-                if files.read(path) == data:
+            with contextlib.suppress(FileMissing, FileTooLarge):
+                if files.read(path, len(data)) == data:
                     return
                 raise
             if attempt == _ATTEMPTS - 1:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, FileTooLarge, is_temporary
 from tests.storage.files.places import LARGE, Place, at_once, names
 from tests.storage.files.processes import content, race
 
@@ -100,6 +100,13 @@ def test_large_files(files: Files) -> None:
     files.put_if_absent("a/first", data)
     assert files.read("a/put") == data == files.read("a/first")
     assert [info.size for info in files.list_files("a")] == [LARGE, LARGE]
+
+
+def test_a_file_that_is_larger_than_asked_for(files: Files) -> None:
+    files.put("a/n", b"12345")
+    assert files.read("a/n", 5) == b"12345"
+    with pytest.raises(FileTooLarge, match="it has 5 bytes, more than 4"):
+        files.read("a/n", 4)
 
 
 def test_a_missing_folder(place: Place) -> None:

@@ -9,17 +9,20 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.files import MemoryFiles
-from spark_partq.storage.log import Add
+from spark_partq.storage.log import Add, commit, folder
 from spark_partq.storage.queue.file_index import GrowingIndex, IrregularFiles
 from tests.storage.log.damage import ADD, INFO, METADATA, PROTOCOL, REMOVE, TXN, busy, refused, refused_by_all
 from tests.storage.log.tables import (
+    HINT_PATH,
     checkpoint_path,
     count,
+    entries,
     entry_path,
     fresh,
     handle,
     made,
     put_back,
+    refreshed,
     spec,
     stored_files,
 )
@@ -226,6 +229,38 @@ def test_offset_that_is_none(base: str | None) -> None:
     values = {"base_offset": base, "_enqueued_at": "2024-01-01T00:00:00.000000Z"}
     with pytest.raises(IrregularFiles):
         GrowingIndex([Add("a", 1, values, '{"numRecords":1}')])
+
+
+def test_entry_that_is_too_large(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither read nor, by us, written."""
+    busy(files)
+    old = refreshed(files)
+    files.put(entry_path(5), b" " * 3_000)
+    monkeypatch.setattr(folder, "MAX_ENTRY_BYTES", 2_999)
+    for one in (handle(files), old):
+        refused(one.refresh, r"0005\.json: it has 3,000 bytes, more than 2,999")
+    files.delete(entry_path(5))
+    monkeypatch.setattr(commit, "MAX_ENTRY_BYTES", 100)
+    with pytest.raises(partq.CommitFailedError, match="more than the 100 that readers take; nothing was changed"):
+        count(refreshed(files))
+    assert entries(files)[-1] == 4
+
+
+def test_checkpoint_that_is_too_large(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(files)
+    refreshed(files).checkpoint()
+    monkeypatch.setattr(folder, "MAX_BYTES", 99)
+    refused(handle(files).refresh, r"0004\.checkpoint\.parquet: it has [\d,]+ bytes, more than 99")
+
+
+def test_hint_that_is_too_large(files: MemoryFiles) -> None:
+    """It is as good as none."""
+    busy(files)
+    refreshed(files).checkpoint()
+    expected = fresh(files)
+    files.put(HINT_PATH, files.read(HINT_PATH) + b" " * folder.MAX_HINT_BYTES)
+    assert handle(files).log.hint() is None
+    assert fresh(files) == expected
 
 
 @pytest.mark.parametrize("maintain", ["checkpoint", "vacuum"])
