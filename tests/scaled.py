@@ -95,7 +95,7 @@ def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SC
     index = table.index
     for i in index.overlapping(start, end):
         base, rows = int(index.base[i]), int(index.rows[i])
-        piece = Slice(queue.name, number, index.path(i), max(0, start - base), min(rows, end - base), base, 0)
+        piece = Slice(queue.name, number, index.path(i), max(0, start - base), min(rows, end - base), base, 0, rows)
         for _, batch in read_slice(queue.store, piece, schema):
             yield from (tuple(row.values()) for row in batch.to_pylist())
 

@@ -295,7 +295,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write = _task(store, "q", ["k", "v"], ["k"], sorted_input=False)
     files = [json.loads(row["file"]) for result in write([batch]) for row in result.to_pylist()]
     assert sorted(file["rows"] for file in files) == [1, 2]
-    pieces = [Piece(Slice("q", f["partition"], f["path"], 0, f["rows"], 0, 0), 7) for f in files]
+    pieces = [Piece(Slice("q", f["partition"], f["path"], 0, f["rows"], 0, 0, f["rows"]), 7) for f in files]
 
     source = PartqDataSource({"path": store.uri, "queue": "q"})
     schema = source.schema()

@@ -103,7 +103,9 @@ def offsets_by_partition(value: object, what: str, partitions: range) -> dict[in
 
 
 def only(body: Mapping[str, Any], known: frozenset[str] | set[str]) -> None:
-    """Refuse fields that this version does not know."""
+    """Refuse what is no object, and fields that this version does not know."""
+    if not isinstance(body, Mapping):
+        raise ValueError(f"there is {_shown(body)} and not an object")
     unknown = sorted(set(body) - known)
     if unknown:
         raise ValueError(f"there is no field {_shown(unknown[0])}")

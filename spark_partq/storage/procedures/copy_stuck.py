@@ -54,7 +54,7 @@ def copy_stuck(queue: Queue) -> int:
         for i in index.overlapping(start, end):
             base, rows = int(index.base[i]), int(index.rows[i])
             piece = Slice(
-                queue.name, PARENT, index.path(i), max(0, start - base), rows, base, int(index.enqueued_us[i])
+                queue.name, PARENT, index.path(i), max(0, start - base), rows, base, int(index.enqueued_us[i]), rows
             )
             producer.refresh()
             try:

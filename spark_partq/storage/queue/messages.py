@@ -26,6 +26,9 @@ ROW_GROUP_BYTES = 16 << 20
 _GATHERED_BYTES = 64 << 20
 _BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 65_536
+# Of a row group that is read, and so of one that is written: decompressed, and the values of one column, which for a list are many a row.
+# Only a row group of a single message can come near them: others are cut long before.
+MAX_GROUP_BYTES, MAX_GROUP_VALUES = 1 << 30, 1 << 28
 
 
 class MessageWriter:
@@ -115,7 +118,7 @@ class _File:
     """One file being written."""
 
     def __init__(self, task: MessageWriter, partition: int, order: int) -> None:
-        self._partition, self._order = partition, order
+        self._queue, self._partition, self._order = task._queue, partition, order
         self._path = f"part-{task._store.runtime.new_uuid().hex}.parquet"
         self._schema = task._schema.append(pa.field("_row", pa.int64()))
         self._bounded = [f.name for f in task._schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
@@ -144,19 +147,32 @@ class _File:
 
     def flush(self) -> None:
         if self._gathered:
-            table = pa.Table.from_batches(self._gathered)
-            self._writer.write_table(table, row_group_size=table.num_rows)
+            for part in _parts(pa.Table.from_batches(self._gathered)):
+                self._writer.write_table(part, row_group_size=part.num_rows)
             self._gathered, self.gathered_bytes = [], 0
 
     def close(self) -> NewFile:
         self.flush()
         self._writer.close()
+        for meta in self._metadata:
+            for g in range(meta.num_row_groups):
+                self._check_group(meta.row_group(g))
         size = self._out.close()
         stats = delta_stats(self._rows, self._bounds())
         return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
 
     def discard(self) -> None:
         self._out.discard()
+
+    def _check_group(self, group: pq.RowGroupMetaData) -> None:
+        try:
+            check_group(group)
+        except ValueError as error:
+            raise CommitFailedError(
+                f"a message of queue {self._queue!r} is too large ({error}); nothing was changed. Keep large values elsewhere, and "
+                "put into the message where they are",
+                queue=self._queue,
+            ) from None
 
     def _bounds(self) -> dict[str, tuple[Any, Any]]:
         bounds: dict[str, tuple[Any, Any]] = {}
@@ -168,6 +184,36 @@ class _File:
                         low, high = bounds.get(name, (stats.min, stats.max))
                         bounds[name] = (min(low, stats.min), max(high, stats.max))
         return bounds
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Row groups for these rows. What came in one batch may be much more than one row group is to hold."""
+    if table.num_rows < 2 or table.nbytes <= 2 * ROW_GROUP_BYTES:
+        yield table
+    else:
+        half = table.num_rows // 2
+        yield from _parts(table.slice(0, half))
+        yield from _parts(table.slice(half))
+
+
+def check_group(group: pq.RowGroupMetaData) -> None:
+    """Refuse a row group that would take more memory than the limits: a few kilobytes can hold gigabytes.
+
+    Raises
+    ------
+    ValueError
+    """
+    columns = [group.column(c) for c in range(group.num_columns)]
+    values = max([group.num_rows, *(column.num_values for column in columns)])
+    size = max(
+        group.total_byte_size,
+        sum(column.total_uncompressed_size for column in columns),
+        sum(column.total_compressed_size for column in columns),
+    )
+    if size > MAX_GROUP_BYTES or values > MAX_GROUP_VALUES:
+        raise ValueError(
+            f"a row group declares {size:,} bytes and {values:,} values, more than {MAX_GROUP_BYTES:,} or {MAX_GROUP_VALUES:,}"
+        )
 
 
 def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
@@ -183,7 +229,7 @@ def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows ``[first_row, last_row)`` of one committed file."""
+    """Rows ``[first_row, last_row)`` of one committed file, which has `rows` by the log."""
 
     queue: str
     partition: int
@@ -192,6 +238,7 @@ class Slice:
     last_row: int
     base_offset: int
     enqueued_us: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -209,7 +256,7 @@ def slices(queue: str, partition: int, index: FileIndex, start: int, end: int) -
     for i in index.overlapping(start, end):
         base, rows = int(index.base[i]), int(index.rows[i])
         low, high = max(start - base, 0), min(end - base, rows)
-        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i])))
+        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i]), rows))
     return found
 
 
@@ -219,15 +266,17 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
     Raises
     ------
     CorruptTableError
-        If the file is gone, is no Parquet file or holds other columns.
+        If the file is gone, is no Parquet file, holds other columns or another number of rows, or would take too much memory.
     """
     path = f"{partition_folder(piece.queue, piece.partition)}/{piece.path}"
     try:
         with store.files.open_input(path) as source, pq.ParquetFile(source, pre_buffer=False) as file:
-            if file.metadata.num_rows < piece.last_row:
-                raise pa.ArrowInvalid(f"it holds {file.metadata.num_rows} rows, not {piece.last_row}")
+            about = file.metadata
+            held = {about.num_rows, sum(about.row_group(g).num_rows for g in range(about.num_row_groups))}
+            if held != {piece.rows}:
+                raise ValueError(f"it declares {max(held):,} rows, and the log says {piece.rows:,}")
             yield from _read_groups(file, piece.first_row, piece.last_row, schema)
-    except (FileMissing, OSError, pa.ArrowException, KeyError) as error:
+    except (FileMissing, OSError, pa.ArrowException, ValueError, KeyError) as error:
         reason = "it is missing" if isinstance(error, FileMissing) else str(error)
         raise CorruptTableError(
             f"file {path} of queue {piece.queue!r} (offsets {piece.base_offset + piece.first_row} to "
@@ -247,6 +296,7 @@ def _read_groups(
         group = file.metadata.row_group(g)
         end = row + group.num_rows
         if row < last and end > first:
+            check_group(group)
             wide = group.total_byte_size // max(1, group.num_rows)
             size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
             at = row
@@ -257,6 +307,8 @@ def _read_groups(
                     columns = [_cast(part.column(f.name), f.type) for f in schema]
                     yield at + low, pa.RecordBatch.from_arrays(columns, schema=schema)
                 at += batch.num_rows
+            if at != end:
+                raise ValueError(f"its row group {g} holds {at - row:,} rows and declares {group.num_rows:,}")
         row = end
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def written(
 
 
 def slice_of(file: NewFile, first: int = 0, last: int | None = None) -> Slice:
-    return Slice("q", file.partition, file.path, first, file.rows if last is None else last, 100, 0)
+    return Slice("q", file.partition, file.path, first, file.rows if last is None else last, 100, 0, file.rows)
 
 
 def rows(store: Store, file: NewFile, schema: pa.Schema, first: int = 0, last: int | None = None) -> list[dict]:
@@ -193,7 +194,7 @@ def test_bounded_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(r["v"] for f in files for r in rows(store, f, schema)) == list(range(1200))
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut", "foreign", "empty", "shorter", "other columns"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "foreign", "empty", "shorter", "longer", "other columns"])
 def test_damage(store: Store, groups: NewFile, damage: str) -> None:
     """Bad input: a file that is not what was committed is named, with the offsets that cannot be read."""
     path = Path(store.uri) / partition_folder("q", 2) / groups.path
@@ -207,6 +208,8 @@ def test_damage(store: Store, groups: NewFile, damage: str) -> None:
         path.write_bytes(b"")
     elif damage == "shorter":
         pq.write_table(pa.table({"v": [1, 2]}), path)
+    elif damage == "longer":
+        pq.write_table(pa.table({"v": range(101)}), path)
     elif damage == "other columns":
         pq.write_table(pa.table({"w": range(100)}), path)
     with pytest.raises(partq.CorruptTableError) as caught:
@@ -222,3 +225,61 @@ def test_damaged_pages(store: Store, groups: NewFile) -> None:
     path.write_bytes(bytes(content))
     with pytest.raises(partq.CorruptTableError):
         rows(store, groups, pa.schema([("v", pa.int64())]))
+
+
+BOMBS = {
+    "long texts": pa.table({"v": pa.array(["x" * (1 << 24)] * 8)}),
+    "long lists": pa.table({"v": pa.array([[0] * 100_000] * 8, pa.list_(pa.int64()))}),
+    "empty values": pa.table({"v": pa.array([[None] * 1_000_000] * 8, pa.list_(pa.int64()))}),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_file_that_takes_much_memory(
+    store: Store, groups: NewFile, bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bad input: kilobytes that become many times as much are refused before they are decompressed."""
+    monkeypatch.setattr(messages, "MAX_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(messages, "MAX_GROUP_VALUES", 1 << 19)
+    table = BOMBS[bomb]
+    pq.write_table(
+        table, Path(store.uri) / partition_folder("q", 2) / groups.path, compression="zstd", use_dictionary=False
+    )
+    file = replace(groups, rows=table.num_rows)
+    with pytest.raises(
+        partq.CorruptTableError, match=r"of partition 2\) cannot be read: a row group declares"
+    ) as caught:
+        rows(store, file, table.schema)
+    assert groups.path in str(caught.value)
+
+
+def test_declared_rows_that_are_not_there(store: Store, groups: NewFile) -> None:
+    """Bad input: they would be taken for delivered."""
+    path = Path(store.uri) / partition_folder("q", 2) / groups.path
+    pq.write_table(pa.table({"v": pa.array(range(50), pa.int64())}), path, write_statistics=False)
+    # The footer says how many rows the file has, how many values the column, how many rows the row group.
+    in_file, in_column, in_group, rest = path.read_bytes().split(b"\x16\x64")
+    path.write_bytes(in_file + b"\x16\x78" + in_column + b"\x16\x64" + in_group + b"\x16\x78" + rest)
+    assert pq.read_metadata(path).num_rows == 60
+    with pytest.raises(partq.CorruptTableError, match="its row group 0 holds 50 rows and declares 60"):
+        rows(store, replace(groups, rows=60), pa.schema([("v", pa.int64())]))
+
+
+def test_large_batches_are_cut(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q6: whatever Spark gives at once, a row group stays small, also where few messages are large."""
+    monkeypatch.setattr(messages, "ROW_GROUP_BYTES", 4_000)
+    schema = pa.schema([("v", pa.string())])
+    values = [{"v": "x" * (7_000 if n % 10 == 0 else 10)} for n in range(100)]
+    (file,) = written(store, [pa.RecordBatch.from_pylist(values, schema)], [[0] * 100])
+    metadata = pq.read_metadata(Path(store.uri) / partition_folder("q", 0) / file.path)
+    found = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    assert len(found) > 5 and max(group.total_byte_size for group in found) < 10_000
+    assert rows(store, file, schema) == values
+
+
+def test_a_message_that_could_not_be_read_is_not_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "MAX_GROUP_BYTES", 1_000)
+    schema = pa.schema([("v", pa.string())])
+    with pytest.raises(partq.CommitFailedError, match="a message of queue 'q' is too large"):
+        written(store, [pa.RecordBatch.from_pylist([{"v": "x" * 2_000}], schema)], [[0]])
+    assert list((Path(store.uri) / partition_folder("q", 0)).iterdir()) == []
