@@ -30,10 +30,11 @@ test: lint
 long: setup
 	$(BIN)/python -m pytest -m long
 
-# Many more seeds of the simulation than the tests run.
+# Many more seeds of the simulation, and damaged inputs, than the tests run.
 soak: setup
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 100000 --jobs 2
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 1000 --disk
+	$(BIN)/python -m tests.fuzz --inputs 1000000
 
 lint: setup
 	$(BIN)/ruff check .

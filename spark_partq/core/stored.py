@@ -15,6 +15,7 @@ MOST = 2**63 - 1  # of an offset, an epoch, a number of a fact
 MAX_PARTITIONS = 4096
 MAX_FLOWS = 10_000  # of one member
 MAX_MS = 10 * 365 * 86_400_000
+MAX_WEIGHT = 1e100
 MAX_TEXT = 10_000
 _MAX_JSON = 64 << 20
 
@@ -51,7 +52,7 @@ def whole_or_none(value: object, what: str, least: int = 0, most: int = MOST) ->
 
 def positive(value: object, what: str) -> float:
     """A number above 0 that is not infinite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e100:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < MAX_WEIGHT:
         raise ValueError(f"{what} is {_shown(value)} and not a number above 0")
     return value
 
@@ -92,14 +93,16 @@ def offsets_by_partition(value: object, what: str, partitions: range) -> dict[in
     """Offsets by the numbers of partitions, which are keys of a JSON object."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} is {_shown(value)} and not an object")
-    found = {}
-    for key, offset in value.items():
-        plain = str(key) if type(key) is int else key  # JSON makes texts of them
-        number = int(plain) if isinstance(plain, str) and len(plain) < 6 and plain.lstrip("-").isdecimal() else None
-        if number is None or number not in partitions or str(number) != plain:
-            raise ValueError(f"{what} has {_shown(key)}, which is no number of a partition")
-        found[number] = whole(offset, what)
-    return found
+    return {partition_number(key, what, partitions): whole(offset, what) for key, offset in value.items()}
+
+
+def partition_number(key: object, what: str, partitions: range) -> int:
+    """The number of a partition, which is a key of a JSON object."""
+    plain = str(key) if type(key) is int else key  # JSON makes texts of them
+    number = int(plain) if isinstance(plain, str) and len(plain) < 6 and plain.lstrip("-").isdecimal() else None
+    if number is None or number not in partitions or str(number) != plain:
+        raise ValueError(f"{what} has {_shown(key)}, which is no number of a partition")
+    return number
 
 
 def only(body: Mapping[str, Any], known: frozenset[str] | set[str]) -> None:

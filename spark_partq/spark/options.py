@@ -15,6 +15,7 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.core.patterns import check_pattern
+from spark_partq.core.stored import MAX_FLOWS, MAX_WEIGHT, MOST
 from spark_partq.storage.group import assignors
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
@@ -34,8 +35,11 @@ def _lower(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-Count = Annotated[int, Field(ge=1)]
-Bytes = Annotated[int, BeforeValidator(_size), Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Bytes = Annotated[int, BeforeValidator(_size), Field(ge=1, le=MOST)]
+Timestamp = Annotated[
+    int, Field(ge=0, le=253_402_300_799_999)
+]  # the end of the year 9999, after which there are no times
 Word = BeforeValidator(_lower)
 
 
@@ -51,22 +55,22 @@ class Options(BaseModel):
     queue: str = ""
     queuePattern: str | None = None
     group: str | None = None
-    flows: Annotated[int, Field(ge=1, le=10_000)] = 1
+    flows: Annotated[int, Field(ge=1, le=MAX_FLOWS)] = 1
     instanceId: str | None = None
     assignor: str = "balanced"
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    sessionTimeoutMs: Annotated[int, Field(ge=500)] = 10_000
+    weight: Annotated[float, Field(gt=0, lt=MAX_WEIGHT)] = 1.0
+    sessionTimeoutMs: Annotated[int, Field(ge=500, le=86_400_000)] = 10_000
     startingOffsets: str = "earliest"
     endingOffsets: str = "latest"
-    startingTimestamp: Annotated[int, Field(ge=0)] | None = None
-    endingTimestamp: Annotated[int, Field(ge=0)] | None = None
+    startingTimestamp: Timestamp | None = None
+    endingTimestamp: Timestamp | None = None
     startingOffsetsByTimestampStrategy: Annotated[Literal["error", "latest"], Word] = "error"
     failOnDataLoss: bool = True
     maxRowsPerTrigger: Count | None = None
     maxBytesPerTrigger: Bytes | None = None
     maxFilesPerTrigger: Count | None = None
     maxUnackedPerFlow: Count | None = None
-    maxPollIntervalMs: Annotated[int, Field(ge=1000)] = 300_000
+    maxPollIntervalMs: Annotated[int, Field(ge=1000, le=2_592_000_000)] = 300_000
     ack: Annotated[Literal["batch", "manual"], Word] = "batch"
     storageOptions: Annotated[dict[str, str], Field(repr=False)] = {}  # they may hold secrets
 

@@ -190,6 +190,10 @@ def _absolute(uri: str) -> str:
             )
     else:
         check_uri(uri)
+    if "\0" in uri:
+        raise InvalidArgumentError(
+            f"{uri!r} holds the character NUL, which no path has; use another path", path=repr(uri)
+        )
     return uri.rstrip("/") or "/"
 
 

@@ -206,6 +206,13 @@ def test_path_that_delta_would_misread(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("path", ["/tmp/\0x", "x\0", "file:///tmp/%00x", "s3://bucket/\0x"])
+def test_path_that_none_has(path: str) -> None:
+    for use in (partq.Store, partq.list_queues, lambda path: partq.create_queue(path, "q", "a int")):
+        with pytest.raises(partq.InvalidArgumentError, match="NUL"):
+            use(path)
+
+
 def test_empty_path() -> None:
     with pytest.raises(partq.InvalidArgumentError, match="empty"):
         partq.list_queues("")

@@ -12,6 +12,8 @@ from typing import Any
 
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
 from spark_partq.core.ids import QueuePartition
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.stored import MAX_PARTITIONS, MOST, name, only, partition_number, text, whole
 
 EARLIEST = -2
 LATEST = -1
@@ -60,9 +62,9 @@ def parse_offsets(option: str, text: str, partitions: Mapping[str, range]) -> in
                     queue=queue,
                     partition=partition,
                 )
-            if offset < EARLIEST:
+            if not EARLIEST <= offset <= MOST:
                 raise InvalidArgumentError(
-                    f"{option}: offset {offset} of partition {partition} of queue {queue!r} is negative; "
+                    f"{option}: partition {partition} of queue {queue!r} can have no offset {offset}; offsets are 0 to 2^63 - 1, "
                     "-2 means earliest and -1 latest",
                     option=option,
                 )
@@ -166,15 +168,34 @@ class StreamOffset:
         """
         try:
             if value["version"] != 1:
-                raise ValueError
+                raise ValueError("it has another version")
+            only(value, _FIELDS)
             queues = value["queues"]
             return cls(
-                group=value["group"],
-                instance=value["instance"],
-                queue_ids={name: q["id"] for name, q in queues.items()},
-                ranges={(name, int(p)): Range(*r) for name, q in queues.items() for p, r in q["partitions"].items()},
+                group=_name_or_empty(value["group"], "group"),
+                instance=_name_or_empty(value["instance"], "instance"),
+                queue_ids={name(queue, "queue"): text(q["id"], "id") for queue, q in queues.items()},
+                ranges={
+                    (queue, partition_number(p, queue, _PARTITIONS)): _range(*numbers)
+                    for queue, q in queues.items()
+                    for p, numbers in q["partitions"].items()
+                },
             )
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointMismatchError(
-                "the checkpoint holds no offset of this source (or one of a newer version); use another checkpointLocation"
+                f"the checkpoint holds no offset of this source, or one of a newer version ({error}); use another checkpointLocation"
             ) from None
+
+
+_FIELDS = frozenset(("group", "instance", "queues", "version"))
+_PARTITIONS = range(PARENT, MAX_PARTITIONS)
+
+
+def _name_or_empty(value: object, kind: str) -> str:
+    """Before the first micro-batch a query may have no name yet."""
+    return "" if value == "" else name(value, kind)
+
+
+def _range(epoch: object, start: object, end: object) -> Range:
+    first = whole(start, "start")
+    return Range(whole(epoch, "epoch"), first, whole(end, "end", first))

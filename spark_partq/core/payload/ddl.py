@@ -55,6 +55,10 @@ def parse_ddl(ddl: str) -> Struct:
         reason = "it is a list of columns, each a name and a type"
     except SqlglotError as error:
         reason = str(error).splitlines()[0]
+    except RecursionError:
+        raise InvalidArgumentError(
+            "the schema is nested too deeply; put what is inside into a text or other columns", schema=f"{ddl[:100]}…"
+        ) from None
     except (IndexError, ValueError):
         reason = "a type has too few or wrong parameters"
     raise InvalidArgumentError(

@@ -49,6 +49,8 @@ _ATOMIC = frozenset(
         "timestamp_ntz",
     ]
 )
+# Columns, what is in them, what is in that… Parquet and JSON readers stop at some hundred.
+MAX_DEPTH = 50
 _DECIMAL = re.compile(r"decimal\( *([0-9]+) *, *([0-9]+) *\)")
 
 
@@ -77,7 +79,7 @@ def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
     if not isinstance(struct, dict) or struct.get("type") != "struct" or not struct.get("fields"):
         raise InvalidArgumentError("a queue's schema needs at least one column", schema=schema)
     try:
-        struct = _normalized_struct(struct, ())
+        struct = _normalized_struct(struct, (), 1)
     except (KeyError, TypeError, AttributeError):
         raise InvalidArgumentError(
             "the schema is not in Spark's JSON form; pass StructType.jsonValue() or DDL such as 'order_id string'",
@@ -161,7 +163,7 @@ def message_schema(payload: Struct) -> Struct:
     return {"type": "struct", "fields": [*payload["fields"], *MESSAGE_COLUMNS["fields"]]}
 
 
-def _normalized_struct(struct: Struct, path: tuple[str, ...]) -> Struct:
+def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Struct:
     if not struct["fields"]:
         raise InvalidArgumentError(f"column {'.'.join(path)} is a struct without fields", column=".".join(path))
     names = [f["name"] for f in struct["fields"]]
@@ -183,23 +185,34 @@ def _normalized_struct(struct: Struct, path: tuple[str, ...]) -> Struct:
                 column=".".join(where),
             )
         fields.append(
-            {"name": field["name"], "type": _normalized_type(field["type"], where), "nullable": True, "metadata": {}}
+            {
+                "name": field["name"],
+                "type": _normalized_type(field["type"], where, depth),
+                "nullable": True,
+                "metadata": {},
+            }
         )
     return {"type": "struct", "fields": fields}
 
 
-def _normalized_type(type_: Any, path: tuple[str, ...]) -> Any:
+def _normalized_type(type_: Any, path: tuple[str, ...], depth: int) -> Any:
     if isinstance(type_, dict):
+        if depth == MAX_DEPTH:
+            raise InvalidArgumentError(
+                f"column {path[0]} is nested more than {MAX_DEPTH} levels deep; put what is inside into a text or other columns",
+                column=path[0],
+            )
         kind = type_.get("type")
         if kind == "struct":
-            return _normalized_struct(type_, path)
+            return _normalized_struct(type_, path, depth + 1)
         if kind == "array":
-            return {"type": "array", "elementType": _normalized_type(type_["elementType"], path), "containsNull": True}
+            element = _normalized_type(type_["elementType"], path, depth + 1)
+            return {"type": "array", "elementType": element, "containsNull": True}
         if kind == "map":
             return {
                 "type": "map",
-                "keyType": _normalized_type(type_["keyType"], path),
-                "valueType": _normalized_type(type_["valueType"], path),
+                "keyType": _normalized_type(type_["keyType"], path, depth + 1),
+                "valueType": _normalized_type(type_["valueType"], path, depth + 1),
                 "valueContainsNull": True,
             }
     elif type_ in _ATOMIC:

@@ -49,7 +49,8 @@ def test_what_users_write(text: str, meaning: Any) -> None:
         ('{"order": {"0": 1}}', "'order'"),
         ('{"orders": {"4": 1}}', "partitions 0 to 3"),
         ('{"orders": {"-1": 1}}', "partitions 0 to 3"),
-        ('{"orders": {"0": -3}}', "negative"),
+        ('{"orders": {"0": -3}}', "no offset -3"),
+        ('{"orders": {"0": 9223372036854775808}}', "no offset 9223372036854775808"),
     ],
     ids=lambda t: t[:30],
 )
@@ -73,7 +74,7 @@ def test_resolve(wanted: int, first: int, rows: int, strict: bool) -> None:
     assert found == {EARLIEST: first, LATEST: end}.get(wanted, max(first, wanted))
 
 
-names = st.text("abz09.-_", min_size=1, max_size=8)
+names = st.from_regex(r"[abz09]([abz09._-]{0,6}[abz09_-])?", fullmatch=True)
 ranges = st.builds(lambda e, s, n: Range(e, s, s + n), st.integers(1, 9), st.integers(0, 2**53), st.integers(0, 2**40))
 
 
@@ -104,6 +105,26 @@ def test_pinned_checkpoint() -> None:
     )
 
 
+def _checkpoint(
+    group: Any = "g",
+    instance: Any = "i",
+    queue: str = "q",
+    id: Any = "x",
+    partition: str = "0",
+    numbers: Any = (1, 2, 3),
+    **more: Any,
+) -> dict[str, Any]:
+    queues = {queue: {"id": id, "partitions": {partition: numbers}}}
+    return {"version": 1, "group": group, "instance": instance, "queues": queues, **more}
+
+
+def test_largest_numbers_of_a_checkpoint() -> None:
+    most = 2**63 - 1
+    for partition in (-1, 4095):
+        found = StreamOffset.from_json(_checkpoint(partition=str(partition), numbers=[most, most, most]))
+        assert found.ranges == {("q", partition): Range(most, most, most)}
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -116,6 +137,15 @@ def test_pinned_checkpoint() -> None:
         {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"z": [1, 2, 3]}}}},
         {"offset": 5},
         {"orders": {"0": 5}},
+        *[
+            _checkpoint(**one)
+            for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5}, {"more": 1})
+        ],
+        *[_checkpoint(partition=one) for one in ("4096", "-2", "+1", "01", "1_0", "٣", "9" * 5_000)],
+        *[
+            _checkpoint(numbers=one)
+            for one in ([-1, 0, 5], [1, -1, 5], [1, 5, 4], [1, 0, 2**63], [1, 0, 1.5], [1, True, 5], [1, 0, "5"])
+        ],
     ],
     ids=str,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.payload.schema import RESERVED, check_same_columns, payload_schema, type_name
+from spark_partq.core.payload.schema import MAX_DEPTH, RESERVED, check_same_columns, payload_schema, type_name
 
 
 def fields(struct: dict[str, Any]) -> dict[str, Any]:
@@ -167,3 +168,41 @@ def test_column_that_occurs_twice() -> None:
     twice = {"type": "struct", "fields": [field("a", "integer"), field("a", "integer")]}
     with pytest.raises(partq.SchemaMismatchError, match="occurs twice"):
         check_same_columns(payload_schema("a int"), twice, "x", "y")
+
+
+def nested(levels: int) -> Any:
+    """A type that is so many levels deep, of arrays, maps and structs in turn."""
+    type_: Any = "integer"
+    for level in range(levels - 1):
+        around = [
+            {"type": "array", "elementType": type_, "containsNull": True},
+            {"type": "map", "keyType": "string", "valueType": type_, "valueContainsNull": True},
+            {"type": "struct", "fields": [field("x", type_)]},
+        ]
+        type_ = around[level % 3]
+    return type_
+
+
+def test_deep_schema() -> None:
+    """The deepest one that is taken can be kept and read; all deeper ones are refused, in either form."""
+    deepest = {"type": "struct", "fields": [field("a", nested(MAX_DEPTH))]}
+    assert payload_schema(deepest) == deepest
+    assert payload_schema(f"a {type_name(nested(MAX_DEPTH))}") == deepest
+    for levels in (MAX_DEPTH + 1, 100, 300, 2_000):
+        for schema in (
+            {"type": "struct", "fields": [field("a", nested(levels))]},
+            f"a {'array<' * (levels - 1)}int{'>' * (levels - 1)}",
+        ):
+            with pytest.raises(partq.InvalidArgumentError, match="nested"):
+                payload_schema(schema)
+
+
+def test_a_queue_with_a_deep_schema(tmp_path: Path) -> None:
+    """Not even its folder is made if it is refused."""
+    with pytest.raises(partq.InvalidArgumentError, match="nested"):
+        partq.create_queue(tmp_path / "s", "q", {"type": "struct", "fields": [field("a", nested(MAX_DEPTH + 1))]})
+    assert list(tmp_path.iterdir()) == []
+    partq.create_queue(tmp_path / "s", "q", {"type": "struct", "fields": [field("a", nested(MAX_DEPTH))]}, partitions=1)
+    partq.maintain(tmp_path / "s")
+    found = partq.describe_queue(tmp_path / "s", "q")
+    assert found.name == "q"

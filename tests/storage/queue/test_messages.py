@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_partq as partq
+from spark_partq.core.payload.schema import MAX_DEPTH
 from spark_partq.storage.queue import messages
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile
@@ -283,3 +284,13 @@ def test_a_message_that_could_not_be_read_is_not_written(store: Store, monkeypat
     with pytest.raises(partq.CommitFailedError, match="a message of queue 'q' is too large"):
         written(store, [pa.RecordBatch.from_pylist([{"v": "x" * 2_000}], schema)], [[0]])
     assert list((Path(store.uri) / partition_folder("q", 0)).iterdir()) == []
+
+
+def test_the_deepest_schema(store: Store) -> None:
+    """Q6: what a queue can have can be written and read."""
+    type_, value = pa.int32(), 7
+    for _ in range(MAX_DEPTH - 1):
+        type_, value = pa.list_(type_), [value]
+    schema = pa.schema([("v", type_)])
+    (file,) = written(store, [pa.RecordBatch.from_pylist([{"v": value}], schema)], [[0]])
+    assert rows(store, file, schema) == [{"v": value}]
