@@ -108,7 +108,7 @@ def partition_number(key: object, what: str, partitions: range) -> int:
 def only(body: Mapping[str, Any], known: frozenset[str] | set[str]) -> None:
     """Refuse what is no object, and fields that this version does not know."""
     if not isinstance(body, Mapping):
-        raise ValueError(f"there is {_shown(body)} and not an object")
+        raise ValueError(f"{_shown(body)} is no object")
     unknown = sorted(set(body) - known)
     if unknown:
         raise ValueError(f"there is no field {_shown(unknown[0])}")
