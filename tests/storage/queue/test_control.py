@@ -104,7 +104,7 @@ def test_facts_that_cannot_be(control: QueueControl, kind: str, body: str) -> No
     [
         ({"retention_ms": "soon"}, "settings: retention_ms"),
         ({"retention_ms": -1, "no_such": 1}, "settings: retention_ms.*no_such"),
-        (None, "argument after"),
+        (None, "settings is no object"),
     ],
 )
 def test_settings_that_cannot_be(control: QueueControl, settings: Any, wrong: str) -> None:

@@ -314,7 +314,9 @@ def test_looking_costs_nothing_when_nothing_came(queue: str, monkeypatch: pytest
     table = opened(queue).partitions[0]
     reads = []
     read = DiskFiles.read
-    monkeypatch.setattr(DiskFiles, "read", lambda self, path, most=None: (reads.append(path), read(self, path, most))[1])
+    monkeypatch.setattr(
+        DiskFiles, "read", lambda self, path, most=None: (reads.append(path), read(self, path, most))[1]
+    )
     assert not any(table.refresh() or table.may_have_changed() for _ in range(10))
     assert set(reads) == {f"{table.folder}/_delta_log/{1:020d}.json"}  # only whether there is a next entry
     put(queue, 0, [1])
