@@ -17,6 +17,7 @@
     ├── OffsetOutOfRangeError     OFFSET_OUT_OF_RANGE    a requested offset that the queue does not have
     ├── DataLossError             DATA_LOSS              messages were removed before they were read
     ├── CorruptTableError         CORRUPT_TABLE          a foreign or damaged file or log in the store
+    ├── NewerStoreError           NEWER_STORE            what only a newer release of this package may read or write
     ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
     ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
@@ -118,6 +119,10 @@ class DataLossError(PartqError):
 
 class CorruptTableError(PartqError):
     error_class = "CORRUPT_TABLE"
+
+
+class NewerStoreError(PartqError):
+    error_class = "NEWER_STORE"
 
 
 class CheckpointMismatchError(PartqError):

@@ -18,6 +18,7 @@ MAX_MS = 10 * 365 * 86_400_000
 MAX_WEIGHT = 1e100
 MAX_TEXT = 10_000
 _MAX_JSON = 64 << 20
+_MAX_NESTED = 50
 
 
 def body_of(text: object, what: str = "its body") -> dict[str, Any]:
@@ -105,13 +106,18 @@ def partition_number(key: object, what: str, partitions: range) -> int:
     return number
 
 
-def only(body: Mapping[str, Any], known: frozenset[str] | set[str]) -> None:
-    """Refuse what is no object, and fields that this version does not know."""
-    if not isinstance(body, Mapping):
-        raise ValueError(f"{_shown(body)} is no object")
-    unknown = sorted(set(body) - known)
-    if unknown:
-        raise ValueError(f"there is no field {_shown(unknown[0])}")
+def others(body: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """The fields that this program does not know, which it keeps for those that do."""
+    found = {name: value for name, value in body.items() if name not in known}
+    for name, value in found.items():
+        if not _is_shallow(value, _MAX_NESTED):
+            raise ValueError(f"{_shown(name)} is nested too deeply")
+    return found
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core import stored
+from spark_partq.core import format, stored
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
@@ -20,6 +21,8 @@ from spark_partq.storage.store import Store
 
 # Of one little file: more than any merge makes.
 MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
+
+FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str]]
@@ -93,6 +96,8 @@ def in_order(rows: Sequence[Row], what: str) -> list[Row]:
     ------
     CorruptTableError
         If a row has no number or no kind.
+    NewerStoreError
+        If one says that only a newer program may read the table.
     """
     for row in rows:
         try:
@@ -102,6 +107,9 @@ def in_order(rows: Sequence[Row], what: str) -> list[Row]:
             raise CorruptTableError(
                 f"{what} holds a row that is no fact ({error}): it was edited. Restore it from a backup", seq=row["seq"]
             ) from error
+        if row["seq"] == 0 or row["kind"] == FORMAT_RAISED:
+            with contextlib.suppress(ValueError, KeyError):  # its replay says what is wrong
+                format.check_readable(format.parse(stored.body_of(row["body"])), what)
     return sorted(rows, key=lambda row: int(row["seq"]))
 
 

@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_partq.core import format
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.stored import MAX_PARTITIONS, MOST, name, only, partition_number, text, whole
+from spark_partq.core.stored import MAX_PARTITIONS, MOST, name, partition_number, text, whole
 
 EARLIEST = -2
 LATEST = -1
+
+_VERSION = 1  # of an offset in a checkpoint
 
 JsonOffsets = dict[str, dict[int, int]]  # queue -> partition -> offset, EARLIEST or LATEST
 
@@ -155,7 +158,7 @@ class StreamOffset:
         }
         for (queue, partition), r in sorted(self.ranges.items()):
             queues[queue]["partitions"][str(partition)] = [r.epoch, r.start, r.end]
-        return {"group": self.group, "instance": self.instance, "queues": queues, "version": 1}
+        return {"group": self.group, "instance": self.instance, "queues": queues, "version": _VERSION}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
@@ -164,12 +167,14 @@ class StreamOffset:
         Raises
         ------
         CheckpointMismatchError
-            If the checkpoint was written by another source or a newer version.
+            If the checkpoint was written by another source.
+        NewerStoreError
+            If it was written by a newer release.
         """
         try:
-            if value["version"] != 1:
+            if value["version"] != _VERSION:
+                _refuse_newer(value)
                 raise ValueError("it has another version")
-            only(value, _FIELDS)
             queues = value["queues"]
             return cls(
                 group=_name_or_empty(value["group"], "group"),
@@ -183,11 +188,10 @@ class StreamOffset:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointMismatchError(
-                f"the checkpoint holds no offset of this source, or one of a newer version ({error}); use another checkpointLocation"
+                f"the checkpoint holds no offset of this source ({error}); use another checkpointLocation"
             ) from None
 
 
-_FIELDS = frozenset(("group", "instance", "queues", "version"))
 _PARTITIONS = range(PARENT, MAX_PARTITIONS)
 
 
@@ -199,3 +203,12 @@ def _name_or_empty(value: object, kind: str) -> str:
 def _range(epoch: object, start: object, end: object) -> Range:
     first = whole(start, "start")
     return Range(whole(epoch, "epoch"), first, whole(end, "end", first))
+
+
+def _refuse_newer(value: Mapping[str, Any]) -> None:
+    version, made_by = value["version"], value.get("made_by")
+    if type(version) is int and version > _VERSION:
+        upgrade = made_by if isinstance(made_by, str) else "the release that wrote it"
+        raise format.newer(
+            "an offset in the checkpoint", f"version {str(version)[:20]} of offsets", str(_VERSION), upgrade
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,7 @@ class PartitionState(StrEnum):
 
 
 class Kind(StrEnum):
+    GROUP_CREATED = "GroupCreated"
     MEMBER_JOINED = "MemberJoined"
     MEMBER_LEFT = "MemberLeft"
     QUEUE_ADDED = "QueueAdded"
@@ -51,6 +52,7 @@ class Kind(StrEnum):
     GRANTED = "Granted"
     FLOOR = "Floor"
     GROUP_DELETED = "GroupDeleted"
+    FORMAT_RAISED = "FormatRaised"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class GroupFact:
     flows : int
         ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
     body : str
-        JSON: ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
+        JSON: ``GroupCreated``, ``FormatRaised`` the format, ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
         and, if the assignor uses it, the load of each partition.
     cause : str
         The event that led to it, for people.
@@ -142,6 +144,8 @@ class Member:
         micro-batch Spark chooses anew where a flow's tasks run.
     order : int
         The number of the fact by which it joined: standbys become active in this order.
+    more : dict
+        Fields of a newer program, which are kept.
     """
 
     instance: str
@@ -158,6 +162,7 @@ class Member:
     executors: tuple[str, ...] = ()
     host: str = ""
     order: int = 0
+    more: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @cached_property
     def flow_names(self) -> list[Flow]:
@@ -171,8 +176,8 @@ class Member:
         return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
 
 
-# Fields for which ``MemberJoined`` has columns, or that follow from its number.
-_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order")
+# Fields for which ``MemberJoined`` has columns, that follow from its number, or that are another program's.
+_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order", "more")
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,8 @@ class QueueInGroup:
         Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: only its parent.
     revision : int
         Grows with each change of the queue: an older revision never replaces a newer one.
+    more : dict
+        Fields of a newer program, which are kept.
     """
 
     name: str
@@ -193,6 +200,7 @@ class QueueInGroup:
     max_handoff_time_ms: int
     first: int = 0
     revision: int = 0
+    more: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @property
     def partition_numbers(self) -> range:

@@ -41,9 +41,14 @@ def check(
     released: set[PartitionId] = set()
     rejoined: set[str] = set()
     if any(fact.kind == Kind.GROUP_DELETED for fact in facts):
-        must_hold(len(facts) == 1, "a deletion is committed with other facts")
+        new = [Kind.GROUP_CREATED] * (not before.seq)
+        must_hold(
+            [fact.kind for fact in facts] == [*new, Kind.GROUP_DELETED], "a deletion is committed with other facts"
+        )
         must_hold(not before.members, "an active group is deleted")
-        left = GroupState(before.seq + 1, deletions=before.deletions + 1, last_epoch=after.last_epoch)
+        left = GroupState(
+            before.seq + len(facts), deletions=before.deletions + 1, last_epoch=after.last_epoch, format=after.format
+        )
         must_hold(after == left, "something outlives its group")
         epochs = [own.epoch for own in before.partitions.values()]
         must_hold(all(epoch <= after.last_epoch for epoch in epochs), "W2: epochs begin anew")

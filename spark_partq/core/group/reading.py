@@ -14,8 +14,8 @@ from spark_partq.core.patterns import check_pattern
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.stored import MAX_FLOWS, MAX_MS, MAX_PARTITIONS, MOST
 
-_MEMBER = {f.name for f in fields(Member)}
-_QUEUE = {f.name for f in fields(QueueInGroup)}
+_MEMBER = {f.name for f in fields(Member)} - {"more"}
+_QUEUE = {f.name for f in fields(QueueInGroup)} - {"more"}
 _NUMBERS = {
     "partition": (PARENT, MAX_PARTITIONS - 1),
     "flows": (0, MOST),  # of a member, or of a whole group
@@ -69,7 +69,6 @@ def flow(value: object, what: str) -> str | None:
 
 
 def member(plain: Mapping[str, Any]) -> Member:
-    stored.only(plain, _MEMBER)
     values = {f.name: plain.get(f.name, f.default) for f in fields(Member)}
     pattern = stored.text_or_none(values["pattern"], "pattern")
     if pattern is not None:
@@ -92,11 +91,11 @@ def member(plain: Mapping[str, Any]) -> Member:
         executors=stored.texts(values["executors"], "executors"),
         host=stored.text(values["host"], "host"),
         order=stored.whole(values["order"], "order"),
+        more=stored.others(plain, _MEMBER),
     )
 
 
 def queue(plain: Mapping[str, Any]) -> QueueInGroup:
-    stored.only(plain, _QUEUE)
     return QueueInGroup(
         stored.name(plain["name"], "queue"),
         stored.whole(plain["partitions"], "partitions", 0, MAX_PARTITIONS),
@@ -104,6 +103,7 @@ def queue(plain: Mapping[str, Any]) -> QueueInGroup:
         stored.whole(plain["max_handoff_time_ms"], "max_handoff_time_ms", 0, MAX_MS),
         stored.whole(plain.get("first", 0), "first", PARENT, 0),
         stored.whole(plain.get("revision", 0), "revision"),
+        stored.others(plain, _QUEUE),
     )
 
 

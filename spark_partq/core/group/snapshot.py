@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from spark_partq.core import stored
+from spark_partq.core import format, stored
 from spark_partq.core.group import reading
-from spark_partq.core.group.facts import Protocol, Status
+from spark_partq.core.group.facts import Member, Protocol, QueueInGroup, Status
 from spark_partq.core.group.state import GroupState
 
 
 def to_json(state: GroupState) -> dict[str, Any]:
     """The whole state as plain values."""
     return {
+        "format": state.format.body(),
         "seq": state.seq,
         "status": state.status.value,
         "status_seq": state.status_seq,
@@ -24,8 +25,8 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "protocol": state.protocol.value,
         "assigned_seq": state.assigned_seq,
         "basis": state.basis,
-        "queues": {queue_id: asdict(q) for queue_id, q in state.queues.items()},
-        "members": {name: asdict(m) for name, m in state.members.items()},
+        "queues": {queue_id: _plain(q) for queue_id, q in state.queues.items()},
+        "members": {name: _plain(m) for name, m in state.members.items()},
         "partitions": [[*partition_id, *vars(own).values()] for partition_id, own in state.partitions.items()],
         "floors": [[*partition_id, floor] for partition_id, floor in state.floors.items()],
         "removed": [[*partition_id, *last] for partition_id, last in state.removed.items()],
@@ -33,6 +34,11 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "last_epoch": state.last_epoch,
         "exists": state.exists,
     }
+
+
+def _plain(value: Member | QueueInGroup) -> dict[str, Any]:
+    fields = asdict(value)
+    return {**fields.pop("more"), **fields}
 
 
 def from_json(value: Mapping[str, Any]) -> GroupState:
@@ -67,4 +73,5 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
         stored.whole(value["deletions"], "deletions"),
         stored.whole(value["last_epoch"], "last_epoch", -1),
         stored.flag(value["exists"], "exists"),
+        format.parse(value["format"]),
     )

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from spark_partq.core import stored
+from spark_partq.core import format, stored
 from spark_partq.core.errors import CorruptTableError
+from spark_partq.core.format import Format
 from spark_partq.core.group import reading
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import (
@@ -114,6 +115,7 @@ class GroupState:
     deletions: int = 0
     last_epoch: int = -1
     exists: bool = False  # there are facts since it was last deleted
+    format: Format = field(default_factory=format.of_new_tables)
 
     # ---- queries
     @property
@@ -242,11 +244,19 @@ class GroupState:
                 seq=self.seq,
             ) from error
         self.seq += 1
-        self.exists = fact.kind != Kind.GROUP_DELETED
+        if fact.kind != Kind.FORMAT_RAISED:
+            self.exists = fact.kind != Kind.GROUP_DELETED
 
     def _replay(self, kind: Kind, fact: GroupFact) -> None:
+        _must(
+            (kind is Kind.GROUP_CREATED) == (self.seq == 0), "a table begins with GroupCreated, and nothing else does"
+        )
         if kind in TRANSITIONS:
             self._replay_partition(kind, fact)
+        elif kind is Kind.GROUP_CREATED:
+            self.format = format.parse(stored.body_of(fact.body))
+        elif kind is Kind.FORMAT_RAISED:
+            self.format = self.format.raised(stored.body_of(fact.body))
         elif kind is Kind.STATUS_CHANGED:
             status = Status(fact.status or "")
             _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
@@ -290,7 +300,7 @@ class GroupState:
     def _deleted(self) -> GroupState:
         epochs = [own.epoch for own in self.partitions.values()] + [epoch for epoch, _ in self.removed.values()]
         last_epoch = max([self.last_epoch, *epochs])
-        return GroupState(self.seq, deletions=self.deletions + 1, last_epoch=last_epoch)
+        return GroupState(self.seq, deletions=self.deletions + 1, last_epoch=last_epoch, format=self.format)
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)

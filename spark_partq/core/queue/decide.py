@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_partq.core import format
 from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Kind, Mode, QueueFact
@@ -49,6 +50,7 @@ def create(queue_id: str, schema: Struct, key: Iterable[str], partition_count: i
         "key": list(key),
         "partitions": partition_count,
         "settings": settings.model_dump(),
+        **format.of_new_tables().body(),
     }
     return [QueueFact(Kind.QUEUE_CREATED, json.loads(json.dumps(body)))]
 

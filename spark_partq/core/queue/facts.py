@@ -38,7 +38,7 @@ class Phase(StrEnum):
 class Kind(StrEnum):
     """Of a fact; behind each what its body has."""
 
-    QUEUE_CREATED = "QueueCreated"  # queue_id, schema, key, partitions, settings
+    QUEUE_CREATED = "QueueCreated"  # queue_id, schema, key, partitions, settings, and the format
     PARTITIONS_CREATED = "PartitionsCreated"  # partitions; all tables of the first map exist
     SCALING_STARTED = "ScalingStarted"  # partitions, mode; with mode delete also confirmed. Mode drain ends ingress
     QUEUE_DRAINED = "QueueDrained"  # of mode drain: everything was acknowledged, and the count may change
@@ -59,6 +59,7 @@ class Kind(StrEnum):
     REPLICA_ADDED = "ReplicaAdded"  # location
     REPLICA_REMOVED = "ReplicaRemoved"  # location
     QUEUE_FENCED = "QueueFenced"  # location of the replica that took over; null takes that back
+    FORMAT_RAISED = "FormatRaised"  # the format; older programs may not read it, or not write it, from here on
     QUEUE_DELETED = "QueueDeleted"  # what remains of the queue is being removed
 
 

@@ -29,8 +29,14 @@ def _mode(value: object, what: str) -> None:
         raise ValueError(f"there is no {what} {stored.text(value, what)!r}")
 
 
-# Of each kind the fields that its body must have, and those that it may have.
+# Of each kind the fields that its body must have, and those that it may have. It may have others, too: a newer program knows them.
 _Fields = dict[str, Callable[[object, str], object]]
+_FORMAT: _Fields = {
+    "min_reader": stored.whole,
+    "min_writer": stored.whole,
+    "features": stored.texts,
+    "made_by": stored.text,
+}
 _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.QUEUE_CREATED: (
         {
@@ -39,6 +45,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
             "key": stored.texts,
             "partitions": _count,
             "settings": lambda *_: None,
+            **_FORMAT,
         },
         {},
     ),
@@ -53,13 +60,13 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.REPLICA_ADDED: ({"location": stored.text}, {}),
     Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
+    Kind.FORMAT_RAISED: (_FORMAT, {}),
 }
 
 
 def check_body(kind: Kind, body: Mapping[str, Any]) -> None:
-    """Refuse a body in which a field is missing, unknown, or not what it should be."""
+    """Refuse a body in which a field is missing or not what it should be."""
     needed, optional = _FIELDS.get(kind, ({}, {}))
-    stored.only(body, {*needed, *optional})
     for name, check in {**needed, **optional}.items():
         if name in body:
             check(body[name], name)
@@ -73,7 +80,7 @@ def _check_created(body: Mapping[str, Any]) -> None:
     if not isinstance(body["settings"], dict):
         raise ValueError("settings is no object")
     try:
-        QueueSettings.parse(body["settings"])
+        QueueSettings.stored(body["settings"])
         payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
     except PartqError as error:
         raise ValueError(error.message) from error

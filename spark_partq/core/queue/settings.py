@@ -56,7 +56,7 @@ class QueueSettings(BaseModel):
 
     @classmethod
     def stored(cls, values: dict[str, Any]) -> QueueSettings:
-        """What a control table has.
+        """What a control table has. What a newer program may set besides is ignored.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class QueueSettings(BaseModel):
             With every wrong setting named: somebody has edited the table.
         """
         try:
-            return cls(**values)
+            return cls(**{name: value for name, value in values.items() if name in cls.model_fields})
         except ValidationError as error:
             raise ValueError(f"settings: {_wrong(error)}") from None
 

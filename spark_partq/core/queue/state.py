@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_partq.core import format
+from spark_partq.core.format import Format
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue import reading
 from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, Status
@@ -37,6 +39,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.REPLICA_ADDED: _IN_ANY_USABLE_PHASE,
     Kind.REPLICA_REMOVED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
+    Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
 }
 # Which facts change the status that users see (S8). It follows from the state; `core.queue.invariants` compares the two.
@@ -131,6 +134,7 @@ class QueueState:
     scaling: Scaling | None = None
     ingress: bool = True
     groups: dict[str, int] = field(default_factory=dict)
+    format: Format = field(default_factory=format.of_new_tables)
     replicas: tuple[str, ...] = ()
     fenced_by: str | None = None
     deleted: bool = False
@@ -291,6 +295,8 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
         case Kind.QUEUE_FENCED:
             return replace(state, fenced_by=body["location"])
+        case Kind.FORMAT_RAISED:
+            return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)
 
 
@@ -368,4 +374,5 @@ def _created(name: str, body: dict[str, Any]) -> QueueState:
         key=tuple(body["key"]),
         settings=QueueSettings.stored(body["settings"]),
         configured_partitions=body["partitions"],
+        format=format.parse(body),
     )

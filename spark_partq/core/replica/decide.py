@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_partq.core import format
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 from spark_partq.core.replica.state import ReplicaState
@@ -31,6 +32,7 @@ def follow(state: ReplicaState | None, replica_id: str, primary: str, location: 
         if not state.removed:
             return _NOTHING
     body = {"replica_id": replica_id, "primary": primary, "location": location, "queue_id": queue_id}
+    body |= format.of_new_tables().body()
     return [ReplicaFact(Kind.REPLICA_OF, body)]
 
 

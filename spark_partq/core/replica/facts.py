@@ -20,11 +20,12 @@ class Phase(StrEnum):
 class Kind(StrEnum):
     """Of a fact; behind each what its body has."""
 
-    REPLICA_OF = "ReplicaOf"  # replica_id, primary, location, queue_id
+    REPLICA_OF = "ReplicaOf"  # replica_id, primary, location, queue_id, and the format
     JUMPING = "Jumping"  # folder, version; the copy of that table is about to skip to that version
     REMOVED = "Removed"
     PROMOTING = "Promoting"  # nothing is copied any more
     PROMOTED = "Promoted"
+    FORMAT_RAISED = "FormatRaised"  # the format; older programs may not read it, or not write it, from here on
 
 
 @dataclass(frozen=True)

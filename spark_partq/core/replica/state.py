@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_partq.core import stored
+from spark_partq.core import format, stored
+from spark_partq.core.format import Format
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 
 # In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
@@ -24,6 +25,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
         (Phase.REMOVED, Phase.PROMOTING),  # only if that is forced
     ),
     Kind.PROMOTED: ((Phase.PROMOTING, Phase.PROMOTED),),
+    Kind.FORMAT_RAISED: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
 }
 
 
@@ -52,6 +54,7 @@ class ReplicaState:
     queue_id: str
     jumps: tuple[tuple[str, int], ...] = ()
     phase: Phase = Phase.FOLLOWING
+    format: Format = field(default_factory=format.of_new_tables)
 
     @property
     def removed(self) -> bool:
@@ -99,6 +102,8 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     if kind is Kind.JUMPING:
         jump = stored.text(fact.body["folder"], "folder"), stored.whole(fact.body["version"], "version")
         return replace(state, jumps=(*state.jumps, jump))
+    if kind is Kind.FORMAT_RAISED:
+        return replace(state, format=state.format.raised(fact.body))
     return replace(state, phase=phase)
 
 
@@ -106,9 +111,9 @@ def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> 
     replica_id, primary, location, queue_id = (
         stored.text(body[name], name) for name in ("replica_id", "primary", "location", "queue_id")
     )
-    following = ReplicaState(queue, replica_id, primary, location, queue_id)
+    following = ReplicaState(queue, replica_id, primary, location, queue_id, format=format.parse(body))
     if state is None:
         return following
     if state.queue_id != following.queue_id:
         raise ValueError("it follows another queue than before")
-    return replace(following, jumps=state.jumps)
+    return replace(following, jumps=state.jumps, format=state.format)

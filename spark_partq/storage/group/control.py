@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 
+from spark_partq.core import format
 from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.facts import GroupFact
@@ -88,6 +89,8 @@ class ControlTable:
         ------
         CorruptTableError
             If facts are missing or cannot follow one another.
+        NewerStoreError
+            If only a newer program may read it.
         """
         self._log.refresh()
         return self._follow({})
@@ -102,6 +105,7 @@ class ControlTable:
         """
         if self._log.version != self._version:
             raise Conflict  # the refresh was interrupted
+        self.check_writable()
         at = self._store.now()
         rows: list[Row] = [{"seq": seq, **vars(fact), "at": at} for seq, fact in enumerate(facts, self.state.seq)]
         add, written = self._disk.write(rows, self._log.version + 1, FACTS)
@@ -115,6 +119,15 @@ class ControlTable:
                 self._merge()
             except PartqError as error:  # the facts are committed; the next committer merges
                 _log.warning("%s was not merged: %s", self._what, error)
+
+    def check_writable(self) -> None:
+        """Refuse a group, as of the last refresh, that only a newer program may write: that holds for all its tables.
+
+        Raises
+        ------
+        NewerStoreError
+        """
+        format.check_writable(self.state.format, self._what)
 
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
@@ -135,13 +148,6 @@ class ControlTable:
         try:
             changes = self._log.take_changes()
             paths = set(self._log.snapshot.files)
-            foreign = sorted(path for path in paths if not kind_of(path))
-            if foreign:
-                raise CorruptTableError(
-                    f"{self._what} has the file {foreign[0]}, whose name says nothing that this version knows: another program "
-                    "committed it. Restore the table from a backup or from an earlier version",
-                    path=foreign[0],
-                )
             fresh = paths if self._version < 0 or changes.reloaded else {add.path for add in changes.added} & paths
             state = self.state.copy()
             newest = max((path for path in paths if kind_of(path) == SNAPSHOT), default=None)
@@ -149,6 +155,13 @@ class ControlTable:
                 state = self._snapshot(newest)
             for path in sorted(path for path in fresh if kind_of(path) == FACTS):
                 self._replay(state, written.get(path) or self._disk.read(path))
+            foreign = sorted(path for path in paths if not kind_of(path))
+            if foreign:  # and no fact says that a newer program may name files so
+                raise CorruptTableError(
+                    f"{self._what} has the file {foreign[0]}, whose name says nothing that this version knows: another program "
+                    "committed it. Restore the table from a backup or from an earlier version",
+                    path=foreign[0],
+                )
         except BaseException:
             self._version = -1
             raise
@@ -158,7 +171,9 @@ class ControlTable:
     def _snapshot(self, path: str) -> GroupState:
         try:
             (row,) = self._disk.read(path)
-            state = snapshot.from_json(body_of(row["body"]))
+            body = body_of(row["body"])
+            format.check_readable(format.parse(body["format"]), self._what)
+            state = snapshot.from_json(body)
             if state.seq != _seq(path):
                 raise ValueError(f"it stands for {state.seq} facts")
             return state

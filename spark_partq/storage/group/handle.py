@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from spark_partq.core.errors import CorruptTableError, GroupNotFoundError
+from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NewerStoreError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Event, RaiseFloors
@@ -128,6 +128,7 @@ class Group:
         GroupNotFoundError
             If the group was deleted since its last refresh.
         """
+        self._control.check_writable()
         try:
             self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
         except CorruptTableError:
@@ -164,6 +165,7 @@ class Group:
     def vacuum(self, grace_ms: int) -> None:
         """Delete files of both tables that have not been live for `grace_ms`."""
         if self.has_table():
+            self._control.check_writable()
             self._control.vacuum(grace_ms)
         self._acks.vacuum(grace_ms)
 
@@ -181,7 +183,7 @@ def list_groups(store: Store) -> list[str]:
 def _is_there(group: Group) -> bool:
     try:
         return group.exists()
-    except CorruptTableError:  # it is there and damaged
+    except (CorruptTableError, NewerStoreError):  # it is there, and cannot be read
         return True
 
 

@@ -27,8 +27,9 @@ def check_primary(queue: Queue, opening: bool = False, options: Options | None =
 
     Raises
     ------
-    QueueFencedError, ReplicaError
+    QueueFencedError, ReplicaError, NewerStoreError
     """
+    queue.control.check_writable()
     state = queue.state
     if state.fenced_by is not None:
         raise fenced_error(queue.store, state, state.fenced_by)

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.format import check_writable
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
@@ -30,6 +31,7 @@ class QueueControl:
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
+        self._what = f"the control table of queue {name!r} in {store.uri}"
         self._rows = self._table()
         self._state: QueueState | None = None
 
@@ -56,6 +58,8 @@ class QueueControl:
             If it was deleted, also if it was made anew since; or is half deleted.
         CorruptTableError
             If its facts cannot follow one another.
+        NewerStoreError
+            If only a newer program may read it.
         """
         try:
             changed = self._rows.refresh()
@@ -111,6 +115,15 @@ class QueueControl:
         """Make the table; `Conflict` if it is there by now."""
         self._rows.create([_row(fact, seq, self.store.now()) for seq, fact in enumerate(facts)])
 
+    def check_writable(self) -> None:
+        """Refuse a queue, as of the last refresh, that only a newer program may write: that holds for all its tables.
+
+        Raises
+        ------
+        NewerStoreError
+        """
+        check_writable(self.state.format, self._what)
+
     def commit(self, facts: Sequence[QueueFact]) -> None:
         """Commit facts on top of the last refresh, or `Conflict`.
 
@@ -119,6 +132,7 @@ class QueueControl:
         ValueError
             If they cannot follow.
         """
+        self.check_writable()
         state = self.state
         for fact in facts:  # refused before anything is written
             state = after(state, fact)
@@ -164,6 +178,7 @@ class QueueControl:
             ends = measure(self.state)
             higher = {f"{REMOVED}/{n}": end for n, end in ends.items() if end > self.removed_end(n)}
             if higher:
+                self.check_writable()
                 self._rows.record(higher)
             return ends
 
@@ -186,6 +201,7 @@ class QueueControl:
                 if self._rows.recorded(app) >= batch[1]:
                     return
                 transactions[app] = batch[1]
+            self.check_writable()
             self._rows.record(transactions)
 
         retrying(self.store.runtime, attempt, f"the count of discarded messages of queue {self.name!r}")
@@ -209,9 +225,8 @@ class QueueControl:
             self._state = self._replayed(state, fresh)
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
-        what = f"the control table of queue {self.name!r} in {self.store.uri}"
-        table = f"{what}, version {self._rows.version},"
-        for row in in_order(rows, what):
+        table = f"{self._what}, version {self._rows.version},"
+        for row in in_order(rows, self._what):
             try:
                 state = replay(self.name, [QueueFact(row["kind"], body_of(row["body"]))], state)
             except (TypeError, ValueError, KeyError, AttributeError) as error:

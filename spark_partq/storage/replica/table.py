@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 from spark_partq.core.errors import (
     CorruptTableError,
     InvalidArgumentError,
+    NewerStoreError,
     NotAStoreError,
     PartqError,
     QueueFencedError,
     ReplicaError,
 )
+from spark_partq.core.format import check_writable
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
@@ -104,6 +106,8 @@ class ReplicaTable:
                 }
                 for seq, fact in enumerate(facts(state), len(self._rows.rows()) if state is not None else 0)
             ]
+            if rows and state is not None:
+                check_writable(state.format, self._what)
             if rows and state is None:
                 self._rows.create(rows)
             elif rows:
@@ -163,7 +167,7 @@ def reaching(target: Store) -> Iterator[None]:
     """What goes wrong with the files there is one kind of error."""
     try:
         yield
-    except (NotAStoreError, InvalidArgumentError, QueueFencedError, CorruptTableError, ReplicaError):
+    except (NotAStoreError, InvalidArgumentError, QueueFencedError, CorruptTableError, NewerStoreError, ReplicaError):
         raise
     except (PartqError, OSError, FileMissing) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]

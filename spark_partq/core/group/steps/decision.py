@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from spark_partq.core import format
 from spark_partq.core.assignors import Assignor
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import GroupFact, Kind, Ownership, Status
@@ -42,7 +43,10 @@ class Decision:
         self.handoffs_ended = False
 
     def emit(self, fact: GroupFact) -> None:
-        """Add a fact, and apply it to the state."""
+        """Add a fact, and apply it to the state. The first of all says the format of the table."""
+        if not self.state.seq and fact.kind != Kind.GROUP_CREATED:
+            body = as_json(**format.of_new_tables().body())
+            self.emit(GroupFact(Kind.GROUP_CREATED, body=body, cause="it is used for the first time", by=self.by))
         self.state.replay(fact)
         self.facts.append(fact)
 

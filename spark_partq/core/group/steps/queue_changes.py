@@ -42,7 +42,7 @@ def add_queues(
             # Also if only the revision is new: a revision between the two must not count later.
             if known is not None and known.exclusive != queue.exclusive:
                 unbind_all(decision, queue, "became exclusive" if queue.exclusive else "became partitioned")
-            body = as_json(**{name: value for name, value in asdict(queue).items() if name != "name"})
+            body = as_json(**{name: value for name, value in asdict(queue).items() if name not in ("name", "more")})
             decision.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=decision.by))
             remove_partitions(decision, queue_id, queue)
     for partition_id, start in sorted(starts.items()):
