@@ -44,6 +44,7 @@ NAMES = [
     "MaintenanceReport",
     "Member",
     "MemberDescription",
+    "NewerStoreError",
     "NotAStoreError",
     "NotPermittedError",
     "OffsetOutOfRangeError",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_partq.core.errors import QueueFencedError, QueueNotFoundError, QueueNotReadyError, ReplicaError
+from spark_partq.core.errors import (
+    NewerStoreError,
+    QueueFencedError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+)
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Mode
 from spark_partq.storage.group.handle import groups_of
@@ -108,14 +113,22 @@ def maintain(
     ------
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
         For the one queue that was named.
+    NewerStoreError
+        If only a newer release may use a queue, or a group that reads it; all others were maintained.
     """
     opened = Store.at(store, storage_options)
     if queue is not None:
         return [_retention.maintain(open_queue(opened, queue))]
-    reports = []
+    reports, newer = list[MaintenanceReport](), None
     for name in _control.list_queues(opened):
-        with contextlib.suppress(QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
+        try:
             reports.append(_retention.maintain(open_queue(opened, name)))
+        except (QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
+            continue
+        except NewerStoreError as error:
+            newer = newer or error
+    if newer is not None:
+        raise newer
     return reports
 
 

@@ -74,6 +74,9 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
             found = partq.describe_queue(target.store, name, storage_options=storage)
         except (partq.QueueNotReadyError, partq.QueueNotFoundError) as error:
             queues.append({"name": name, "status": error.params.get("status", "Deleting")})
+        except partq.NewerStoreError as error:
+            queues.append({"name": name, "status": error.error_class})
+            say(f"warning: {error}", error=True)
         else:
             queues.append(
                 {

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from spark_partq.core import format
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group import snapshot
@@ -31,21 +32,23 @@ STRANGE: list[Any] = [
 ]  # fmt: skip
 
 _COLUMN = {"name": "k", "type": "string", "nullable": True, "metadata": {}}
+_FORMAT = format.of_new_tables().body()
 _CREATED = {
     "queue_id": "u",
     "schema": {"type": "struct", "fields": [_COLUMN]},
     "key": ["k"],
     "partitions": 2,
     "settings": {"retention_ms": 5},
+    **_FORMAT,
 }
 _QUEUE = [
     ["QueueCreated", _CREATED], ["PartitionsCreated", {"partitions": 2}], ["ScalingStarted", {"partitions": 3, "mode": "live"}],
     ["GenerationOpened", {"partitions": 3, "cuts": {"0": 4, "1": 5, "2": 0}}], ["ReplicaAdded", {"location": "/r"}],
-    ["QueueFenced", {"location": "/r"}],
+    ["QueueFenced", {"location": "/r"}], ["FormatRaised", _FORMAT],
 ]  # fmt: skip
 _REPLICA = [
-    ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u"}], ["Jumping", {"folder": "f", "version": 3}],
-    ["Promoting", {}],
+    ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u", **_FORMAT}], ["Jumping", {"folder": "f", "version": 3}],
+    ["Promoting", {}], ["FormatRaised", _FORMAT],
 ]  # fmt: skip
 _MEMBER = {
     "session_timeout_ms": 1000,
@@ -66,6 +69,7 @@ _OWNED = {
     "incarnation": "i",
 }
 _GROUP: list[dict[str, Any]] = [
+    {"kind": "GroupCreated", "body": _FORMAT},
     {
         "kind": "QueueAdded",
         "queue": "q",
@@ -79,6 +83,7 @@ _GROUP: list[dict[str, Any]] = [
     {"kind": "Granted", **_PARTITION, **_OWNED},
     {"kind": "StatusChanged", "status": "Ready"},
     {"kind": "Floor", **_PARTITION, "offset": 3, "epoch_before": 1, "epoch": 1},
+    {"kind": "FormatRaised", "body": _FORMAT},
 ]
 _ACKS = [{"incarnation": "i", "beat": 1, "queue_id": "u", "partition": 0, "epoch": 1, "offset": 2, "delivered": 3}]
 _ADD = {

@@ -6,7 +6,13 @@ import contextlib
 import logging
 import sys
 
-from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError, ReplicaError
+from spark_partq.core.errors import (
+    CorruptTableError,
+    NewerStoreError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+)
 from spark_partq.core.group.events import Delete
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
@@ -56,8 +62,8 @@ def delete_group(store: Store, name: str) -> None:
     Raises
     ------
     NotAStoreError, GroupNotFoundError
-    GroupActiveError, ReplicaError
-        If a member is alive, or it reads a replica; nothing was changed.
+    GroupActiveError, ReplicaError, NewerStoreError
+        If a member is alive, it reads a replica, or only a newer program may write it; nothing was changed.
     """
     store.check_exists()
     controls = _attached(store, check_name("group", name))
@@ -102,12 +108,12 @@ def _await_the_dead(store: Store, group: Group) -> None:
 
 
 def _attached(store: Store, group: str) -> list[QueueControl]:
-    """The queues that the group is attached to. What is damaged, or half there, is left out."""
+    """The queues that the group is attached to. What is damaged, half there, or of a newer program is left out."""
     found = []
     for name in list_queues(store):
         try:
             control = open_control(store, name)
-        except (CorruptTableError, QueueNotFoundError, QueueNotReadyError) as error:
+        except (CorruptTableError, NewerStoreError, QueueNotFoundError, QueueNotReadyError) as error:
             _log.warning("queue %s cannot be read, so group %s stays attached to it: %s", name, group, error)
             continue
         if group in control.state.groups:
@@ -117,5 +123,6 @@ def _attached(store: Store, group: str) -> list[QueueControl]:
                     queue=name,
                     group=group,
                 )
+            control.check_writable()
             found.append(control)
     return found

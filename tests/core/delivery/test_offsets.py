@@ -131,7 +131,9 @@ def test_largest_numbers_of_a_checkpoint() -> None:
         {},
         [],
         None,
-        {"version": 2, "group": "g", "instance": "i", "queues": {}},
+        {"version": 0, "group": "g", "instance": "i", "queues": {}},
+        {"version": "2", "group": "g", "instance": "i", "queues": {}},
+        {"version": True, "queues": None},
         {"version": 1, "group": "g", "instance": "i"},
         {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"0": [1, 2]}}}},
         {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"z": [1, 2, 3]}}}},
@@ -153,3 +155,22 @@ def test_foreign_checkpoint(value: Any) -> None:
     """A checkpoint of another source is refused as one."""
     with pytest.raises(partq.CheckpointMismatchError):
         StreamOffset.from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("more", "upgrade"),
+    [({"made_by": "spark_partq 0.9.0"}, "spark_partq 0.9.0"), ({"made_by": 1}, "the release that wrote it")],
+)
+def test_newer_checkpoint(more: dict[str, Any], upgrade: str) -> None:
+    """One that a newer release wrote says which one to use, whatever else it holds."""
+    with pytest.raises(
+        partq.NewerStoreError, match=f"needs version 2 of offsets.*has 1: upgrade it to {upgrade} or newer"
+    ) as found:
+        StreamOffset.from_json({"version": 2, "else": [], **more})
+    assert found.value.params["upgrade"] == upgrade
+
+
+def test_unknown_fields_of_a_checkpoint_are_ignored() -> None:
+    queues = {"q": {"id": "u", "partitions": {"0": [1, 0, 7]}, "new": 1}}
+    found = StreamOffset.from_json({"version": 1, "group": "g", "instance": "i", "queues": queues, "new": {}})
+    assert found == StreamOffset("g", "i", {"q": "u"}, {("q", 0): Range(1, 0, 7)})

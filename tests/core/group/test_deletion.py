@@ -60,4 +60,4 @@ def test_what_comes_late_does_not_make_it_anew(late: Event) -> None:
 def test_one_that_has_attached_and_never_joined() -> None:
     """Who would join finds that it was deleted, and attaches again."""
     facts = decide(GroupState(), Acks(), [Delete()])
-    assert [fact.kind for fact in facts] == [Kind.GROUP_DELETED]
+    assert [fact.kind for fact in facts] == [Kind.GROUP_CREATED, Kind.GROUP_DELETED]

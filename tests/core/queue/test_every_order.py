@@ -134,7 +134,10 @@ def test_every_order_of_decisions() -> None:
             (Kind.QUEUE_DELETED, Phase.DELETED, Phase.DELETED),  # nobody decides it, and a table may have it
         }
     )
-    assert found == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
+    later = {
+        (Kind.FORMAT_RAISED, phase, phase) for _, phase in TRANSITIONS[Kind.FORMAT_RAISED]
+    }  # a later release decides it
+    assert found | later == {(kind, *pair) for kind, pairs in TRANSITIONS.items() for pair in pairs}
     changes = {arrow for arrow in explorer.statuses if arrow[1] is not arrow[2]}
     expected = {(kind, *pair) for kind, pairs in STATUS_TRANSITIONS.items() for pair in pairs}
     assert changes == expected - {(Kind.QUEUE_CREATED, Status.UNKNOWN, Status.SCALING_UP)}

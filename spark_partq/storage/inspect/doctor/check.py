@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from spark_partq.core.errors import PartqError, StoreUnavailableError
+from spark_partq.core.errors import NewerStoreError, PartqError, StoreUnavailableError
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.findings import FAULT, WARNING, Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
@@ -50,7 +50,10 @@ class Check:
             self.unreadable(error, remedy)
 
     def unreadable(self, error: BaseException, remedy: str, what: str = "") -> None:
-        """What cannot be reached, or not by this process, may be whole."""
+        """What cannot be reached, or not by this process or this release, may be whole."""
+        if isinstance(error, NewerStoreError):
+            self.fault(str(error), f"check it with {error.params['upgrade']} or newer")
+            return
         text = f"{what} ({text_of(error)})" if what else text_of(error)
         self.fault(text, LOOK_AGAIN if isinstance(error, StoreUnavailableError) else remedy)
 

@@ -18,6 +18,7 @@ from spark_partq.storage.inspect.doctor.group_history import replay
 from spark_partq.storage.inspect.group_history import control_files, control_log
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.rows import in_order
 from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store, group_folder
 
@@ -57,6 +58,7 @@ class GroupCheck(Check):
             self.fault("its history has a fact without a number: the table was edited", RESTORE_GROUP)
             return
         facts = sorted((row for row in rows if row["kind"] != "Snapshot"), key=lambda row: int(row["seq"]))
+        facts = in_order(facts, f"the control table of {self.about}")
         self.found.facts += len(facts)
         state = replay(self, facts, {int(row["seq"]): row["body"] for row in rows if row["kind"] == "Snapshot"})
         if state is not None and acks is not None:

@@ -7,6 +7,7 @@ this order. `tasks(start, end)` takes everything from its arguments, so a replay
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from spark_partq.core.delivery.admission import Backlog, Limits, admit, share
 from spark_partq.core.delivery.member import plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
-from spark_partq.core.errors import DataLossError, PartqError
+from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
 from spark_partq.core.group.facts import Member, Ownership, Status
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
@@ -134,8 +135,9 @@ class Planner:
         return f"{self._instance}/{flow}"
 
     def leave(self) -> None:
-        """Leave the group, as the query has ended."""
-        self.membership.leave()
+        """Leave the group, as the query has ended. Where only a newer program may write, its session expires."""
+        with contextlib.suppress(NewerStoreError):
+            self.membership.leave()
 
     def _start_threads(self) -> None:
         heartbeats = Heartbeats(self.membership, self._settings.max_poll_interval_ms)
