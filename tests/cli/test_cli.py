@@ -119,7 +119,7 @@ def test_doctor(command: Command, store: str, group: Consumer) -> None:
     """A store in order is exit code 0, a damaged one 1 with what is wrong and what to do."""
     good = command("doctor")
     assert (good.code, good.err) == (0, "")
-    assert good.out == "checked 1 queue (4 partitions, 40 messages) and 1 group (13 facts): 0 faults, 0 warnings\n"
+    assert good.out == "checked 1 queue (4 partitions, 40 messages) and 1 group (14 facts): 0 faults, 0 warnings\n"
     assert json.loads(command("doctor", "--group", "g", "--json").out)["healthy"] is True
     (file,) = Path(store, "groups/g/control").glob("*.parquet")
     file.unlink()

@@ -103,7 +103,7 @@ def test_facts_that_cannot_be(control: QueueControl, kind: str, body: str) -> No
     ("settings", "wrong"),
     [
         ({"retention_ms": "soon"}, "settings: retention_ms"),
-        ({"retention_ms": -1, "no_such": 1}, "settings: retention_ms.*no_such"),
+        ({"retention_ms": -1, "vacuum_grace_ms": 1}, "settings: retention_ms.*vacuum_grace_ms"),
         (None, "settings is no object"),
     ],
 )
