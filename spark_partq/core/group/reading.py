@@ -69,6 +69,7 @@ def flow(value: object, what: str) -> str | None:
 
 
 def member(plain: Mapping[str, Any]) -> Member:
+    _check_object(plain, "a member")
     values = {f.name: plain.get(f.name, f.default) for f in fields(Member)}
     pattern = stored.text_or_none(values["pattern"], "pattern")
     if pattern is not None:
@@ -96,6 +97,7 @@ def member(plain: Mapping[str, Any]) -> Member:
 
 
 def queue(plain: Mapping[str, Any]) -> QueueInGroup:
+    _check_object(plain, "a queue")
     return QueueInGroup(
         stored.name(plain["name"], "queue"),
         stored.whole(plain["partitions"], "partitions", 0, MAX_PARTITIONS),
@@ -105,6 +107,11 @@ def queue(plain: Mapping[str, Any]) -> QueueInGroup:
         stored.whole(plain.get("revision", 0), "revision"),
         stored.others(plain, _QUEUE),
     )
+
+
+def _check_object(plain: object, what: str) -> None:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{what} is no object")
 
 
 def partition_id(queue_id: object, number: object) -> PartitionId:
