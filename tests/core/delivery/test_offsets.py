@@ -139,9 +139,7 @@ def test_largest_numbers_of_a_checkpoint() -> None:
         {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"z": [1, 2, 3]}}}},
         {"offset": 5},
         {"orders": {"0": 5}},
-        *[
-            _checkpoint(**one)
-        ],
+        *[_checkpoint(**one) for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5})],
         *[_checkpoint(partition=one) for one in ("4096", "-2", "+1", "01", "1_0", "٣", "9" * 5_000)],
         *[
             _checkpoint(numbers=one)
