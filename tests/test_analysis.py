@@ -84,7 +84,7 @@ def test_history(story: str) -> None:
     facts = analysis.history(story, "g")
     assert list(facts.columns) == [name for name, _ in control.COLUMNS]
     assert list(facts["seq"]) == list(range(len(facts)))
-    assert facts["kind"].iloc[0] == "QueueAdded" and "Snapshot" not in set(facts["kind"])
+    assert facts["kind"].iloc[0] == "GroupCreated" and "Snapshot" not in set(facts["kind"])
     assert str(facts["at"].dtype) == "datetime64[us, UTC]"
     with pytest.raises(partq.GroupNotFoundError, match="its groups: g"):
         analysis.history(story, "other")

@@ -34,5 +34,5 @@ def begin_anew(decision: Decision, event: Promoted) -> None:
             decision.emit_partition(
                 Kind.UNASSIGNED, partition_id, f"{_CAUSE}; what is there may have been delivered",
                 offset=state.position(partition_id, decision.acks), delivered=end, epoch=own.epoch + 1,
-                lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=instance_of(own.last_flow or ""),
+                lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
             )  # fmt: skip
