@@ -73,12 +73,16 @@ def test_the_token_is_not_shown() -> None:
     assert "secret" not in repr(Address("/folder", "secret"))
 
 
+def assert_refused(address: Address) -> None:
+    with pytest.raises(PermissionError, match="no folder of this user alone"):
+        address.connect()
+
+
 @pytest.mark.parametrize("bits", [0o777, 0o770, 0o701])
 def test_a_folder_that_others_can_use_is_refused(short: Path, bits: int) -> None:
     address, server = listen()
     os.chmod(address.folder, bits)
-    with pytest.raises(PermissionError, match="no folder of this user alone"):
-        address.connect()
+    assert_refused(address)
     server.close()
 
 
@@ -87,8 +91,7 @@ def test_a_folder_of_somebody_else_is_refused(short: Path) -> None:
     """A driver has ended, and somebody else makes its folder again to be told the token."""
     address, server = listen()
     os.chown(address.folder, 2002, 2002)
-    with pytest.raises(PermissionError, match="no folder of this user alone"):
-        address.connect()
+    assert_refused(address)
     server.close()
 
 
@@ -96,8 +99,7 @@ def test_a_link_in_its_place_is_refused(short: Path) -> None:
     address, server = listen()
     os.rename(address.folder, short / "elsewhere")
     os.symlink(short / "elsewhere", address.folder)
-    with pytest.raises(PermissionError, match="no folder of this user alone"):
-        address.connect()
+    assert_refused(address)
     server.close()
 
 

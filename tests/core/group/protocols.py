@@ -22,11 +22,16 @@ def eager(*names: str, assignors: tuple[str, ...] = RANGE, delay_ms: int = 0, **
     group = Decided(6, delay_ms, **options)
     for name in names:
         group.join(name, assignors=assignors)
-        group.over()
-        if group.draining():
-            group.release()
-    assert group.state.status is Status.READY
+        settle(group)
     return group
+
+
+def settle(group: Decided) -> None:
+    """The holddown ends, and everybody gives up what drains."""
+    group.over()
+    if group.draining():
+        group.release()
+    assert group.state.status is Status.READY
 
 
 def revoking(*names: str, assignors: tuple[str, ...] = RANGE) -> Decided:
@@ -43,8 +48,5 @@ def two_queues() -> Decided:
     group.queue_named("returns", 2)
     for name, queues in (("a", ("orders",)), ("b", ("orders", "returns")), ("c", ("returns",))):
         group.join(name, queues=queues)
-        group.over()
-        if group.draining():
-            group.release()
-    assert group.state.status is Status.READY
+        settle(group)
     return group
