@@ -6,27 +6,34 @@ from typing import TYPE_CHECKING, Any
 
 from spark_partq.spark import driver as _driver
 from spark_partq.spark.driver import FlowChange
+from spark_partq.storage.store import Store, StorePath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def add_listener(spark: SparkSession, group: str, listener: Any) -> None:
+def add_listener(spark: SparkSession, group: str, listener: Any, *, store: StorePath | None = None) -> None:
     """Call `listener` when the group's queries in this driver gain or lose partitions (H6).
 
     Parameters
     ----------
     listener : RebalanceListener
         Or any object that has some of its methods. It is called at once for what the queries own already.
+    store : str, Path or Store, optional
+        Where the group is; None if the driver's queries have one store, or for all groups of that name.
     """
     from spark_partq.spark.session import driver_of  # here, as nothing else in this file needs Spark
 
-    driver_of(spark).add_listener(group, listener)
+    driver_of(spark).add_listener(group, listener, _uri(store))
 
 
-def flow_changes(spark: SparkSession, group: str) -> dict[str, FlowChange]:
+def flow_changes(spark: SparkSession, group: str, *, store: StorePath | None = None) -> dict[str, FlowChange]:
     """Per flow, the partitions that it owns in the running micro-batch, and those it gained and lost since the one before (H6).
 
     For use in a ``foreachBatch`` function, whose tasks get it with their closure. Any session of this driver serves.
     """
-    return _driver.flow_changes(group)
+    return _driver.flow_changes(group, _uri(store))
+
+
+def _uri(store: StorePath | None) -> str | None:
+    return None if store is None else Store.at(store).uri

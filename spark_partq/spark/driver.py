@@ -72,6 +72,32 @@ class Session:
     batch: Message = field(default_factory=dict)
 
 
+class Registration:
+    """A listener, for a group of that name in one store, or in any. It is called by one thread at a time."""
+
+    def __init__(self, listener: Any, group: str, store: str | None) -> None:
+        self._listener, self.group, self.store = listener, group, store
+        self.lock = threading.RLock()
+
+    def hears(self, session: Session) -> bool:
+        return session.group == self.group and self.store in (None, session.store)
+
+    def call(self, report: Message) -> None:
+        """Tell the listener what it has methods for."""
+        with self.lock:
+            for what in ("revoked", "lost", "assigned"):
+                partitions = _partitions(report.get(what, []))
+                if partitions:
+                    self._call(f"on_partitions_{what}", partitions)
+            for flow, active in report.get("active", {}).items():
+                self._call("on_active_changed", flow, active)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        function: Callable[..., None] | None = getattr(self._listener, name, None)
+        if function is not None:
+            function(*arguments)
+
+
 class Driver:
     """The server in the driver's Python process.
 
@@ -87,7 +113,7 @@ class Driver:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._sessions: list[Session] = []
-        self._listeners: dict[str, list[Any]] = {}
+        self._listeners: list[Registration] = []
         self._spark = SparkEvents(self)
         self.address: Address | None = None
         try:
@@ -125,14 +151,18 @@ class Driver:
         return self._spark.knows(spark)
 
     # ---- for the application
-    def add_listener(self, group: str, listener: Any) -> None:
-        with self._lock:
-            self._listeners.setdefault(group, []).append(listener)
-            for session in self._sessions:
-                if session.group == group:
-                    _call([listener], "on_partitions_assigned", sorted(session.owned))
-                    for flow, active in session.active.items():
-                        _call([listener], "on_active_changed", flow, active)
+    def add_listener(self, group: str, listener: Any, store: str | None = None) -> None:
+        added = Registration(listener, group, store)
+        with added.lock:  # what the planners report meanwhile, it hears after this
+            with self._lock:
+                self._listeners.append(added)
+                known = [
+                    {"assigned": sorted(session.owned), "active": dict(session.active)}
+                    for session in self._sessions
+                    if added.hears(session)
+                ]
+            for report in known:
+                added.call(report)
 
     def sessions(self, group: str, store: str | None = None) -> list[Session]:
         with self._lock:
@@ -200,13 +230,10 @@ class Driver:
             session.owned = (session.owned - set(revoked) - set(lost)) | set(assigned)
             session.active.update(message.get("active", {}))
             session.batch = message.get("batch", session.batch)
-            listeners = list(self._listeners.get(session.group, []))
+            listeners = [added for added in self._listeners if added.hears(session)]
         try:
-            for name, partitions in (("revoked", revoked), ("lost", lost), ("assigned", assigned)):
-                if partitions:
-                    _call(listeners, f"on_partitions_{name}", partitions)
-            for flow, active in message.get("active", {}).items():
-                _call(listeners, "on_active_changed", flow, active)
+            for listener in listeners:
+                listener.call(message)
         except Exception as error:
             _log.exception("a listener of group %s failed", session.group)
             return f"{type(error).__name__}: {error}"
@@ -217,23 +244,16 @@ def _partitions(values: Sequence[Sequence[Any]]) -> list[QueuePartition]:
     return [(str(queue), int(number)) for queue, number in values]
 
 
-def _call(listeners: Sequence[Any], name: str, *arguments: Any) -> None:
-    for listener in listeners:
-        function: Callable[..., None] | None = getattr(listener, name, None)
-        if function is not None:
-            function(*arguments)
-
-
 def _forget(address: Address, owner: int) -> None:
     if os.getpid() == owner:
         address.remove()
 
 
-def flow_changes(group: str) -> dict[str, FlowChange]:
+def flow_changes(group: str, store: str | None = None) -> dict[str, FlowChange]:
     """Per flow of the group's queries in this driver: what it owns, gained and lost. For use in ``foreachBatch``."""
     found: dict[str, FlowChange] = {}
     driver = Driver.started()
-    for session in driver.sessions(group) if driver is not None else []:
+    for session in driver.sessions(group, store) if driver is not None else []:
         owned: Mapping[str, Any] = session.batch.get("owned", {})
         for flow, change in session.batch.get("changes", {}).items():
             parts = (owned.get(flow, []), change["gained"], change["lost"])

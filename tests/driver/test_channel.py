@@ -157,6 +157,76 @@ def test_each_registration_has_its_own(store: str) -> None:
     assert pickle.loads(pickle.dumps(PartqDataSource({}))).driver is None
 
 
+class Recorder(partq.RebalanceListener):
+    """Writes down its calls, and may be held up in the first one."""
+
+    def __init__(self, held_up: bool = False) -> None:
+        self.calls: list[Any] = []
+        self.entered, self.leave = threading.Event(), threading.Event()
+        if not held_up:
+            self.leave.set()
+
+    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        self._heard("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        self._heard("revoked", partitions)
+
+    def on_active_changed(self, flow: str, active: bool) -> None:
+        self._heard("active" if active else "standby", flow)
+
+    def _heard(self, what: str, value: Any) -> None:
+        self.entered.set()
+        assert self.leave.wait(10)
+        self.calls.append((what, value))
+
+
+def test_a_listener_hears_of_its_group_in_its_store(driver: Driver) -> None:
+    here, elsewhere, anywhere = Recorder(), Recorder(), Recorder()
+    driver.add_listener("g", here, "/store")
+    driver.add_listener("g", elsewhere, "/elsewhere")
+    driver.add_listener("g", anywhere)
+    clients = [
+        DriverClient(address_of(driver), {**GREETING, "store": store}, Handler()) for store in ("/store", "/elsewhere")
+    ]
+    for number, client in enumerate(clients):
+        client.request({"group": "g", "assigned": [["q", number]]})
+    first, second = ("assigned", [("q", 0)]), ("assigned", [("q", 1)])
+    assert (here.calls, elsewhere.calls, anywhere.calls) == ([first], [second], [first, second])
+
+
+def test_a_listener_that_comes_later_hears_what_is_owned_and_of_nothing_else(driver: Driver) -> None:
+    owns, idle = (DriverClient(address_of(driver), {**GREETING, "instance": i}, Handler()) for i in ("a", "b"))
+    owns.request({"group": "g", "assigned": [["q", 0]], "active": {"a/0": True}})
+    idle.request({"group": "g", "active": {"b/0": False}})
+    listener = Recorder()
+    driver.add_listener("g", listener)
+    assert sorted(listener.calls) == [("active", "a/0"), ("assigned", [("q", 0)]), ("standby", "b/0")]
+
+
+def test_a_listener_that_is_being_added_hears_later_reports_later_and_holds_up_no_other(driver: Driver) -> None:
+    client = DriverClient(address_of(driver), GREETING, Handler())
+    client.request({"group": "g", "assigned": [["q", 0]]})
+    slow = Recorder(held_up=True)
+    adding = threading.Thread(target=driver.add_listener, args=("g", slow))
+    adding.start()
+    assert slow.entered.wait(10)
+    other = Recorder()
+    DriverClient(address_of(driver), {**GREETING, "group": "h"}, Handler()).request(
+        {"group": "h", "assigned": [["r", 1]]}
+    )
+    driver.add_listener("h", other)
+    assert other.calls == [("assigned", [("r", 1)])]
+    revoking = threading.Thread(target=client.request, args=({"group": "g", "revoked": [["q", 0]]},))
+    revoking.start()
+    (session,) = driver.sessions("g")
+    eventually(lambda: session.owned == set(), "the report", 10)
+    slow.leave.set()
+    adding.join()
+    revoking.join()
+    assert slow.calls == [("assigned", [("q", 0)]), ("revoked", [("q", 0)])]
+
+
 # ---- flow_changes
 def test_flow_changes_starts_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is called in every micro-batch, each time with another object for the session."""
@@ -175,4 +245,6 @@ def test_flow_changes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = {"owned": {"i/0": [["q", 1]]}, "changes": {"i/0": {"gained": [["q", 1]], "lost": []}}}
     client.request({"group": "g", "batch": batch})
     session: Any = None
-    assert partq.flow_changes(session, "g") == {"i/0": partq.FlowChange((("q", 1),), (("q", 1),), ())}
+    here = {"i/0": partq.FlowChange((("q", 1),), (("q", 1),), ())}
+    assert partq.flow_changes(session, "g") == partq.flow_changes(session, "g", store="/store") == here
+    assert partq.flow_changes(session, "g", store="/elsewhere") == {}

@@ -22,7 +22,7 @@ GOOD = [
     "a struct<x int, y string>",
     "a array<struct<k:map<string,struct<x:timestamp_ntz>>>>",
     "`order-id` string, `a.b` int, `select` date, `ä東` int, `x``y` int",
-    "a int not null, b string comment 'the b', c struct<x:int not null comment 'i'>",
+    "a int, b string comment 'the b', c struct<x:int comment 'i'>",
     "date date, timestamp timestamp, string string, array array<int>, map map<int,int>",
     "  a\tint ,\n b string  ",
     "a int -- a comment\n, b string /* another */",

@@ -31,8 +31,8 @@ _DDL_TYPES = {
     exp.DataType.Type.TIMESTAMPNTZ: "timestamp_ntz",
 }
 
-# Read and then refused by name (a collation), or of no effect: every column is nullable and has no comment.
-_CONSTRAINTS = (exp.NotNullColumnConstraint, exp.CommentColumnConstraint, exp.CollateColumnConstraint)
+# Read and then refused by name (a collation), or of no effect: a queue's columns have no comments.
+_CONSTRAINTS = (exp.CommentColumnConstraint, exp.CollateColumnConstraint)
 
 
 def parse_ddl(ddl: str) -> Struct:
@@ -75,6 +75,12 @@ def _field_of(column: exp.Expression) -> Struct:
     if kind is None:
         raise InvalidArgumentError(f"column {column.name!r} has no type", column=column.name)
     for constraint in column.args.get("constraints") or ():
+        if isinstance(constraint.kind, exp.NotNullColumnConstraint):
+            raise InvalidArgumentError(
+                f"column {column.name!r}: a queue does not check its messages, so each column may hold nulls; leave NOT NULL out, and "
+                "filter the DataFrame before it is written",
+                column=column.name,
+            )
         if not isinstance(constraint.kind, _CONSTRAINTS):
             raise InvalidArgumentError(
                 f"column {column.name!r}: a queue has no {constraint.sql(dialect='spark')}; give a name and a type only",
@@ -101,5 +107,8 @@ def _type_of(kind: exp.DataType) -> Any:
             return _struct_of(inner)
         case _ if kind.this in _DDL_TYPES and not inner:
             return _DDL_TYPES[kind.this]
+        case exp.DataType.Type() as unknown:  # by its own name: sqlglot would write some as a type that a queue has
+            parameters = ",".join(p.name for p in inner)
+            return f"{unknown.value.lower()}({parameters})" if inner else unknown.value.lower()
         case _:
             return kind.sql(dialect="spark").lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,27 @@ def test_same_columns_in_any_order() -> None:
     check_same_columns(payload_schema("a int, b string"), payload_schema("b string, a int"), "x", "y")
 
 
-def test_not_null_and_comments_have_no_effect() -> None:
-    assert payload_schema("a int not null comment 'the a', b struct<x:int not null>") == payload_schema(
+def test_comments_have_no_effect() -> None:
+    assert payload_schema("a int comment 'the a', b struct<x:int comment 'i'>") == payload_schema(
         "a int, b struct<x:int>"
     )
+
+
+@pytest.mark.parametrize("ddl", ["a int, b int not null", "a int, s struct<b:int not null>"])
+def test_not_null_is_refused_as_nobody_checks_it(ddl: str) -> None:
+    with pytest.raises(partq.InvalidArgumentError, match=r"column 'b': .* leave NOT NULL out"):
+        payload_schema(ddl)
+
+
+def test_a_dataframe_whose_columns_happen_to_hold_no_nulls_has_a_schema() -> None:
+    never_null = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": False, "metadata": {}}]}
+    assert payload_schema(never_null) == payload_schema("a bigint")
+
+
+@pytest.mark.parametrize("type_", ["time", "time(6)", "variant", "interval", "char(3)", "varchar(3)", "nvarchar"])
+def test_a_type_of_spark_that_a_queue_cannot_keep_is_refused_by_its_name(type_: str) -> None:
+    with pytest.raises(partq.InvalidArgumentError, match=f"column a: type {re.escape(type_)} cannot be kept"):
+        payload_schema(f"a {type_}")
 
 
 def test_all_differences_are_named() -> None:
