@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 # fmt: off
 # isort: off
 __all__ = [
-    "AssignorError", "CheckpointMismatchError", "CommitFailedError", "CorruptTableError", "DataLossError", "FencedError",
+    "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "CorruptTableError", "DataLossError", "FencedError",
     "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
     "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "PartitionDescription", "PartqError", "Promotion",
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from spark_partq.api.sinks import append, queue_sink
     from spark_partq.core.assignors import Member, assign
     from spark_partq.core.errors import (
-        AssignorError, CheckpointMismatchError, CommitFailedError, CorruptTableError, DataLossError, FencedError,
+        AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, CorruptTableError, DataLossError, FencedError,
         GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
         NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, PartqError, QueueAlreadyExistsError, QueueFencedError,
         QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,

@@ -8,17 +8,23 @@ from collections.abc import Iterator
 from unittest import mock
 
 from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.queue import clock
+from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.runtime import SYSTEM
 
 
 @contextlib.contextmanager
 def wall_clock(at: dt.datetime | None) -> Iterator[None]:
-    """Let this machine's clock stand at a time; None leaves it as it is."""
+    """Let this machine's clock and that of all stores stand at a time; None leaves them as they are."""
     if at is None:
         yield
         return
     since_1970 = at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    with mock.patch.object(SYSTEM, "time_ns", return_value=since_1970 // dt.timedelta(microseconds=1) * 1_000):
+    with (
+        mock.patch.object(SYSTEM, "time_ns", return_value=since_1970 // dt.timedelta(microseconds=1) * 1_000),
+        mock.patch.object(clock, "measured_ms", return_value=since_1970 // dt.timedelta(milliseconds=1)),
+        mock.patch.object(ComparedClock, "compare"),
+    ):
         yield
 
 

@@ -25,6 +25,7 @@
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
     ├── AssignorError             ASSIGNOR_FAILED        an assignor of the user raised, or gave a wrong result
+    ├── ClockSkewError            CLOCK_SKEW             this machine's clock is not about the store's
     └── CommitFailedError         COMMIT_FAILED          the store refused a write, or it took too long
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
@@ -155,6 +156,10 @@ class UnknownAssignorError(PartqError):
 
 class AssignorError(PartqError):
     error_class = "ASSIGNOR_FAILED"
+
+
+class ClockSkewError(PartqError):
+    error_class = "CLOCK_SKEW"
 
 
 class CommitFailedError(PartqError):

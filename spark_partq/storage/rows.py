@@ -138,9 +138,9 @@ class RowTable:
         self._log.create(self._disk.spec, [add])
         self._follow({add.path: written})
 
-    def refresh(self) -> bool:
-        """Read what is new in the table; True if others have changed its rows or records."""
-        self._log.refresh()
+    def refresh(self, sure: bool = False) -> bool:
+        """Read what is new in the table; True if others have changed its rows or records. `sure` is as of `DeltaLog.refresh`."""
+        self._log.refresh(sure)
         return self._follow({})
 
     def take_fresh(self) -> list[Row] | None:

@@ -21,6 +21,7 @@ from spark_partq.core.errors import InvalidArgumentError, NotAStoreError
 from spark_partq.core.names import check_name, is_name
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.credentials import check_uri
+from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.runtime import SYSTEM, Runtime
 
 A = TypeVar("A")
@@ -124,6 +125,14 @@ class Store:
     def now(self) -> dt.datetime:
         """The same in UTC, to the microsecond; for people who read the tables."""
         return _EPOCH + dt.timedelta(microseconds=self.runtime.time_ns() // 1_000)
+
+    def clock_ms(self, folder: str) -> int:
+        """Milliseconds since 1970 by the store's clock: when a file that is put into this folder now is last changed."""
+        path = f"{folder}/.{self.runtime.new_uuid().hex}{TEMPORARY}"
+        self.files.put(path, b"")
+        found = self.files.info(path)
+        self.files.delete(path)
+        return self.now_ms() if found is None else found.modified_ns // 1_000_000
 
     def __getstate__(self) -> dict[str, object]:
         return {"uri": self.uri, "storage_options": self.storage_options}  # what is open stays in this process

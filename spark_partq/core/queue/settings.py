@@ -13,7 +13,12 @@ from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS
 # two machines whose clocks differ a little, would lose messages that were confirmed, or write for ever.
 MIN_VACUUM_GRACE_MS = 3_600_000
 
+# A file that was removed is deleted after the grace, of whose least half an hour is left when a write has had its half. Two machines
+# whose clocks err by ten minutes, one ahead and one behind, stay within that; a machine that asks a time server errs by milliseconds.
+MIN_CLOCK_SKEW_MS = 60_000
+
 Millis = Annotated[int, Field(ge=0, le=MAX_MS)]
+SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
 GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
 
 
@@ -34,6 +39,10 @@ class QueueSettings(BaseModel):
         description="age after which a file that no log names may be deleted, at least 1h; a write may take half of it",
     )
 
+    max_clock_skew_ms: SkewMillis = Field(
+        600_000,
+        description="how far the clock of who writes or maintains the queue may differ from the store's, at least 1 minute",
+    )
     reject_to_sender: Literal["off", "on", "including_when_shutdown"] = Field(
         "including_when_shutdown",
         description="what a producer gets while ingress is disabled: an error, or (off, on) a counted discard (S3)",

@@ -5,16 +5,20 @@ entries      one log entry: actions to JSON and back
 snapshot     the table that the entries make up
 checkpoints  a snapshot as a Parquet file
 folder       the `_delta_log` folder: finding, loading and cleaning up
+commit       putting an entry so that it counts once, or not at all
+strangers    entries of a table that was here before
+spec         what a table is made as
 table        one process's handle on a table: refresh, and commit as compare-and-set
 """
 
 from __future__ import annotations
 
 from spark_partq.storage.log.entries import Add, Remove, Transaction
-from spark_partq.storage.log.folder import Expired, nothing_expires
+from spark_partq.storage.log.folder import Expired, LogFolder, nothing_expires
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.log.table import LONG_LOG, SHORT_LOG, VACUUMED, DeltaLog, FileChanges, TableSpec
+from spark_partq.storage.log.spec import LONG_LOG, SHORT_LOG, TableSpec
+from spark_partq.storage.log.table import VACUUMED, DeltaLog, FileChanges
 
 __all__ = [
     "LONG_LOG",
@@ -25,6 +29,7 @@ __all__ = [
     "DeltaLog",
     "Expired",
     "FileChanges",
+    "LogFolder",
     "Remove",
     "Snapshot",
     "TableSpec",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
+from spark_partq.storage.log import strangers
 from spark_partq.storage.log.entries import Entry, encode
 from spark_partq.storage.log.folder import MAX_ENTRY_BYTES, DamagedLog, LogFolder
 from spark_partq.storage.log.retry import Conflict
@@ -45,7 +46,7 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
     try:
         is_in = (_follows(log, version, entry) and not slept()) or _is_in(log, version, entry)
         if not is_in:
-            log.files.delete(log.entry_path(version))
+            _take_back(log, version, entry)
     except StoreUnavailableError as error:
         raise NotCommitted(f"the store did not answer ({error.message}); {_UNKNOWN}") from error
     if not is_in and (not answered or runtime.monotonic_s() - began_s > _PATIENCE_S):
@@ -53,6 +54,14 @@ def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bo
         raise NotCommitted(f"the store answered too late; {_UNKNOWN}")
     if not is_in:
         raise LeftBehind
+
+
+def _take_back(log: LogFolder, version: int, entry: Entry) -> None:
+    """Remove the entry that was just put, as it is no part of the log."""
+    if max(log.names().checkpoints, default=-1) >= version:  # nobody commits that version again
+        log.files.delete(log.entry_path(version))
+    else:
+        strangers.remove(log, version, entry)
 
 
 def _follows(log: LogFolder, version: int, entry: Entry) -> bool:
@@ -90,8 +99,11 @@ def _put(log: LogFolder, version: int, entry: Entry) -> bool:
         except StoreUnavailableError as error:
             problem = error
         try:
-            if log.read(version).token == entry.token:
+            found = log.read(version)
+            if found.token == entry.token:
                 return problem is None
+            if entry.is_stranger(found) and _follows(log, version, entry):
+                strangers.remove(log, version, found)
             raise Conflict
         except FileMissing:
             outcome = unchanged
@@ -113,7 +125,7 @@ def _is_in(log: LogFolder, version: int, entry: Entry) -> bool:
     """
     newest = max(log.names().checkpoints, default=-1)
     if newest < version:  # nothing of this version was ever cleaned up
-        return version == 0 or newest == version - 1 or log.files.info(log.entry_path(version - 1)) is not None
+        return version == 0 or log.holds(version - 1, entry.previous_token)
     token, is_in = entry.token, True
     for later in range(version + 1, newest + 1):
         after = _read_if_there(log, later)

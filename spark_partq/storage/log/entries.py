@@ -22,6 +22,8 @@ MOST = 2**63 - 1  # the greatest number that a column of a checkpoint holds
 ENGINE = "spark_partq"
 # Where the identity of a commit stands in its `commitInfo`, and that of the commit before it.
 TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
+# The id of the table that the commit was made for.
+TABLE = "tableId"
 # How many lines the entry has, so that one that is cut off between two of them is noticed.
 ACTIONS = "actionCount"
 
@@ -106,6 +108,16 @@ class Entry:
     @property
     def previous_token(self) -> str | None:
         return self._info(PREVIOUS_TOKEN)
+
+    def is_of(self, metadata: Metadata | None) -> bool:
+        """False if it says that it was made for another table than the one with this metadata."""
+        told = self._info(TABLE)
+        return None in (told, metadata) or (metadata is not None and told == metadata.id)
+
+    def is_stranger(self, other: Entry) -> bool:
+        """Whether the other one says that it was made for another table than this one."""
+        mine, theirs = self._info(TABLE), other._info(TABLE)
+        return None not in (mine, theirs) and mine != theirs
 
     @property
     def operation(self) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_temporary
-from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
@@ -52,6 +51,10 @@ class DamagedLog(Exception):
 
 class OtherHistory(DamagedLog):
     """An entry follows another one than the one before it."""
+
+
+class Stranger(Exception):
+    """An entry was made for another table than the one whose log it would go on with: one of both was made in the other's place."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,23 @@ class LogFolder:
     def exists(self) -> bool:
         return self.files.info(self.entry_path(0)) is not None or self.names().last >= 0
 
+    def has_beginning(self) -> bool:
+        """Whether there is something from which the table can be loaded; not so if only remains of another one are left."""
+        if self.files.info(self.entry_path(0)) is not None:
+            return True
+        return bool(self.names().checkpoints)
+
+    def holds(self, version: int, token: str | None) -> bool:
+        """Whether the log has that version, and it is the commit with this token, if that is known."""
+        try:
+            return self.read(version).token == token or token is None
+        except (FileMissing, DamagedLog):
+            pass
+        try:  # a copy that skipped it has only a checkpoint of it (`storage.replica.table_copy`)
+            return self.checkpoint(version, tombstones=False).token == token or token is None
+        except (FileMissing, DamagedLog):
+            return False
+
     def of_version(self, version: int) -> FileInfo | None:
         """The entry of a version; of a copy that skipped it (`storage.replica.table_copy`), its checkpoint."""
         return self.files.info(self.entry_path(version)) or self.files.info(self.checkpoint_path(version))
@@ -154,9 +174,10 @@ class LogFolder:
                     snapshot = self.checkpoint(names.checkpoints[-1], tombstones=tombstones)
                 except FileMissing:
                     continue  # a newer one took its place
-            while (entry := self.next_entry(snapshot)) is not None:
-                self.apply(snapshot, entry)
-            if snapshot.version >= names.last:
+            with contextlib.suppress(Stranger):
+                while (entry := self.next_entry(snapshot)) is not None:
+                    self.apply(snapshot, entry)
+            if snapshot.version >= names.last or (snapshot.version >= 0 and self._only_strangers(snapshot, names)):
                 if snapshot.version < 0:
                     raise LogMissing
                 return snapshot
@@ -174,18 +195,29 @@ class LogFolder:
 
         Raises
         ------
-        OtherHistory, DamagedLog
+        OtherHistory, Stranger, DamagedLog
         """
         version = snapshot.version + 1
         try:
             entry = self.read(version)
         except FileMissing:
             return None
+        if not entry.is_of(snapshot.metadata):
+            raise Stranger
         if None not in (entry.previous_token, snapshot.token) and entry.previous_token != snapshot.token:
             raise OtherHistory(
                 f"{version:020d}.json: it follows another version {snapshot.version} than the one that is there"
             )
         return entry
+
+    def _only_strangers(self, snapshot: Snapshot, names: LogNames) -> bool:
+        """Whether all entries behind the snapshot were made for another table."""
+        later = [version for version in names.entries if version > snapshot.version]
+        try:
+            strangers = all(not self.read(version).is_of(snapshot.metadata) for version in later)
+        except FileMissing:
+            return False
+        return strangers and names.checkpoints[-1:] <= [snapshot.version]
 
     def apply(self, snapshot: Snapshot, entry: Entry) -> None:
         """Go on to that entry, or raise `DamagedLog`."""
@@ -234,9 +266,12 @@ class LogFolder:
         """
         snapshot = self.load(tombstones=True)
         if self.files.info(self.checkpoint_path(snapshot.version)) is None:
-            data, count = encode_checkpoint(_forgetful(snapshot, expired, self._store_ms()))
+            data, count = encode_checkpoint(_forgetful(snapshot, expired, self.store_ms()))
             with contextlib.suppress(FileAlreadyExists):  # another process made the same
                 self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)
+            if not self._stands_for(snapshot):
+                self.files.delete(self.checkpoint_path(snapshot.version))
+                raise LogMissing
             hint = {
                 "version": snapshot.version,
                 "size": count,
@@ -248,6 +283,13 @@ class LogFolder:
                 self.files.put(f"{self.path}/{HINT}", json.dumps(hint).encode())
         self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
         return snapshot.version
+
+    def _stands_for(self, snapshot: Snapshot) -> bool:
+        """Whether a checkpoint of this snapshot is one of the table that is there: it may have been deleted and made anew meanwhile."""
+        try:
+            return snapshot.token is None or self.read(snapshot.version).token == snapshot.token
+        except FileMissing:  # others have put a newer one and cleaned up, or the table is gone
+            return self.names().checkpoints[-1:] > [snapshot.version]
 
     def clean_up(self, retention_ms: int) -> None:
         """Remove entries and checkpoints that the newest checkpoint stands for and that are older than the retention.
@@ -279,7 +321,7 @@ class LogFolder:
         # In this order: a file that is committed in between is live.
         there = self.files.list_files(self.folder)
         snapshot = self.load(tombstones=True)
-        now, tombstones = self._store_ms(), snapshot.tombstones or {}
+        now, tombstones = self.store_ms(), snapshot.tombstones or {}
         deleted = 0
         for info in there:
             removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
@@ -290,13 +332,18 @@ class LogFolder:
                 deleted += 1
         return deleted
 
-    def _store_ms(self) -> int:
-        """The store's clock: when a file that is written now is last changed. This machine's may be wrong."""
-        path = f"{self.path}/.{self.store.runtime.new_uuid().hex}{TEMPORARY}"
-        self.files.put(path, b"")
-        found = self.files.info(path)
-        self.files.delete(path)
-        return self.store.now_ms() if found is None else found.modified_ns // 1_000_000
+    def in_order_of_deletion(self) -> list[str]:
+        """All files of the folder. First what the newest checkpoint stands for, then from the newest on, and last what the log begins with."""
+        found = [info.name for info in self.files.list_files(self.path)]
+        newest = max(LogNames.of(found).checkpoints, default=0)
+        beginning = [f"{newest:020d}.json", f"{newest:020d}.checkpoint.parquet"]
+        old = [name for name in found if name[:20].isdigit() and int(name[:20]) < newest]
+        rest = [name for name in reversed(found) if name not in {*beginning, *old}]
+        return [*old, *rest, *(name for name in beginning if name in found)]
+
+    def store_ms(self) -> int:
+        """The store's clock, in milliseconds since 1970: this machine's may be wrong."""
+        return self.store.clock_ms(self.path)
 
 
 def _forgetful(snapshot: Snapshot, expired: Expired, now: int) -> Snapshot:

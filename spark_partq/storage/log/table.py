@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
-from spark_partq.core.payload.schema import Struct, to_json
+from spark_partq.core.payload.schema import to_json
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.log.commit import LeftBehind, NotCommitted, put_entry
 from spark_partq.storage.log.entries import (
     ENGINE,
     PREVIOUS_TOKEN,
+    TABLE,
     TOKEN,
     Add,
     Entry,
@@ -25,42 +26,28 @@ from spark_partq.storage.log.entries import (
     Remove,
     Transaction,
 )
-from spark_partq.storage.log.folder import DamagedLog, Expired, LogFolder, LogMissing, OtherHistory, nothing_expires
+from spark_partq.storage.log.folder import (
+    DamagedLog,
+    Expired,
+    LogFolder,
+    LogMissing,
+    OtherHistory,
+    Stranger,
+    nothing_expires,
+)
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.log.spec import CHECKPOINT_INTERVALS, TableSpec
 from spark_partq.storage.store import Store
 
 # A refresh checks this often whether the log has gone on and been cleaned up since the last one.
 _CHECK_EVERY_S = 30.0
-# So many entries after a checkpoint the next one is due: the more, the more live files it has to name, from the first number to
-# the second.
-CHECKPOINT_INTERVALS = 25, 100
 _FILES_AN_ENTRY = 20
 # The operation of a commit that says nothing but that files were deleted.
 VACUUMED = "VACUUM END"
 # More changes than this are not kept for an owner who does not ask for them; he is then told of all files.
 _MOST_CHANGES = 10_000
 _MOST_TRANSACTIONS = 1_000
-LONG_LOG = {
-    "delta.checkpointInterval": str(CHECKPOINT_INTERVALS[0]),
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.enableExpiredLogCleanup": "true",
-}
-# For tables with several commits a second.
-SHORT_LOG = {
-    **LONG_LOG,
-    "delta.logRetentionDuration": "interval 1 minutes",
-    "delta.deletedFileRetentionDuration": "interval 1 minutes",
-}
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """What a table is made as."""
-
-    schema: Struct
-    partition_by: tuple[str, ...] = ()
-    configuration: Mapping[str, str] = field(default_factory=lambda: LONG_LOG)
 
 
 @dataclass
@@ -157,8 +144,13 @@ class DeltaLog:
             return True
         return self.files.info(self.log.entry_path(self._version + 1)) is not None or self._was_replaced()
 
-    def refresh(self) -> bool:
+    def refresh(self, sure: bool = False) -> bool:
         """Read what is new in the log; True if others have changed the table since the last refresh.
+
+        Parameters
+        ----------
+        sure : bool
+            Notice at once if the table was deleted and made anew; else that may take half a minute where a request is dear.
 
         Raises
         ------
@@ -171,7 +163,7 @@ class DeltaLog:
         before = self._version
         try:
             with self.explained():
-                self._refresh()
+                self._refresh(sure)
         except StoreUnavailableError:
             raise  # what was applied so far is whole
         except BaseException:
@@ -196,7 +188,7 @@ class DeltaLog:
                 path=self.uri,
             ) from error
 
-    def _refresh(self) -> None:
+    def _refresh(self, sure: bool) -> None:
         snapshot = self._snapshot
         if snapshot is None or (self._check_is_due() and self._was_left_behind()):
             self._reload()
@@ -208,8 +200,14 @@ class DeltaLog:
         except OtherHistory:
             self._reload()  # tells another table, or an older state, by name
             raise self._replaced() from None
-        if self._version == before and self.files.is_local and self._was_replaced():
+        except Stranger:
+            sure = True  # that is what is there, or what this handle knows
+        if self._version == before and (self._was_replaced() if self.files.is_local else sure and not self._is_there()):
             self._reload()
+
+    def _is_there(self) -> bool:
+        """Whether the last entry that was read is still there; asks the store."""
+        return self.log.holds(self._version, self._token)
 
     def _reload(self) -> None:
         began_s = self.store.runtime.monotonic_s()
@@ -287,7 +285,7 @@ class DeltaLog:
             spec.configuration,
             self.store.now_ms(),
         )
-        entry = Entry(self._info("CREATE TABLE", None), True, made, tuple(adds))
+        entry = Entry(self._info("CREATE TABLE", made, None), True, made, tuple(adds))
         try:
             self.files.make_folder(self.log.path)
         except (StoreUnavailableError, FileMissing) as error:
@@ -319,7 +317,7 @@ class DeltaLog:
             raise Conflict
         at = self.store.now_ms()
         recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
-        info = self._info(operation, snapshot.token)
+        info = self._info(operation, snapshot.metadata, snapshot.token)
         entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
         self._put(snapshot.version + 1, entry)
         self._apply(snapshot, entry)
@@ -348,9 +346,10 @@ class DeltaLog:
             self._snapshot = None
             raise
 
-    def _info(self, operation: str, previous: str | None) -> dict[str, object]:
+    def _info(self, operation: str, table: Metadata | None, previous: str | None) -> dict[str, object]:
         info: dict[str, object] = {"timestamp": self.store.now_ms(), "operation": operation, "operationParameters": {}}
         info |= {"engineInfo": ENGINE, TOKEN: self.store.runtime.new_uuid().hex}
+        info |= {} if table is None else {TABLE: table.id}
         return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
 
     def _forget(self, snapshot: Snapshot) -> None:

@@ -69,11 +69,17 @@ def create_queue(
 
 
 def _create_partitions(control: QueueControl) -> QueueState:
-    make_tables(Queue(control), partition_numbers(control.state.configured_partitions))
+    make_tables(Queue(control), partition_numbers(control.state.configured_partitions), first=True)
     return control.decide(decide.finish_creation)
 
 
-def make_tables(queue: Queue, partitions: Iterable[int]) -> None:
-    """Make the tables of these partitions, unless they are there."""
+def make_tables(queue: Queue, partitions: Iterable[int], *, first: bool = False) -> None:
+    """Make the tables of these partitions, unless they are there.
+
+    Parameters
+    ----------
+    first : bool
+        The queue has none yet; what is there and is no whole table was left by one of that name that was deleted.
+    """
     grace_ms = queue.state.settings.vacuum_grace_ms
-    queue.store.map(lambda number: queue.table(number).create(grace_ms), list(partitions))
+    queue.store.map(lambda number: queue.table(number).create(grace_ms, over_remains=first), list(partitions))

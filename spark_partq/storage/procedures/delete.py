@@ -17,6 +17,7 @@ from spark_partq.core.group.events import Delete
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.log import LogFolder
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
 from spark_partq.storage.replica.table import is_replica
@@ -43,14 +44,15 @@ def delete_queue(store: Store, name: str) -> None:
 
 
 def _remove_tree(store: Store, folder: str) -> None:
-    """The log last, and of it the newest files first: as long as anything is left, the table is still seen to be there."""
-    files = store.files
+    """The log last, and what it begins with last of all: as long as anything is left, the table is still seen to be there."""
+    files, log = store.files, LogFolder(store, folder)
     for name in files.list_folders(folder):
         if name != "_delta_log":
             _remove_tree(store, f"{folder}/{name}")
-    for part in (folder, f"{folder}/_delta_log"):
-        for info in reversed(files.list_files(part)):
-            files.delete(f"{part}/{info.name}")
+    for info in reversed(files.list_files(folder)):
+        files.delete(f"{folder}/{info.name}")
+    for name in log.in_order_of_deletion():
+        files.delete(f"{log.path}/{name}")
     files.delete_folder(folder)
 
 

@@ -18,9 +18,12 @@ from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,20 @@ def maintain(queue: Queue) -> MaintenanceReport:
     later starts behind what is removed. With no group, only the retention time removes. Files are deleted once no log has
     named them for `vacuum_grace_ms`; a write under way finishes sooner than that or writes its files again.
 
-    Partitions that a change of the count left to be drained are removed if they are (S2).
+    Partitions that a change of the count left to be drained are removed if they are (S2). Ages are by the store's clock.
+
+    Raises
+    ------
+    ClockSkewError
+        If this machine's clock, by which what is removed is dated, is not about the store's; nothing was changed.
     """
     check_primary(queue, opening=True)
+    now_ms = checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     update_groups(queue)
     remove_drained(queue)
     close_parent(queue)
     tables = [*queue.partitions, *_removed(queue)]
-    ends = queue.control.record_removal(lambda state: _removable(queue, state, tables))
+    ends = queue.control.record_removal(lambda state: _removable(queue, state, tables, now_ms))
     grace_ms = queue.state.settings.vacuum_grace_ms
 
     def clean(table: PartitionTable) -> tuple[int, int]:
@@ -71,7 +80,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     )
 
 
-def _removable(queue: Queue, state: QueueState, tables: Sequence[PartitionTable]) -> dict[int, int]:
+def _removable(queue: Queue, state: QueueState, tables: Sequence[PartitionTable], now_ms: int) -> dict[int, int]:
     """Of each table the end of the files that every group has acknowledged, or that are too old; the groups' floors are raised."""
 
     def next_offsets() -> dict[int, int]:
@@ -82,7 +91,7 @@ def _removable(queue: Queue, state: QueueState, tables: Sequence[PartitionTable]
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
     oldest = None
     if state.settings.retention_ms is not None:
-        oldest = queue.store.now() - dt.timedelta(milliseconds=state.settings.retention_ms)
+        oldest = _EPOCH + dt.timedelta(milliseconds=now_ms - state.settings.retention_ms)
 
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError, SinkAheadError
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import (
     AnotherQuery,
@@ -34,6 +35,7 @@ class Producer:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._asked_replicas = False
+        self._clock = ComparedClock(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         self._removed_at = -1  # revision of the queue as of which its removed tables were refreshed
 
     def refresh(self) -> None:
@@ -45,10 +47,7 @@ class Producer:
             If it was deleted, also if it was made anew since, its replica took over, or it is one.
         """
         control = self._queue.control
-        if control.store.is_local:
-            control.refresh()
-        else:
-            control.reopen()
+        control.refresh(sure=True)
         check_usable(control)
         check_primary(self._queue, opening=not self._asked_replicas)
         self._asked_replicas = True
@@ -79,6 +78,8 @@ class Producer:
             If the next partition map does not come into force.
         CommitFailedError
             If writing takes so long, again and again, that maintenance may delete the files.
+        ClockSkewError
+            If this machine's clock, which dates the messages, is not about the store's.
         """
         queue = self._queue
         written = self._written_before(record) if record else {}
@@ -89,8 +90,10 @@ class Producer:
             started = queue.store.runtime.monotonic_s()
             generation = queue.state.generation
             if queue.state.ingress or begun:
-                fresh = files(written)
-                queue.control.refresh()  # that may have taken long
+                with queue.explained():
+                    fresh = files(written)
+                self._compare_clocks(fresh, started)
+                queue.control.refresh(sure=True)  # that may have taken long
             if not queue.state.ingress and not begun:
                 self._reject(record, messages, written)
                 return added
@@ -120,7 +123,7 @@ class Producer:
         def commit(part: list[NewFile]) -> _Result:
             number = part[0].partition
             try:
-                first = self._queue.table(number).append(part, record, generation, deadline)
+                first = self._queue.table(number).append(part, record, generation, deadline, self._clock.time_us)
             except FilesTooOld:
                 return _Result(number, too_old=True)
             except Fenced:
@@ -131,7 +134,14 @@ class Producer:
                 raise self._ahead(error.record, self._queue.table(number)) from None
             return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)
 
-        return self._queue.store.map(commit, _by_partition(files))
+        with self._queue.explained():
+            return self._queue.store.map(commit, _by_partition(files))
+
+    def _compare_clocks(self, files: Sequence[NewFile], began_s: float) -> None:
+        """Now and then ask the store when it was that a file was written, which is one request."""
+        if files and self._clock.is_due():
+            path = f"{self._queue.table(files[-1].partition).folder}/{files[-1].path}"
+            self._clock.compare(path, began_s, self._queue.store.runtime.monotonic_s())
 
     def _reject(self, record: BatchRecord | None, messages: Callable[[Written], int], written: Written) -> None:
         """Ingress is disabled: refuse the batch, or discard and count it, as the queue's setting says (S3)."""
@@ -221,7 +231,8 @@ class Producer:
         tables = [queue.table(number) for number in queue.state.all_partitions]
         if self._removed_at != queue.state.revision:
             removed = [table for table in tables if table.partition not in queue.state.partition_numbers]
-            queue.store.map(lambda table: table.refresh(), removed)
+            with queue.explained():
+                queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
 

@@ -15,13 +15,15 @@ from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
 from spark_partq.core.stored import body_of
-from spark_partq.storage.log import retrying
+from spark_partq.storage.log import LogFolder, retrying
 from spark_partq.storage.rows import Row, RowTable, in_order
 from spark_partq.storage.store import Store, queue_folder
 
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 # So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
 MERGE_AFTER = 64
+# So often a table is read that is deleted and made anew meanwhile.
+_READINGS = 3
 DISCARDED = "partq:discarded"
 REMOVED = "partq:removed"
 
@@ -49,8 +51,13 @@ class QueueControl:
             )
         return self._state
 
-    def refresh(self) -> bool:
+    def refresh(self, sure: bool = False) -> bool:
         """Read what is new in the table; True if the queue has changed.
+
+        Parameters
+        ----------
+        sure : bool
+            Notice at once if the queue was made anew; else that may take half a minute on an object store.
 
         Raises
         ------
@@ -62,39 +69,56 @@ class QueueControl:
             If only a newer program may read it.
         """
         try:
-            changed = self._rows.refresh()
+            changed = self._rows.refresh(sure)
         except CorruptTableError:
-            self._explain()
-            raise
+            self._begin_again()
+            changed = True
         self._take_in()
         return changed
 
     def reopen(self) -> None:
-        """Read the table without relying on what was read before; on an object store only this tells a table that was made anew."""
+        """Read the table without relying on what was read before."""
         before = self._state
         self._rows, self._state = self._table(), None
         self.refresh()
         if before is not None and self.state.queue_id != before.queue_id:
             raise self._made_anew()
 
-    def _explain(self) -> None:
-        """Tell a deletion from damage."""
-        rows = self._table()
-        if not rows.exists():
-            raise QueueNotFoundError(
-                f"queue {self.name!r} in {self.store.uri} was deleted", queue=self.name, store=self.store.uri
-            ) from None
-        if not self.store.has_folder(
-            f"{queue_folder(self.name)}/partitions"
-        ):  # a deletion removes the control table last
-            raise QueueNotReadyError(
-                f"queue {self.name!r} in {self.store.uri} is half deleted; delete it again to finish that",
-                queue=self.name,
-                status="Deleting",
-            ) from None
-        rows.refresh()
-        if self._state is not None and self._replayed(None, rows.rows()).queue_id != self._state.queue_id:
+    def _begin_again(self) -> None:
+        """Tell a deletion from damage; a table that was made anew while it was read for the first time is read again."""
+        for attempt in range(_READINGS):
+            rows = self._table()
+            if not rows.exists():
+                raise QueueNotFoundError(
+                    f"queue {self.name!r} in {self.store.uri} was deleted", queue=self.name, store=self.store.uri
+                ) from None
+            try:
+                rows.refresh()
+                break
+            except CorruptTableError:
+                if not self._has_partitions():  # a deletion removes the control table last
+                    raise QueueNotReadyError(
+                        f"queue {self.name!r} in {self.store.uri} is half deleted; delete it again to finish that",
+                        queue=self.name,
+                        status="Deleting",
+                    ) from None
+                if attempt == _READINGS - 1:
+                    raise
+        if self._state is None:
+            self._rows = rows
+        elif self._replayed(None, rows.rows()).queue_id != self._state.queue_id:
             raise self._made_anew() from None
+        else:
+            raise CorruptTableError(
+                f"{self._what} is not the one that was read before, though it is of the same queue: an older state was put back. "
+                "Restore the newest state, or start again",
+                queue=self.name,
+            )
+
+    def _has_partitions(self) -> bool:
+        """Whether a table of a partition can be read; what a writer left who did not know of the deletion is none."""
+        folder = f"{queue_folder(self.name)}/partitions"
+        return any(LogFolder(self.store, f"{folder}/{name}").has_beginning() for name in self.store.names(folder))
 
     def _made_anew(self) -> QueueNotFoundError:
         return QueueNotFoundError(

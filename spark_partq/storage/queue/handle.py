@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
-from spark_partq.core.errors import InvalidArgumentError, QueueNotReadyError
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, type_name
@@ -38,9 +39,26 @@ class Queue:
         return self._tables[number]
 
     def refresh(self) -> bool:
-        """Read what is new in all operating partitions; True if one has changed."""
-        changed = [table for table in self.partitions if table.may_have_changed()]
-        return any(self.store.map(lambda table: table.refresh(), changed))
+        """Read what is new in all operating partitions; True if one has changed.
+
+        Raises
+        ------
+        QueueNotFoundError, QueueNotReadyError
+            If the queue was deleted, also if it was made anew since.
+        """
+        with self.explained():
+            changed = [table for table in self.partitions if table.may_have_changed()]
+            return any(self.store.map(lambda table: table.refresh(), changed))
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """What looks like damage of a partition, or cannot be written there, and comes from the queue's deletion, is told as that."""
+        try:
+            yield
+        except (CorruptTableError, CommitFailedError):
+            self.control.reopen()
+            check_usable(self.control)
+            raise
 
 
 def open_queue(store: Store, name: str) -> Queue:

@@ -113,9 +113,15 @@ class PartitionTable:
     def exists(self) -> bool:
         return self._log.exists()
 
-    def create(self, vacuum_grace_ms: int = 86_400_000) -> None:
-        """Make the table unless it is there. What is removed from it is remembered until its file may be deleted."""
-        if not self._log.exists():
+    def create(self, vacuum_grace_ms: int = 86_400_000, *, over_remains: bool = False) -> None:
+        """Make the table unless it is there. What is removed from it is remembered until its file may be deleted.
+
+        Parameters
+        ----------
+        over_remains : bool
+            Entries from which no table can be loaded are none.
+        """
+        if not (self._log.log.has_beginning() if over_remains else self._log.exists()):
             hours = -(-vacuum_grace_ms // 3_600_000) + 1
             settings = {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
             with contextlib.suppress(Conflict):
@@ -181,6 +187,12 @@ class PartitionTable:
         """Whether the queue's replica takes over, or has (S7)."""
         return self.recorded(FENCED, 0) != 0
 
+    @property
+    def committed_ms(self) -> int:
+        """When the last commit came, milliseconds since 1970 by the store's clock; 0 if its entry is gone. Asks the store."""
+        info = self._log.log.of_version(self._log.version)
+        return 0 if info is None else info.modified_ns // 1_000_000
+
     def has_another_query(self, record: BatchRecord) -> bool:
         """Whether the sink's batch of that number, or a later one, is in and the record's query has not written it."""
         return record.by is not None and self.recorded(record.app) >= record.batch_id > self.recorded(record.by)
@@ -191,6 +203,7 @@ class PartitionTable:
         record: BatchRecord | None,
         generation: int = 0,
         deadline_s: float = math.inf,
+        time_us: Callable[[], int] | None = None,
     ) -> int | None:
         """Commit files as the next messages and return the first one's offset; None if `record` says that they are in.
 
@@ -202,6 +215,8 @@ class PartitionTable:
             Of the partition map that placed the rows.
         deadline_s : float
             When the files are too old, by `Runtime.monotonic_s`.
+        time_us : function, optional
+            Microseconds since 1970, for `_enqueued_at`; this machine's clock by default.
 
         Raises
         ------
@@ -227,7 +242,8 @@ class PartitionTable:
             if self._store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
             base = start = self.next_offset
-            clock_us = max(self.recorded(CLOCK, 0), self._store.runtime.time_ns() // 1_000)
+            now_us = time_us() if time_us is not None else self._store.runtime.time_ns() // 1_000
+            clock_us = max(self.recorded(CLOCK, 0), now_us)
             adds = []
             for file in files:
                 values = partition_values(base, clock_us)

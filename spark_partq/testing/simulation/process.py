@@ -269,7 +269,7 @@ class SimulatedFiles:
         elif fault == "slow":
             world.scheduler.wait(world.rng.random() * 0.05)
         elif fault == "jump":
-            process.wall_offset_s = world.rng.choice((-86_400.0, -60.0, 60.0, 0.0))
+            process.wall_offset_s = world.rng.choice((-86_400.0, -60.0, 60.0, 0.0, 365 * 86_400.0))
         elif fault == "kill before":
             self._kill()
         elif fault == "lost":

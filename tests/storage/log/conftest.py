@@ -20,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The wall clock of all handles, milliseconds; tests set its one element."""
     time = [NOON_MS]
     monkeypatch.setattr(SYSTEM, "time_ns", lambda: time[0] * 1_000_000)
-    monkeypatch.setattr(folder.LogFolder, "_store_ms", lambda _: time[0])
+    monkeypatch.setattr(folder.LogFolder, "store_ms", lambda _: time[0])
     return time
 
 

@@ -115,11 +115,11 @@ def test_interrupted_creation(store: str, monkeypatch: pytest.MonkeyPatch, made:
     """Q1, S8: a creation that died half-way shows as ScalingUp, takes no messages, and is finished by whoever creates it next."""
     create, count = PartitionTable.create, [0]
 
-    def limited(self: PartitionTable, *args: Any) -> None:
+    def limited(self: PartitionTable, *args: Any, **named: Any) -> None:
         if self.partition >= made:
             raise Crash
         count[0] += 1
-        create(self, *args)
+        create(self, *args, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionTable, "create", limited)
@@ -256,8 +256,8 @@ def test_creation_does_not_bring_back_a_deleted_queue(store: str, monkeypatch: p
     """S8: a queue that is marked as deleted while its partitions are still being made stays so."""
     create = PartitionTable.create
 
-    def deleted_meanwhile(self: PartitionTable, *args: Any) -> None:
-        create(self, *args)
+    def deleted_meanwhile(self: PartitionTable, *args: Any, **named: Any) -> None:
+        create(self, *args, **named)
         QueueControl(Store.at(store), "q").decide(lambda state: [QueueFact("QueueDeleted", {})])
 
     with monkeypatch.context() as patch:

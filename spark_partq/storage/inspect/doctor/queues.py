@@ -113,9 +113,20 @@ class QueueCheck(Check):
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
             check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
+        self._check_clock(check, table)
         log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
         return int(table.index.rows.sum()), found.findings
+
+    def _check_clock(self, check: Check, table: PartitionTable) -> None:
+        """A partition's time goes on from the latest that a producer had; one that is far ahead stops retention."""
+        now_ms = max(table.committed_ms, self.store.now_ms())
+        ahead_ms = table.recorded(CLOCK, 0) // 1_000 - now_ms
+        if ahead_ms > queue_state(self.store, self.name).settings.max_clock_skew_ms:
+            check.warn(
+                f"its newest messages say that they were enqueued {ahead_ms / 1000:,.0f} s from now, and so will all that come before that time",
+                "retention_ms removes none of them sooner. Set the clocks of the machines that write the queue by a time server",
+            )
 
 
 def _is_explained(queue: Queue, table: PartitionTable) -> bool:

@@ -5,6 +5,7 @@ A member that finds a queue adds it to the group; every other member whose patte
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 
@@ -94,8 +95,11 @@ class Subscription:
 
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map."""
-        changed = [table for _, table in self.tables() if table.may_have_changed()]
-        self._store.map(lambda table: table.refresh(), changed)
+        with contextlib.ExitStack() as stack:
+            for queue in self._queues.values():
+                stack.enter_context(queue.explained())
+            changed = [table for _, table in self.tables() if table.may_have_changed()]
+            self._store.map(lambda table: table.refresh(), changed)
         for queue in self._queues.values():
             while queue.control.refresh():
                 queue.refresh()

@@ -1,0 +1,102 @@
+"""This machine's clock, compared with the store's before it decides what cannot be taken back (Q8).
+
+`_enqueued_at` never goes back. So one producer whose clock is a year ahead would keep retention from removing anything for a year, and one
+process of maintenance whose clock is ahead would remove what is young. The store's clock is the one that all who use a store share.
+"""
+
+from __future__ import annotations
+
+from spark_partq.core.errors import ClockSkewError
+from spark_partq.storage.store import Store, queue_folder
+
+# So long an answer of the store counts, by the clock that does not go back.
+_COUNTS_S = 600.0
+# An object store tells whole seconds.
+_TICK_MS = 1_000
+
+
+class ComparedClock:
+    """A producer's clock. Used by the thread of one producer and those that commit for it.
+
+    Parameters
+    ----------
+    max_skew_ms : int
+        How far it may lie ahead of the store's, or behind.
+    """
+
+    def __init__(self, store: Store, queue: str, max_skew_ms: int) -> None:
+        self._store, self._queue, self._max_skew_ms = store, queue, max_skew_ms
+        self._compared_s: float | None = None
+        # What must be added to the clock that does not go back for the time in the store, in milliseconds: between these two.
+        self._least_ms = self._most_ms = 0.0
+
+    def is_due(self) -> bool:
+        """Whether the store is to be asked: for the first time, after ten minutes, and when this machine's clock has jumped."""
+        if self._compared_s is None or self._store.runtime.monotonic_s() - self._compared_s > _COUNTS_S:
+            return True
+        return self._skew_ms(self._store.now_ms()) > self._max_skew_ms
+
+    def compare(self, path: str, began_s: float, ended_s: float) -> None:
+        """Ask the store when a file was written. One request.
+
+        Parameters
+        ----------
+        began_s, ended_s : float
+            It was written between these two, by `Runtime.monotonic_s`.
+        """
+        info = self._store.files.info(path)
+        if info is not None:  # else the queue was deleted, and nothing will be committed
+            written_ms = info.modified_ns / 1e6
+            self._least_ms, self._most_ms = written_ms - ended_s * 1000, written_ms - began_s * 1000 + _TICK_MS
+            self._compared_s = self._store.runtime.monotonic_s()
+
+    def time_us(self) -> int:
+        """Microseconds since 1970 by this machine's clock.
+
+        Raises
+        ------
+        ClockSkewError
+            If that is not about the time in the store.
+        """
+        now_us = self._store.runtime.time_ns() // 1_000
+        if self._compared_s is not None:
+            skew_ms = self._skew_ms(now_us // 1_000)
+            if skew_ms > self._max_skew_ms:
+                raise skewed(self._store, self._queue, skew_ms, self._max_skew_ms, "no more messages are committed")
+        return now_us
+
+    def _skew_ms(self, now_ms: int) -> float:
+        """How far this machine's clock is ahead, or behind, at least."""
+        gone_ms = self._store.runtime.monotonic_s() * 1000
+        return max(now_ms - (gone_ms + self._most_ms), gone_ms + self._least_ms - now_ms)
+
+
+def measured_ms(store: Store, queue: str) -> int:
+    """The store's time, milliseconds since 1970. Three requests."""
+    return store.clock_ms(f"{queue_folder(queue)}/control")
+
+
+def checked_ms(store: Store, queue: str, max_skew_ms: int) -> int:
+    """The store's time, milliseconds since 1970, if it is about this machine's, by which removed files and decisions are dated.
+
+    Raises
+    ------
+    ClockSkewError
+    """
+    before_ms = store.now_ms()
+    store_ms = measured_ms(store, queue)
+    skew_ms = max(before_ms - store_ms, store_ms - store.now_ms() - _TICK_MS)
+    if skew_ms > max_skew_ms:
+        raise skewed(store, queue, skew_ms, max_skew_ms, "nothing is removed")
+    return store_ms
+
+
+def skewed(store: Store, queue: str, skew_ms: float, max_skew_ms: int, so: str) -> ClockSkewError:
+    return ClockSkewError(
+        f"this machine's clock and that of {store.uri} differ by {skew_ms / 1000:,.0f} s, and queue {queue!r} allows "
+        f"{max_skew_ms / 1000:,.0f} s (max_clock_skew_ms); {so}. Set this machine's clock by a time server, and start again",
+        queue=queue,
+        store=store.uri,
+        skew_s=round(skew_ms / 1000),
+        max_clock_skew_ms=max_skew_ms,
+    )
