@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = [
     "AssignorError",
     "CheckpointMismatchError",
+    "ClockSkewError",
     "CommitFailedError",
     "CorruptTableError",
     "DataLossError",

@@ -159,7 +159,7 @@ class Store:
         NotAStoreError
             If there is nothing at the path, or something else.
         """
-        if not self.has_folder("queues"):
+        if not self._is_store():
             what = "nothing" if self._is_empty() else "something else"
             raise NotAStoreError(
                 f"{self.uri} is not a store: it holds {what}. Check the path, or create a queue there first",
@@ -169,10 +169,14 @@ class Store:
     def check_can_be_made(self) -> None:
         """Refuse to make a store in a folder that is used for something else."""
         # In this order: another process may be making the store just now, and begins with that folder.
-        if not self._is_empty() and not self.has_folder("queues"):
+        if not self._is_empty() and not self._is_store():
             raise NotAStoreError(
                 f"{self.uri} is not empty and not a store; choose an empty or new folder for a store", path=self.uri
             )
+
+    def _is_store(self) -> bool:
+        """On an object store the folder of the queues goes with the last of them, and that of the groups stays."""
+        return self.has_folder("queues") or self.has_folder("groups")
 
     def has_folder(self, folder: str) -> bool:
         parent, _, name = folder.rpartition("/")

@@ -76,6 +76,8 @@ class DeltaLog:
         Of the application transactions, as of a time, those that a checkpoint may forget.
     only_ours : bool
         Refuse commits of other programs.
+    table_id : str
+        The id that the table has, or is made with; empty: any, and a new one.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class DeltaLog:
         *,
         expired: Expired = nothing_expires,
         only_ours: bool = True,
+        table_id: str = "",
     ) -> None:
         self.store, self.files, self.folder = store, store.files, folder
         self.what, self.uri = what, store.uri_of(folder)
@@ -94,7 +97,7 @@ class DeltaLog:
         self._snapshot: Snapshot | None = None
         self._changes = FileChanges(reloaded=True)
         # Of the last refresh, also when there is no snapshot because something went wrong since.
-        self._version, self._id = -1, ""
+        self._version, self._id = -1, table_id
         self._token: str | None = None
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
@@ -191,8 +194,7 @@ class DeltaLog:
     def _refresh(self, sure: bool) -> None:
         snapshot = self._snapshot
         if snapshot is None or (self._check_is_due() and self._was_left_behind()):
-            self._reload()
-            return
+            return self._reload()
         before = self._version
         try:
             while (entry := self.log.next_entry(snapshot)) is not None:
@@ -279,7 +281,7 @@ class DeltaLog:
         CommitFailedError
         """
         made = Metadata(
-            str(self.store.runtime.new_uuid()),
+            self._id or str(self.store.runtime.new_uuid()),
             to_json(spec.schema),
             spec.partition_by,
             spec.configuration,
@@ -348,8 +350,7 @@ class DeltaLog:
 
     def _info(self, operation: str, table: Metadata | None, previous: str | None) -> dict[str, object]:
         info: dict[str, object] = {"timestamp": self.store.now_ms(), "operation": operation, "operationParameters": {}}
-        info |= {"engineInfo": ENGINE, TOKEN: self.store.runtime.new_uuid().hex}
-        info |= {} if table is None else {TABLE: table.id}
+        info |= {"engineInfo": ENGINE, TOKEN: self.store.runtime.new_uuid().hex, **({TABLE: table.id} if table else {})}
         return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
 
     def _forget(self, snapshot: Snapshot) -> None:

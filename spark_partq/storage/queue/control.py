@@ -36,6 +36,7 @@ class QueueControl:
         self._what = f"the control table of queue {name!r} in {store.uri}"
         self._rows = self._table()
         self._state: QueueState | None = None
+        self._queue_id = ""  # of the queue that was opened; empty before the first refresh
 
     def exists(self) -> bool:
         return self._rows.exists()
@@ -78,11 +79,8 @@ class QueueControl:
 
     def reopen(self) -> None:
         """Read the table without relying on what was read before."""
-        before = self._state
         self._rows, self._state = self._table(), None
         self.refresh()
-        if before is not None and self.state.queue_id != before.queue_id:
-            raise self._made_anew()
 
     def _begin_again(self) -> None:
         """Tell a deletion from damage; a table that was made anew while it was read for the first time is read again."""
@@ -104,9 +102,9 @@ class QueueControl:
                     ) from None
                 if attempt == _READINGS - 1:
                     raise
-        if self._state is None:
+        if not self._queue_id:
             self._rows = rows
-        elif self._replayed(None, rows.rows()).queue_id != self._state.queue_id:
+        elif self._replayed(None, rows.rows()).queue_id != self._queue_id:
             raise self._made_anew() from None
         else:
             raise CorruptTableError(
@@ -243,10 +241,10 @@ class QueueControl:
         """Bring the state to the rows as of the last refresh."""
         state, self._state = self._state, None  # an error leaves none, so that the next refresh begins with all rows
         fresh = self._rows.take_fresh()
-        if state is None or fresh is None:
-            self._state = self._replayed(None, self._rows.rows())
-        else:
-            self._state = self._replayed(state, fresh)
+        found = self._replayed(*((None, self._rows.rows()) if state is None or fresh is None else (state, fresh)))
+        if self._queue_id not in ("", found.queue_id):
+            raise self._made_anew()
+        self._state, self._queue_id = found, found.queue_id
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
         table = f"{self._what}, version {self._rows.version},"

@@ -35,7 +35,7 @@ class Queue:
     def table(self, number: int) -> PartitionTable:
         """Any table that the queue ever had."""
         if number not in self._tables:
-            self._tables[number] = PartitionTable(self.store, self.name, number, self.state.schema)
+            self._tables[number] = PartitionTable(self.store, self.name, number, self.state.schema, self.state.queue_id)
         return self._tables[number]
 
     def refresh(self) -> bool:

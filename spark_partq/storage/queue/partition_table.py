@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,13 +100,25 @@ class FilesTooOld(Exception):
 
 
 class PartitionTable:
-    """Reads and appends to one partition. Not safe for use by several threads at once."""
+    """Reads and appends to one partition. Not safe for use by several threads at once.
 
-    def __init__(self, store: Store, queue: str, partition: int, payload: Struct) -> None:
+    Parameters
+    ----------
+    queue_id : str
+        Refuse the table of another queue, which has been made anew under the name; empty takes any.
+    """
+
+    def __init__(self, store: Store, queue: str, partition: int, payload: Struct, queue_id: str = "") -> None:
         self.queue, self.partition = queue, partition
         self.folder = partition_folder(queue, partition)
         self._store = store
-        self._log = DeltaLog(store, self.folder, f"partition {partition} of queue {queue!r}", expired=expired_records)
+        self._log = DeltaLog(
+            store,
+            self.folder,
+            f"partition {partition} of queue {queue!r}",
+            expired=expired_records,
+            table_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{queue_id}/{partition}")) if queue_id else "",
+        )
         self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`

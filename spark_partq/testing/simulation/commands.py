@@ -3,12 +3,19 @@ again when it dies."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError, ReplicaError
+from spark_partq.core.errors import (
+    GroupNotFoundError,
+    InvalidArgumentError,
+    QueueAlreadyExistsError,
+    QueueNotFoundError,
+    ReplicaError,
+)
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
-from spark_partq.storage.procedures.delete import delete_group
+from spark_partq.storage.procedures.delete import delete_group, delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.promote import promote
@@ -59,6 +66,8 @@ def start(run: Run) -> None:
     if s.delete_group_s is not None:
         group, at_s = s.delete_group_s
         _once(run, "delete-group", _delete_group(run, group), at_s)
+    if s.anew_s is not None:
+        _once(run, "anew", _make_anew(run), s.anew_s)
     copies_s = s.copy_stuck_s
     if s.partitions == 0 or any(scaling.partitions == 0 for scaling in s.scalings):
         run.supervise(
@@ -160,6 +169,23 @@ def _delete_group(run: Run, group: str) -> Body:
         while run.is_running(group):
             process.sleep(0.5)
         delete(process)
+
+    return body
+
+
+def _make_anew(run: Run) -> Body:
+    """Delete the queue and make it anew, each until that has been done; somebody who reads it keeps the two apart."""
+    deleted = [False]
+
+    def body(process: Process) -> None:
+        store = process.store(run.live)
+        if not deleted[0]:
+            with contextlib.suppress(QueueNotFoundError):
+                delete_queue(store, "q")
+            deleted[0] = True
+        with contextlib.suppress(QueueAlreadyExistsError):
+            run.create(store)
+        run.anew = True
 
     return body
 

@@ -26,6 +26,7 @@ from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.reader import Reader, overtaken
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
@@ -69,6 +70,7 @@ class Oracle:
         self.live = PRIMARY  # where users work
         self._lost = False  # the store of before
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
+        self.lives = Lives()
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -83,7 +85,9 @@ class Oracle:
                 self._jumped(uri, kind, name, table, partition, folder)
             return
         files, entry = self._world.files(uri), decode(data)
-        if partition is not None:
+        if self.lives.is_stray(uri, folder, version, entry):
+            self._world.note(f"{path} is an entry of a queue of before")
+        elif partition is not None:
             self._partition_changed(uri, name, int(partition), version, folder, entry)
         elif table == "control" and entry.operation != "OPTIMIZE":
             rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
@@ -128,8 +132,13 @@ class Oracle:
         if parts[0] == "groups" and len(parts) == 2:
             self.groups.pop((uri, parts[1]), None)
             self.readers.pop(parts[1], None)
+        if parts[0] == "queues":
+            self.lives.folder_deleted(uri, folder)
         if parts[0] == "queues" and len(parts) == 2:
-            self.queues.pop((uri, parts[1]), None)
+            stored = self.queues.pop((uri, parts[1]), StoredQueue())
+            if uri == self.live:
+                self.removed.update(stored.places)
+                self.readers.clear()
 
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
@@ -145,6 +154,10 @@ class Oracle:
             if base != len(log.ids):
                 self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
+            live = queue.state if uri == self.live and not copied else None
+            problem = self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns())
+            if problem:
+                self._fail(f"{problem}, in partition {number}")
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
                 if i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
@@ -316,6 +329,8 @@ class Oracle:
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None
     ) -> None:
         """A consumer of the group was given a message, planned under that epoch."""
+        if id_ in self.removed and id_ not in self.queues.get((uri, "q"), StoredQueue()).places:
+            return  # of a queue that was deleted
         reader = self.readers.setdefault(group, Reader())
         message, end = self.sent[id_], reader.ends.get(number)
         stored = self.queues[uri, "q"].partitions[number].ids
@@ -364,23 +379,6 @@ class Oracle:
             invariants.check(before, after, facts, acks, events)
         except (ValueError, InvariantError) as error:
             self._fail(f"DECISION: {error}")
-
-    # ---- at the end
-    def check_stored(self, uri: str, lost: bool = False) -> None:
-        """Every message that a producer was promised is in the queue; `lost`: the store of some of them is."""
-        places = self.queues[uri, "q"].places
-        missing = sorted(self.promised - places.keys() - self.removed)
-        if missing and not lost:
-            self._fail(f"LOST: {', '.join(missing[:5])} and so on ({len(missing)}) are not in the queue")
-
-    def check_read(self, uri: str, group: str) -> None:
-        """The group was given everything from where it started."""
-        if self.retention:
-            return
-        queue, reader = self.queues[uri, "q"], self.readers.get(group, Reader())
-        for id_, (number, offset) in queue.places.items():
-            if id_ not in reader.given and id_ not in reader.excused:
-                self._fail(f"UNREAD: group {group} never got {id_} ({number}@{offset})")
 
     def _attached(self, uri: str, group: str) -> None:
         """A group begins: what is not there any more, or stuck in the parent, it need not be given."""

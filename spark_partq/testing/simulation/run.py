@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from spark_partq.core.errors import PartqError, SinkAheadError
+from spark_partq.core.errors import CorruptTableError, PartqError, SinkAheadError
 from spark_partq.core.group import decide as group_core
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
@@ -24,7 +24,8 @@ from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
-from spark_partq.testing.simulation import commands
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation import commands, ending
 from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Loss, Process, World
@@ -74,6 +75,7 @@ class Run:
         self.oracle.retention = setup.retention_ms is not None
         self.oracle.manual = any(query.sequence for query in setup.queries)
         self.calm = False
+        self.anew = setup.anew_s is None  # the queue that is used to the end is there
         self.ending = False
         self.jobs: list[Job] = []
         self.synced: set[str] = set()  # replicas that were complete once
@@ -105,10 +107,7 @@ class Run:
 
     def _begin(self) -> None:
         s = self.setup
-        create_queue(
-            unseen(self.world, PRIMARY), "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
-            max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
-        )  # fmt: skip
+        self.create(unseen(self.world, PRIMARY))
         self.world.faults, self.world.blows = s.faults, {blow: blow.after for blow in s.blows}
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))
@@ -119,6 +118,14 @@ class Run:
         if s.lost_after is not None and s.promoted_s is not None:
             self.world.loss = Loss(PRIMARY, s.promoted_s, s.lost_after, lambda: COPY in self.synced)
         commands.start(self)
+
+    def create(self, store: Store) -> None:
+        """Make the queue."""
+        s = self.setup
+        create_queue(
+            store, "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
+            max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
+        )  # fmt: skip
 
     def _go_on(self) -> str:
         s = self.setup
@@ -165,6 +172,8 @@ class Run:
                 if error is not None and not isinstance(error, Killed):
                     self.world.note(f"{name}: {type(error).__name__}: {error}")
                     job.failed(error)
+                    if self.setup.anew_s is not None and isinstance(error, CorruptTableError) and job.required:
+                        job.unexpected = f"CORRUPT: {name}: {error}"
                     if job.unexpected:
                         self.oracle.violations.append(job.unexpected)
                 self._operator.sleep(self.rng.choice((0.0, 0.5, 2.0)))
@@ -216,6 +225,7 @@ class Run:
     def _produce(self, source: Source) -> Callable[[Process], None]:
         def body(process: Process) -> None:
             queue = open_queue(process.store(self.live), "q")
+            self.oracle.lives.open(queue.state.queue_id, {message.producer for message in source.batches[0]})
             producer = Producer(queue)
             while not source.is_exhausted():
                 number = source.done
@@ -245,10 +255,16 @@ class Run:
         checkpoints: dict[str, Checkpoint] = {}
 
         def body(process: Process) -> None:
-            Query(self, process, setup, checkpoints.setdefault(self.live, Checkpoint())).run()
+            Query(self, process, setup, checkpoints.setdefault(self._where, Checkpoint())).run()
 
         job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)
         job.expected = (CheckpointInUse,)
+
+    @property
+    def _where(self) -> str:
+        """Where users work; whoever opens a queue that was made anew begins with a new checkpoint."""
+        state = self.oracle.queues[self.live, "q"].state if (self.live, "q") in self.oracle.queues else None
+        return self.live if self.setup.anew_s is None or state is None else f"{self.live} {state.queue_id}"
 
     def is_running(self, group: str) -> bool:
         """Whether a process of one of the group's queries runs."""
@@ -279,7 +295,7 @@ class Run:
         """Everything has come to its end. Looked at when nobody can go on at this moment."""
         if self.oracle.violations:
             return True
-        if any(job.required and not job.is_done() for job in self.jobs):
+        if not self.anew or any(job.required and not job.is_done() for job in self.jobs):
             return False
         return self._watch.is_at_end(self.live, self.lasting_groups, self._given_up)
 
@@ -287,14 +303,16 @@ class Run:
         """For people, in a run that does not end."""
         waiting = [job.name for job in self.jobs if job.required and not job.is_done()]
         last = {job.name: job.last_error for job in self.jobs if job.last_error and not job.is_done()}
-        told = self._watch.told(self.live, self.lasting_groups)
+        told = self._watch.told(self.live, self.lasting_groups) if self.anew else "the queue is not made anew"
         unfinished = f"unfinished: {', '.join(waiting) or 'nothing'}"
         return "; ".join([told, unfinished, *(f"{name}: {error}" for name, error in last.items())])
 
     def _check_end(self) -> None:
-        self.oracle.check_stored(self.live, lost=self.setup.primary_lost)
+        ending.check_stored(self.oracle, self.live, lost=self.setup.primary_lost)
+        if self.setup.anew_s is not None:
+            ending.check_strays(self.oracle, self.live, self.world.files(self.live))
         for group in self.lasting_groups:
-            self.oracle.check_read(self.live, group)
+            ending.check_read(self.oracle, self.live, group)
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:

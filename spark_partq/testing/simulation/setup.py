@@ -142,6 +142,8 @@ class Setup:
         When ingress is disabled, and when it is enabled again.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
+    anew_s : float or None
+        When the queue is deleted and made anew, and its producers begin again there.
     lost_after : int or None
         The primary is lost so many operations after that moment, in the midst of what is under way, and the promotion waits for
         that; None is when the promotion begins.
@@ -165,6 +167,7 @@ class Setup:
     ingress_s: tuple[float, float] | None = None
     delete_group_s: tuple[str, float] | None = None
     copy_stuck_s: float | None = None
+    anew_s: float | None = None
     retention_ms: int | None = None
     rebalance_delay_ms: int = 0
     max_handoff_time_ms: int = 500
@@ -225,7 +228,27 @@ def draw(seed: int) -> Setup:
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(setup)
-    return _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
+    return _anew(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
+
+
+def _anew(s: Setup) -> Setup:
+    """In a few runs nothing else is done to the queue than that it is deleted and made anew, mostly on an object store."""
+    rng = random.Random(f"anew {s.seed}")
+    if rng.random() < 0.96:
+        return s
+    at_s = _moment(rng, 0, 2)
+    producers = tuple(replace(p, sink=f"s{i}", query=f"query-{i}") for i, p in enumerate(s.producers))
+    s = replace(
+        s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), replicas=0,
+        queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
+        delete_group_s=None, copy_stuck_s=None, retention_ms=None,
+    )  # fmt: skip
+    names = [f"{producer.query}a" for producer in producers]
+    meets = (
+        Blow(rng.choice(names), at_s, rng.randrange(20), "operations", rng.choice(_BLOWS))
+        for _ in range(rng.choice((0, 1, 2)))
+    )
+    return replace(s, blows=tuple(meets))
 
 
 def _lost(s: Setup) -> Setup:
@@ -249,6 +272,7 @@ def jobs(s: Setup) -> dict[str, float]:
         "ingress": None if s.ingress_s is None else s.ingress_s[0],
         "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
         "copy-stuck": s.copy_stuck_s,
+        "anew": s.anew_s,
     }
     return found | {name: at_s for name, at_s in optional.items() if at_s is not None}
 

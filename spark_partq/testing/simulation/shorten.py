@@ -18,6 +18,7 @@ _OPTIONAL: dict[str, Any] = {
     "delete_group_s": None,
     "ingress_s": None,
     "copy_stuck_s": None,
+    "anew_s": None,
     "retention_ms": None,
     "skew": False,
     "lost_after": None,

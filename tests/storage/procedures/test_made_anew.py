@@ -169,8 +169,8 @@ def test_reader_that_knows_the_log_passes_over_it() -> None:
     assert reader.refresh() and reader.version == 4
 
 
-def test_an_entry_is_removed_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes late does not delete what was put under the name since; a claim of one who died counts a minute."""
+def test_an_entry_is_removed_by_one() -> None:
+    """Who comes late does not delete what was put under the name since."""
     files = MemoryFiles()
     left_behind(files)
     slow = handle(files)
@@ -181,6 +181,10 @@ def test_an_entry_is_removed_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     count(slow)
     strangers.remove(handle(files).log, 4, stray)  # he had read it before
     assert fresh(files).version == 4
+
+
+def test_claim_of_a_process_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts a minute."""
     files = MemoryFiles()
     left_behind(files)
     watched = Watched(files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.testing.planted import (
+    anew,
     delivery,
     logs,
     maintenance,
@@ -14,6 +15,6 @@ from tests.testing.planted import (
 )
 from tests.testing.planted.bugs import BUGS
 
-SUBJECTS = (ownership, delivery, protocols, logs, producers, resizes, maintenance, replicas)
+SUBJECTS = (ownership, delivery, protocols, logs, producers, resizes, maintenance, replicas, anew)
 
 __all__ = ["BUGS", "SUBJECTS"]

@@ -1,0 +1,35 @@
+"""What must hold when a run has come to its end."""
+
+from __future__ import annotations
+
+from spark_partq.storage.files import Files
+from spark_partq.storage.log import LogFolder
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.oracle import Oracle, Violation
+from spark_partq.testing.simulation.reader import Reader
+
+
+def check_stored(oracle: Oracle, uri: str, lost: bool = False) -> None:
+    """Every message that a producer was promised is in the queue; `lost`: the store of some of them is."""
+    places = oracle.queues[uri, "q"].places
+    missing = sorted(oracle.promised - places.keys() - oracle.removed)
+    if missing and not lost:
+        raise Violation(f"LOST: {', '.join(missing[:5])} and so on ({len(missing)}) are not in the queue")
+
+
+def check_strays(oracle: Oracle, uri: str, files: Files) -> None:
+    """What was put into another table's log keeps nobody from reading that to its end."""
+    for number, partition in oracle.queues[uri, "q"].partitions.items():
+        version = LogFolder(Store.over(files), f"queues/q/partitions/partition={number}").load().version
+        if version != partition.version:
+            raise Violation(f"DAMAGED: partition {number} ends at {version}, and has version {partition.version}")
+
+
+def check_read(oracle: Oracle, uri: str, group: str) -> None:
+    """The group was given everything from where it started."""
+    if oracle.retention:
+        return
+    queue, reader = oracle.queues[uri, "q"], oracle.readers.get(group, Reader())
+    for id_, (number, offset) in queue.places.items():
+        if id_ not in reader.given and id_ not in reader.excused:
+            raise Violation(f"UNREAD: group {group} never got {id_} ({number}@{offset})")

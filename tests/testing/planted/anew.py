@@ -1,0 +1,63 @@
+"""Queues that are deleted and made anew under who uses them; clocks that are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.testing.simulation.setup import Faults, ProducerSetup, Setup
+from tests.storage.procedures import test_clocks as clocks
+from tests.storage.procedures import test_made_anew as anew
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import as_is
+from tests.testing.planted.stores import in_a_store
+
+COMMIT, STRANGERS = "storage.log.commit", "storage.log.strangers"
+
+# Producers that write all the time, and do not look before they commit.
+MADE_ANEW = Setup(
+    0,
+    partitions=1,
+    local=False,
+    producers=tuple(ProducerSetup(f"s{i}", f"query-{i}", 9, pause_s=0.1) for i in range(3)),
+    anew_s=0.5,
+    faults=Faults(slow=0.3, kill=0.003),
+)
+WRONG_CLOCKS = replace(MADE_ANEW, anew_s=None, faults=Faults(jump=0.05))
+
+
+@bug(f"{COMMIT}:_take_back", change=as_is(MADE_ANEW))
+def an_entry_in_another_log_stays(original, log, version, entry):
+    """Who finds that his entry is no part of the log leaves it there, and tells of a conflict."""
+
+
+@bug("storage.log.entries:Entry.is_of", test=anew.test_reader_that_knows_the_log_passes_over_it)
+def an_entry_of_another_table_is_damage(original, entry, metadata):
+    """A reader takes the entry of a stale producer for damage of the table."""
+    return True
+
+
+@bug(f"{COMMIT}:_is_in", change=as_is(MADE_ANEW))
+def any_predecessor_will_do(original, log, version, entry):
+    """A commit counts if there is an entry before it, whichever that is."""
+    return log.files.info(log.entry_path(version - 1)) is not None or original(log, version, entry)
+
+
+@bug(f"{STRANGERS}:remove", test=anew.test_an_entry_is_removed_by_one)
+def an_entry_is_removed_without_a_claim(original, log, version, entry):
+    """Two who found the same entry both delete its name, whatever is there by then."""
+    log.files.delete(log.entry_path(version))
+
+
+@bug("storage.queue.clock:ComparedClock.time_us", change=as_is(WRONG_CLOCKS))
+def a_wrong_clock_dates_messages(original, clock):
+    """A producer takes its machine's clock as it is."""
+    return clock._store.runtime.time_ns() // 1_000
+
+
+@bug(
+    "storage.queue.clock:checked_ms",
+    test=lambda: in_a_store(clocks.test_maintenance_with_a_wrong_clock, clocks.YEAR_S),
+)
+def maintenance_goes_by_its_own_clock(original, store, queue, max_skew_ms):
+    """What is young by the store's clock is removed by a machine whose clock is ahead."""
+    return store.now_ms()
