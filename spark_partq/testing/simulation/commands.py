@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from spark_partq.core.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
+    NotAStoreError,
     QueueAlreadyExistsError,
     QueueNotFoundError,
     ReplicaError,
@@ -180,7 +181,7 @@ def _make_anew(run: Run) -> Body:
     def body(process: Process) -> None:
         store = process.store(run.live)
         if not deleted[0]:
-            with contextlib.suppress(QueueNotFoundError):
+            with contextlib.suppress(QueueNotFoundError, NotAStoreError):  # an empty place is none
                 delete_queue(store, "q")
             deleted[0] = True
         with contextlib.suppress(QueueAlreadyExistsError):

@@ -52,7 +52,7 @@ class Lives:
         """
         at = dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"]))
         ahead_ms = round(at.timestamp() * 1000) - now_ns // 1_000_000
-        if ahead_ms > QueueSettings().max_clock_skew_ms:
+        if ahead_ms > QueueSettings.parse({}).max_clock_skew_ms:
             return f"CLOCK: {messages[0].id} is dated {ahead_ms} ms from now"
         if queue is not None:
             for message in messages:

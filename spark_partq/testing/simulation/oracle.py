@@ -92,6 +92,8 @@ class Oracle:
         elif table == "control" and entry.operation != "OPTIMIZE":
             rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
             if kind == "queues":
+                if version == 0 and uri == self.live:  # made anew, also where a deletion was killed
+                    self._forget(uri, name)
                 self._queue_decided(uri, name, rows)
             else:
                 self._group_decided(uri, name, rows)
@@ -132,13 +134,15 @@ class Oracle:
         if parts[0] == "groups" and len(parts) == 2:
             self.groups.pop((uri, parts[1]), None)
             self.readers.pop(parts[1], None)
-        if parts[0] == "queues":
-            self.lives.folder_deleted(uri, folder)
+        self.lives.folder_deleted(uri, folder)
         if parts[0] == "queues" and len(parts) == 2:
-            stored = self.queues.pop((uri, parts[1]), StoredQueue())
-            if uri == self.live:
-                self.removed.update(stored.places)
-                self.readers.clear()
+            self._forget(uri, parts[1])
+
+    def _forget(self, uri: str, name: str) -> None:
+        stored = self.queues.pop((uri, name), None)
+        if uri == self.live and stored is not None:
+            self.removed.update(stored.places)
+            self.readers.clear()
 
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
@@ -155,8 +159,7 @@ class Oracle:
                 self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
             live = queue.state if uri == self.live and not copied else None
-            problem = self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns())
-            if problem:
+            if problem := self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()):
                 self._fail(f"{problem}, in partition {number}")
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order

@@ -137,6 +137,26 @@ def left_behind(files: Files, ahead: int = 0) -> None:
     del old
 
 
+def test_entry_is_taken_back() -> None:
+    """Who learns after his put that the log is another table's fails, and leaves it as it was."""
+    files = MemoryFiles()
+    made(files, 3)
+    watched = Watched(files, is_local=False)
+    late = handle(watched)
+    late.refresh()
+
+    def replaced() -> None:
+        files.delete_folder("t")
+        made(files, 3)
+
+    watched.before = once("put_if_absent", entry_path(4), replaced)
+    with pytest.raises(Conflict):
+        late.commit(transactions={"late": 1})
+    assert entries(files) == [0, 1, 2, 3]
+    with pytest.raises(partq.CorruptTableError, match="another table"):
+        late.refresh(sure=True)
+
+
 @pytest.mark.parametrize("is_local", [True, False])
 @pytest.mark.parametrize("ahead", [0, 2])
 def test_entry_that_nobody_takes_back(is_local: bool, ahead: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from spark_partq.testing.simulation.setup import Faults, ProducerSetup, Setup
@@ -25,7 +26,30 @@ MADE_ANEW = Setup(
 WRONG_CLOCKS = replace(MADE_ANEW, anew_s=None, faults=Faults(jump=0.05))
 
 
-@bug(f"{COMMIT}:_take_back", change=as_is(MADE_ANEW))
+def made_anew(s: Setup) -> bool:
+    return s.anew_s is not None
+
+
+@bug("storage.queue.partition_table:PartitionTable.__init__", made_anew)
+def a_producer_takes_any_table(original, table, store, queue, partition, payload, queue_id=""):
+    """Who has opened a queue, and reads a partition for the first time after it was made anew, takes that of the new one for his."""
+    original(table, store, queue, partition, payload)
+
+
+@bug("storage.queue.control:QueueControl._has_partitions", made_anew)
+def a_half_deleted_queue_is_damaged(original, control):
+    """Who opens a queue while it is being deleted is told that it is damaged."""
+    return True
+
+
+@bug("storage.queue.handle:Queue.explained", made_anew)
+@contextlib.contextmanager
+def a_deletion_is_told_as_damage(original, queue):
+    """A producer whose queue is deleted, and made anew, is told to restore it from a backup."""
+    yield
+
+
+@bug(f"{COMMIT}:_take_back", test=anew.test_entry_is_taken_back)
 def an_entry_in_another_log_stays(original, log, version, entry):
     """Who finds that his entry is no part of the log leaves it there, and tells of a conflict."""
 
@@ -36,7 +60,7 @@ def an_entry_of_another_table_is_damage(original, entry, metadata):
     return True
 
 
-@bug(f"{COMMIT}:_is_in", change=as_is(MADE_ANEW))
+@bug(f"{COMMIT}:_is_in", test=anew.test_entry_is_taken_back)
 def any_predecessor_will_do(original, log, version, entry):
     """A commit counts if there is an entry before it, whichever that is."""
     return log.files.info(log.entry_path(version - 1)) is not None or original(log, version, entry)
