@@ -71,6 +71,7 @@ class Options(BaseModel):
     maxFilesPerTrigger: Count | None = None
     maxUnackedPerFlow: Count | None = None
     maxPollIntervalMs: Annotated[int, Field(ge=1000, le=2_592_000_000)] = 300_000
+    maxBarrierWaitMs: Annotated[int, Field(ge=0, le=2_592_000_000)] = 60_000
     ack: Annotated[Literal["batch", "manual"], Word] = "batch"
     storageOptions: Annotated[dict[str, str], Field(repr=False)] = {}  # they may hold secrets
 
@@ -189,6 +190,7 @@ class Options(BaseModel):
             max_unacked_per_flow=self.maxUnackedPerFlow,
             max_poll_interval_ms=self.maxPollIntervalMs,
             manual_acknowledgement=self.ack == "manual",
+            max_barrier_wait_ms=self.maxBarrierWaitMs,
         )
 
 

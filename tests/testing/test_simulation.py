@@ -11,8 +11,9 @@ from dataclasses import replace
 
 import pytest
 
+from spark_partq.testing.simulation import known as findings
 from spark_partq.testing.simulation.__main__ import execute
-from spark_partq.testing.simulation.known import FINDINGS, known
+from spark_partq.testing.simulation.known import FINDINGS, Finding, known
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler, SimulatedEvent, SimulatedLock, in_parallel
 from spark_partq.testing.simulation.setup import Blow, ProducerSetup, QuerySetup, Scaling, Setup, draw
 from spark_partq.testing.simulation.shorten import shortened
@@ -45,12 +46,24 @@ def test_a_seed_is_one_run() -> None:
     assert first == second and "operations" in first
 
 
-@pytest.mark.parametrize("finding", [f for f in FINDINGS if f.seed], ids=lambda finding: finding.name)
-def test_known_findings_are_still_there(finding) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_known_is_told_from_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a problem of the kind, in a setup in which it can be, is the known one."""
+    waits = Finding("waits", "two wait for each other", 1, lambda s, kind, _: kind == "STUCK" and bool(s.scalings))
+    monkeypatch.setattr(findings, "FINDINGS", (waits,))
+    resized = Setup(1, scalings=(Scaling(1.0, 3),))
+    assert known(resized, "STUCK: everybody waits") == "waits"
+    assert known(resized, "LOST: p0:1") == "" == known(Setup(1), "STUCK: everybody waits")
+    monkeypatch.setattr(findings, "FINDINGS", ())
+    assert known(resized, "STUCK: everybody waits") == ""
+
+
+def test_known_findings_are_still_there() -> None:
     """What is mended goes from the list."""
-    done = simulate("--seed", str(finding.seed), "--no-shorten")
-    assert done.returncode == 1, f"{finding.name} does not show any more"
-    assert known(draw(finding.seed), done.stdout.splitlines()[-1]) == finding.name
+    for finding in FINDINGS:
+        problem = execute(draw(finding.seed)).problem
+        assert known(draw(finding.seed), problem) == finding.name, f"{finding.name} does not show any more"
+    seeds = [finding.seed for finding in FINDINGS]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_a_run_that_goes_wrong_is_made_smaller() -> None:

@@ -162,6 +162,17 @@ class DeliveryTracker:
         epoch, end = self.planned_ends[partition_id]
         return Range(epoch, end, end)
 
+    def given(self, state: GroupState, incarnation: str) -> dict[PartitionId, int]:
+        """How far this process was given each partition that it owns, in its unbroken ownership.
+
+        To be called while no micro-batch runs: then all that was planned has been given.
+        """
+        return {
+            partition_id: end
+            for partition_id, (epoch, end) in self.planned_ends.items()
+            if same_lineage(state.partitions.get(partition_id), incarnation, epoch)
+        }
+
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         """The draining partitions of which everything that was planned is acknowledged.
 

@@ -137,6 +137,8 @@ class Member:
         Whether all of these use the cooperative protocol.
     static : bool
         Its name is the user's and survives restarts (K6).
+    manual : bool
+        Its application acknowledges by hand (H5).
     weight : float
         Share of each of its flows relative to others, for assignors that use it.
     application, executors : str, tuple of str
@@ -157,6 +159,7 @@ class Member:
     pattern: str | None = None
     cooperative: bool = True
     static: bool = False
+    manual: bool = False
     weight: float = 1.0
     application: str = ""
     executors: tuple[str, ...] = ()

@@ -87,6 +87,7 @@ def member(plain: Mapping[str, Any]) -> Member:
         pattern=pattern,
         cooperative=stored.flag(values["cooperative"], "cooperative"),
         static=stored.flag(values["static"], "static"),
+        manual=stored.flag(values["manual"], "manual"),
         weight=stored.positive(values["weight"], "weight"),
         application=stored.text(values["application"], "application"),
         executors=stored.texts(values["executors"], "executors"),

@@ -6,7 +6,8 @@ sealed the next generation opens. So the generation of a message follows from it
 
 A message of generation j in partition b may be delivered once everything that any earlier generation g placed where its key
 could have been, with ``a ≡ b (mod gcd(N_g, N_j))``, is acknowledged up to the cut. That is the *barrier*. It asks for
-*settled* offsets: what the group's control table says, which no decision sets back, and never for acknowledgements.
+*settled* offsets: what the group's control table says, which no decision sets back, and never for acknowledgements. What else counts for
+a member that acknowledges by hand says `core.delivery.barrier`.
 
 A count of 0 is an exclusive queue: one partition, the *parent*, which has the number -1. No partition waits for the
 parent: what is left in it when the queue becomes partitioned is stuck until it is copied (S6).
@@ -14,7 +15,8 @@ parent: what is left in it when the queue becomes partitioned is stuck until it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -108,6 +110,18 @@ class Barrier:
             g < generation and self._blocks(g, left, partition, generation) for g, left in self._open.items()
         )
 
+    @property
+    def open_cuts(self) -> set[tuple[int, int]]:
+        """Each partition of which not everything is settled, with each cut that it has not reached."""
+        return {(a, cut) for left in self._open.values() for a, cut in left.items()}
+
+    def counting(self, ends: Mapping[int, int]) -> Barrier:
+        """The same barrier, where what lies below these ends counts as settled, too."""
+        barrier = copy(self)
+        left = {g: {a: cut for a, cut in cuts.items() if ends.get(a, 0) < cut} for g, cuts in self._open.items()}
+        barrier._open = {g: cuts for g, cuts in left.items() if cuts}
+        return barrier
+
     def _blocks(self, g: int, left: Mapping[int, int], b: int, j: int) -> bool:
         before, after = self._generations[g].partition_count, self._generations[j].partition_count
         common = gcd(before, after) if after else 1
@@ -115,14 +129,29 @@ class Barrier:
 
     def limit(self, partition: int, start: int, end: int) -> int:
         """How far messages ``[start, end)`` of a partition may be delivered now: at least `start`, at most `end`."""
-        if not self._open:
-            return end
-        ended = [(past.cuts[partition], g) for g, past in enumerate(self._generations) if partition in past.cuts]
+        for first, generation in self._placed(partition, start, end):
+            if not self.passed(partition, generation):
+                return first
+        return end
+
+    def waits(self, partition: int, start: int, end: int) -> dict[int, int]:
+        """The partitions that messages ``[start, end)`` of a partition wait for, each with the highest cut up to which."""
+        found: dict[int, int] = {}
+        for _, generation in self._placed(partition, start, end):
+            for g, left in self._open.items():
+                for a, cut in left.items():
+                    if g < generation and self._blocks(g, {a: cut}, partition, generation):
+                        found[a] = max(cut, found.get(a, 0))
+        return found
+
+    def _placed(self, partition: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The generations after the first of which messages ``[start, end)`` are, each with its first one; none if nothing is open."""
+        past = self._generations if self._open else ()
+        ended = [(ended.cuts[partition], g) for g, ended in enumerate(past) if partition in ended.cuts]
         for i, (cut, g) in enumerate(ended):
             until = ended[i + 1][0] if i + 1 < len(ended) else end
-            if max(start, cut) < min(end, until) and not self.passed(partition, g + 1):
-                return max(start, cut)
-        return end
+            if max(start, cut) < min(end, until):
+                yield max(start, cut), g + 1
 
 
 def target(hash_: int, count: int) -> int:

@@ -57,6 +57,9 @@ def _rows(
         queue, number = partition
         partition_id = (ids.get(queue, ""), number)
         own = state.partitions.get(partition_id)
+        if own is None and partition_id in state.removed:
+            refused.append(partition)  # the queue has it no longer
+            continue
         if own is None:
             raise InvalidArgumentError(
                 f"group {name!r} has no partition {number} of queue {queue!r}; it reads {', '.join(sorted(ids))}",

@@ -32,18 +32,7 @@ class Finding:
     matches: Callable[[Setup, str, str], bool]
 
 
-def _waits_for_a_sequence(s: Setup, kind: str, _: str) -> bool:
-    return kind == "STUCK" and bool(s.scalings) and any(q.sequence for q in s.queries)
-
-
-FINDINGS = (
-    Finding(
-        "manual-acknowledgement-beside-a-resize",
-        "an application that acknowledges at the end of sequences and a resize wait for each other",
-        136,
-        _waits_for_a_sequence,
-    ),
-)
+FINDINGS: tuple[Finding, ...] = ()
 
 
 def known(setup: Setup, problem: str) -> str:

@@ -26,8 +26,10 @@ from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.lives import Lives
-from spark_partq.testing.simulation.reader import Reader, overtaken
+from spark_partq.testing.simulation.reader import Reader
+from spark_partq.testing.simulation.removal import undrained, unsettled
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
     Message,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from spark_partq.testing.simulation.process import World
 
 _PATH = re.compile(
-    r"(queues|groups)/([^/]+)/(?:(control|acks|replica)|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
+    r"(queues|groups)/([^/]+)/(?:(control|acks|replica)(?:-\d+)?|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
 )
 _SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
 
@@ -62,6 +64,7 @@ class Oracle:
         self.sent: dict[str, Message] = {}
         self.promised: set[str] = set()  # messages that a producer was told are in
         self.readers: dict[str, Reader] = {}
+        self.owners = Ownerships()
         self.violations: list[str] = []
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
         self.copied: set[str] = set()  # messages that were stuck in the parent
@@ -97,6 +100,9 @@ class Oracle:
                 self._queue_decided(uri, name, rows)
             else:
                 self._group_decided(uri, name, rows)
+        elif table == "acks" and self.manual:
+            rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
+            self.owners.acknowledged(uri, name, rows, self._world.scheduler.now_s)
 
     def _jumped(self, uri: str, kind: str, name: str, table: str | None, partition: str | None, folder: str) -> None:
         """A table is what its checkpoint says; what was removed before is not known."""
@@ -241,26 +247,8 @@ class Oracle:
             if (
                 queue.mode != "delete" and not fact.body["lost"]
             ):  # a scaling of mode delete may also end what another began
-                self._check_settled(uri, queue, ends)
+                self._check(uri, unsettled(queue, self._groups_of(uri), ends))
             self._lose(queue, ends)
-
-    def _check_settled(self, uri: str, queue: StoredQueue, ends: Mapping[int, int]) -> None:
-        """Of these partitions nobody needs anything below these ends any more; with no group nothing is left in them."""
-        if queue.state is None or uri != self.live or self.retention:
-            return
-        readers = [
-            (group, state)
-            for (place, group), state in self.groups.items()
-            if place == uri and queue.state.queue_id in state.queues
-        ]
-        for number, end in ends.items():
-            partition_id = queue.state.queue_id, number
-            for group, state in readers:
-                if partition_id in state.partitions and state.committed_floor(partition_id) < end:
-                    at = state.committed_floor(partition_id)
-                    self._fail(f"REMOVED: partition {number} is given up at {end}, group {group} is at {at}")
-            if not readers and any(high <= end for _, high in queue.partitions[number].files.values()):
-                self._fail(f"REMOVED: partition {number} is given up at {end}, and nobody has read it")
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
         """What is in these partitions nobody is given any more (mode delete)."""
@@ -274,20 +262,19 @@ class Oracle:
 
     def _check_drain(self, name: str, before: QueueState, after: QueueState, fact: QueueFact) -> None:
         """What every group had acknowledged when a queue was drained is all that there is when its count changes (S4)."""
-        readers = {group: known for (uri, group), known in self.groups.items() if uri == self.live}
+        readers = self._groups_of(self.live)
         if fact.kind == "QueueDrained":
             self._drained_groups = set(readers)
-        if fact.kind != "GenerationOpened" or before.scaling is None or before.scaling.mode != "drain":
-            return
-        for group, known in readers.items():
-            for number in before.partition_numbers:
-                partition_id, cut = (before.queue_id, number), after.generations[-2].cuts.get(number, 0)
-                if group in self._drained_groups and partition_id in known.partitions and not self.retention:
-                    floor = known.committed_floor(partition_id)
-                    if floor < cut:
-                        self._fail(
-                            f"DRAIN: partition {number} of {name} is cut at {cut}, and group {group} is at {floor}"
-                        )
+        if fact.kind == "GenerationOpened" and before.scaling is not None and before.scaling.mode == "drain":
+            self._check(self.live, undrained(name, before, after, readers, self._drained_groups))
+
+    def _groups_of(self, uri: str) -> dict[str, GroupState]:
+        return {group: known for (place, group), known in self.groups.items() if place == uri}
+
+    def _check(self, uri: str, problem: str) -> None:
+        """What of a store that users work with must not be, unless messages may go unread."""
+        if problem and uri == self.live and not self.retention:
+            self._fail(problem)
 
     def _group_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
         state = self.groups.setdefault((uri, name), GroupState())
@@ -301,6 +288,7 @@ class Oracle:
             if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
                 self._attached(uri, name)
             self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")
+        self.owners.decided(uri, name, state, self._world.scheduler.now_s)
 
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
@@ -329,7 +317,7 @@ class Oracle:
             reader.ends = {n: end for n, end in ends.items() if n in known or not lost}
 
     def delivered(
-        self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None
+        self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn
     ) -> None:
         """A consumer of the group was given a message, planned under that epoch."""
         if id_ in self.removed and id_ not in self.queues.get((uri, "q"), StoredQueue()).places:
@@ -343,8 +331,10 @@ class Oracle:
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
         problem = "" if epoch is None else reader.take((uri, number, epoch), offset)
-        if queue is not None and known is not None and not self.retention:
-            problem = problem or overtaken(queue, known, number, offset)
+        if queue is not None and known is not None and not self.retention and not problem:
+            now_s = self._world.scheduler.now_s
+            problem, let_go = overtaken(queue, known, self.owners, uri, group, (number, offset), turn, now_s)
+            reader.let_go |= {n: max(cut, reader.let_go.get(n, 0)) for n, cut in let_go.items()}
         if problem:
             self._fail(problem.replace("it got", f"group {group} got"))
         if owned and end is not None and offset > end and not self.retention:
@@ -353,7 +343,8 @@ class Oracle:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
         if owned:
             reader.ends[number] = max(end or 0, offset + 1)
-        if message.key is not None and id_ not in reader.given and not self._was_stuck(uri, number, offset, id_):
+        late = offset < reader.let_go.get(number, 0) or self._was_stuck(uri, number, offset, id_)
+        if message.key is not None and id_ not in reader.given and not late:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
                 self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")

@@ -7,7 +7,7 @@ the last one again, if that is not in the commit log, with the same start and en
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from spark_partq.core.delivery.admission import Limits
@@ -19,6 +19,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.messages import Piece, read_slice
+from spark_partq.testing.simulation.barrier import Turn
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import QuerySetup
 
@@ -69,7 +70,6 @@ class Application:
     )  # partition -> offset -> whose, epoch
 
     def take(self, number: int, offset: int, key: str, index: int, epoch: int) -> None:
-        self.got.setdefault(key, set()).add(index)
         self.waiting.setdefault(number, {})[offset] = key, index, epoch
 
     def finished(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
@@ -106,9 +106,14 @@ class Query:
             assignors=setup.assignors,
             limits=Limits(max_rows=setup.max_rows),
             manual_acknowledgement=setup.sequence > 0,
+            max_barrier_wait_ms=run.setup.max_barrier_wait_ms,
         )
         self._application = Application(setup.sequence, run.got.setdefault(setup.group, {}))
         self._schema = arrow_schema(queue_state(self._store, "q").schema)
+        self._given: dict[
+            int, tuple[int, int]
+        ] = {}  # of each partition the epoch and the end of what this process was given
+        self._turn = Turn("", 0)
         before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
         self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")
         self._planner.check_checkpoint(before)
@@ -118,10 +123,12 @@ class Query:
         checkpoint = self._checkpoint
         batch = len(checkpoint.offsets) - 1
         if batch > checkpoint.committed:
+            self._begin_turn(replays=True)
             self._execute(batch)
         while not self._run.is_over(self._setup):
             done = checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING
             limits = self._settings.limits
+            self._begin_turn()
             end = self._planner.next(StreamOffset.from_json(done), limits)
             if end is not None:
                 self._run.world.scheduler.point()
@@ -131,6 +138,11 @@ class Query:
             if end is None:
                 self._process.sleep(TRIGGER_S)
         self._planner.leave()
+
+    def _begin_turn(self, replays: bool = False) -> None:
+        """From here on the planner looks at the tables; all that was given before lies in micro-batches that have ended."""
+        changes = self._run.oracle.owners.changes
+        self._turn = Turn("", changes, dict(self._given), replays and not self._setup.sequence)
 
     def _execute(self, batch: int) -> None:
         offsets = self._checkpoint.offsets
@@ -146,14 +158,16 @@ class Query:
 
     def _deliver(self, piece: Piece) -> None:
         part, oracle = piece.slice, self._run.oracle
+        turn = replace(self._turn, incarnation=self._planner.membership.incarnation)
         for first, rows in read_slice(self._store, part, self._schema):
             for i, id_ in enumerate(rows.column("id").to_pylist()):
                 offset = part.base_offset + first + i
                 group, number = self._setup.group, part.partition
-                oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch)
-                message = oracle.sent[id_]
+                oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)
+                self._given[number] = piece.epoch or 0, offset + 1
+                key, index = self._run.sequence_of(oracle.sent[id_])
+                self._application.got.setdefault(key, set()).add(index)  # also for those that acknowledge by hand
                 if self._setup.sequence:
-                    key, index = self._run.sequence_of(message)
                     self._application.take(part.partition, offset, key, index, piece.epoch or 0)
 
     def _acknowledge(self) -> None:

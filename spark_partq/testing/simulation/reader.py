@@ -1,13 +1,8 @@
-"""What a group was given of a queue, and what it must not be given yet, again, or any more."""
+"""What a group was given of a queue, and what it must not be given again, or any more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
-
-from spark_partq.core.group.state import GroupState
-from spark_partq.core.queue.partition_map import generation_at
-from spark_partq.core.queue.state import QueueState
 
 Epoch = tuple[str, int, int]  # a store, and of a partition there an epoch
 
@@ -20,6 +15,8 @@ class Reader:
     ----------
     given_under, released : dict
         The end of what was given under each epoch, and where the partition was released.
+    let_go : dict
+        Of each partition what was not waited for any longer: messages below may come after later ones of their keys.
     """
 
     ends: dict[int, int] = field(default_factory=dict)  # of each partition, what was ever delivered
@@ -28,6 +25,7 @@ class Reader:
     excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
     given_under: dict[Epoch, int] = field(default_factory=dict)
     released: dict[Epoch, int] = field(default_factory=dict)
+    let_go: dict[int, int] = field(default_factory=dict)
 
     def take(self, epoch: Epoch, offset: int) -> str:
         """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
@@ -38,19 +36,3 @@ class Reader:
         if released is not None and offset >= released:
             return f"RELEASED: it got {epoch[1]}@{offset} under epoch {epoch[2]}, which was released before"
         return ""
-
-
-def overtaken(queue: QueueState, group: GroupState, number: int, offset: int) -> str:
-    """What an earlier map placed where a message's key could have been, and the group has not settled (S5); or nothing."""
-    placed = generation_at(queue.generations, number, offset)
-    count = queue.generations[placed].partition_count
-    for g, earlier in enumerate(queue.generations[:placed]):
-        for other in range(earlier.partition_count):
-            settled = max(group.committed_floor((queue.queue_id, other)), queue.removed_ends.get(other, 0))
-            near = count == 0 or (other - number) % gcd(earlier.partition_count, count) == 0
-            if near and settled < earlier.cuts[other]:
-                return (
-                    f"BARRIER: it got {number}@{offset} of map {placed}, and {other} is settled up to {settled} of "
-                    f"{earlier.cuts[other]} of map {g}"
-                )
-    return ""

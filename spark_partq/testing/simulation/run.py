@@ -37,6 +37,8 @@ from spark_partq.testing.simulation.unseen import Watch, unseen
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
 CALM_S, STEPS = 90.0, 150_000
+# How fast the clock of a process may go.
+DRIFTS = 0.8, 1.0, 1.25
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Run:
         self.world.oracle = self.oracle
         self.oracle.retention = setup.retention_ms is not None
         self.oracle.manual = any(query.sequence for query in setup.queries)
+        fastest = max(DRIFTS) if setup.skew else 1.0
+        self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
         self.calm = False
         self.anew = setup.anew_s is None  # the queue that is used to the end is there
         self.ending = False
@@ -164,7 +168,7 @@ class Run:
                 job.starts += 1
                 process = Process(self.world, f"{name}#{job.starts}")
                 if self.setup.skew:
-                    process.drift = self.rng.choice((0.8, 1.0, 1.25))
+                    process.drift = self.rng.choice(DRIFTS)
                 self._processes.append(process)
                 job.running = True
                 error = self._run_to_its_end(process, body)

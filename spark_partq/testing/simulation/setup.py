@@ -138,6 +138,8 @@ class Setup:
         What befalls a job when another one begins, so that both meet.
     chaos_s : float
         So long faults happen; afterwards everything must come to its end.
+    max_barrier_wait_ms : int
+        How long consumers wait at the barrier for others that acknowledge by hand.
     ingress_s : tuple or None
         When ingress is disabled, and when it is enabled again.
     replicas : int
@@ -171,6 +173,7 @@ class Setup:
     retention_ms: int | None = None
     rebalance_delay_ms: int = 0
     max_handoff_time_ms: int = 500
+    max_barrier_wait_ms: int = 2_000
     skew: bool = False
     faults: Faults = NONE
 
@@ -227,7 +230,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(setup)
+    setup = possible(_by_hand(setup))
     return _anew(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
 
 
@@ -249,6 +252,18 @@ def _anew(s: Setup) -> Setup:
         for _ in range(rng.choice((0, 1, 2)))
     )
     return replace(s, blows=tuple(meets))
+
+
+def _by_hand(s: Setup) -> Setup:
+    """More of the runs with a resize have applications that acknowledge by hand, and beside them some that do not."""
+    rng = random.Random(f"by hand {s.seed}")
+    s = replace(s, max_barrier_wait_ms=rng.choice((0, 500, 2_000, 2_000, 5_000)))
+    queries, size = s.queries, rng.choice((2, 3))
+    if s.scalings and rng.random() < 0.25:
+        queries = tuple(replace(q, sequence=q.sequence or size) for q in queries)
+    if rng.random() < 0.2:
+        queries = tuple(replace(q, sequence=0) if n and rng.random() < 0.5 else q for n, q in enumerate(queries))
+    return replace(s, queries=queries)
 
 
 def _lost(s: Setup) -> Setup:

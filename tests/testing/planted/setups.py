@@ -216,3 +216,34 @@ LOST_BESIDE_A_RESIZE = Setup(
     blows=(Blow("replicate-copy", 1.0, 54), Blow("scale0", 1.0, 11, "commits", "stall")),
     chaos_s=4.0,
 )
+# Counts that change while sequences are open, whose ends lie above the cuts; two applications that acknowledge by hand.
+OPEN_SEQUENCES = replace(
+    DOWN_AND_UP,
+    keys=3,
+    queries=tuple(replace(q, sequence=3, work_s=0.3) for q in DOWN_AND_UP.queries),
+    scalings=(Scaling(1.0, 2), Scaling(2.0, 4)),
+    max_barrier_wait_ms=4_000,
+    chaos_s=5.0,
+)
+# The same with partitions that change their owners.
+OPEN_SEQUENCES_MOVED = replace(
+    OPEN_SEQUENCES,
+    partitions=4,
+    queries=(
+        QuerySetup("g", "g-0", 1, sequence=3, work_s=0.3),
+        QuerySetup("g", "g-1", 1, begins_s=0.5, ends_s=1.5, sequence=3),
+        QuerySetup("g", "g-2", 1, begins_s=2.0, sequence=3, work_s=0.5),
+    ),
+    faults=Faults(kill=0.003, slow=0.1),
+)
+# Sequences that are open for seconds, and a second application that takes over some of what the first was given.
+LONG_SEQUENCES = Setup(
+    0,
+    partitions=4,
+    keys=5,
+    producers=tuple(ProducerSetup(f"s{i}", f"query-{i}", 10, pause_s=0.3) for i in range(2)),
+    queries=(QuerySetup("g", "g-0", 1, sequence=12), QuerySetup("g", "g-1", 1, begins_s=1.2, sequence=12)),
+    scalings=(Scaling(0.6, 6),),
+    max_barrier_wait_ms=10_000,
+    chaos_s=5.0,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.testing.planted import (
     anew,
+    by_hand,
     delivery,
     logs,
     maintenance,
@@ -15,6 +16,6 @@ from tests.testing.planted import (
 )
 from tests.testing.planted.bugs import BUGS
 
-SUBJECTS = (ownership, delivery, protocols, logs, producers, resizes, maintenance, replicas, anew)
+SUBJECTS = (ownership, delivery, protocols, logs, producers, resizes, by_hand, maintenance, replicas, anew)
 
 __all__ = ["BUGS", "SUBJECTS"]

@@ -140,6 +140,10 @@ class Membership:
         """The end of what this process has planned of a partition; None if it has not yet."""
         return self._tracker.last_planned(partition_id)
 
+    def given(self) -> dict[PartitionId, int]:
+        """How far this process was given what it owns, while no micro-batch runs."""
+        return self._tracker.given(self.group.state, self.incarnation)
+
     def refresh(self) -> None:
         """Refresh the group, and report what is new to the application; join again if the session has expired.
 

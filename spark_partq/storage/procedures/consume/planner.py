@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from spark_partq.core.delivery.admission import Backlog, Limits, admit, share
+from spark_partq.core.delivery.barrier import replayable
 from spark_partq.core.delivery.member import plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
@@ -22,6 +23,7 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.storage.procedures.consume.application import Connect, no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
+from spark_partq.storage.procedures.consume.gate import Gate
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -72,10 +74,11 @@ class Planner:
         me = Member(
             self._instance, "", settings.flows, settings.session_timeout_ms, settings.assignors,
             tuple(sorted(settings.queues)), settings.queue_pattern, cooperative=settings.cooperative,
-            static=settings.instance_id is not None, weight=settings.weight,
+            static=settings.instance_id is not None, manual=settings.manual_acknowledgement, weight=settings.weight,
         )  # fmt: skip
         self.membership = Membership(settings, group, me, self._subscription, self._loads, connect)
         self._group = self.membership.group
+        self._gate = Gate(self.membership, settings.max_barrier_wait_ms)
         self._subscription.refresh()
         if self._group.has_table():
             self._group.refresh()
@@ -217,6 +220,8 @@ class Planner:
         state, acks = self._group.state, self._group.acks
         manual = self._settings.manual_acknowledgement
         kept = replayed(state, acks, membership.incarnation, by_id(planned), manual)
+        if manual:
+            kept = replayable(self._subscription.barriers(state), kept)
         membership.commit_plan([], kept)
         tables = {p: table for p, table in self._tables() if p in kept}
         self._store.map(lambda table: table.refresh(), list(tables.values()))
@@ -270,9 +275,7 @@ class Planner:
         ends = {p: table.next_offset for p, table in tables.items()}
         if self._stop_offsets is not None:
             ends = {p: max(starts[p], min(end, self._stop_offsets.get(p, 0))) for p, end in ends.items()}
-        limits = {
-            p: self._barriers[p[0]].limit(p[1], starts[p], end) for p, end in ends.items() if p[0] in self._barriers
-        }
+        limits = self._gate.limits(self._barriers, starts, ends)
         self._blocked_by_barrier = any(limits[p] < ends[p] for p in limits)
         return {**ends, **limits}
 

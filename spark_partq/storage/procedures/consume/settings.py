@@ -27,6 +27,8 @@ class ConsumerSettings:
         The user's name for the member, the same after a restart (K6).
     assignors : tuple of str
         Those that the query supports, best first.
+    max_barrier_wait_ms : int
+        How long messages above the cut of a resize wait for members that acknowledge by hand (S5, H5).
     """
 
     store: Store
@@ -45,6 +47,7 @@ class ConsumerSettings:
     max_unacked_per_flow: int | None = None
     max_poll_interval_ms: int = 300_000
     manual_acknowledgement: bool = False
+    max_barrier_wait_ms: int = 60_000
 
     @property
     def cooperative(self) -> bool:

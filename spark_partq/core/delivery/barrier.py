@@ -1,0 +1,128 @@
+"""How far one process may deliver beyond the cuts of a resize, where members acknowledge by hand (S5, H5).
+
+An application that acknowledges by hand may hold back a sequence of messages until its last one has come. If that lies above a cut, the
+barrier must not wait for the acknowledgement of what lies below, or both would wait for ever. So what such a member was *given* counts:
+for its own process at once, as that gets each key's messages in order anyhow; for other processes only after a time, as the two may then
+be at work on one key.
+
+Only deliveries rest on this. What is removed, and which floors are committed, rests on what is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.facts import Ownership
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId, instance_of
+from spark_partq.core.queue.partition_map import Barrier
+
+Ends = Mapping[PartitionId, int]
+
+
+def by_hand(state: GroupState, own: Ownership | None) -> bool:
+    """Whether a partition's owner is a member whose application acknowledges by hand."""
+    member = None if own is None or own.flow is None else state.members.get(instance_of(own.flow))
+    return member is not None and member.manual
+
+
+def counted(state: GroupState, given: Ends) -> dict[PartitionId, int]:
+    """What counts as settled for a process that was given so much of what it owns: nothing, unless it acknowledges by hand."""
+    return {
+        partition_id: end for partition_id, end in given.items() if by_hand(state, state.partitions.get(partition_id))
+    }
+
+
+@dataclass
+class Waits:
+    """Times how long others have not acknowledged what lies below a cut. Of one process, not shared and not stored."""
+
+    _since_ms: dict[tuple[PartitionId, int, int], int] = field(default_factory=dict)  # partition, epoch, cut
+
+    def overdue(
+        self,
+        state: GroupState,
+        acks: Acks,
+        incarnation: str,
+        barriers: Mapping[str, Barrier],
+        now_ms: int,
+        most_ms: int,
+    ) -> dict[PartitionId, int]:
+        """The partitions for which this process waits no longer, each with the cut below which.
+
+        Such a partition belongs to another process, which acknowledges by hand, and was delivered up to the cut. A new owner is given
+        a new time, and one that is still to be given messages is waited for.
+
+        Parameters
+        ----------
+        incarnation : str
+            Of the process that waits.
+        barriers : dict
+            By queue id; they open for what is settled.
+        now_ms : int
+            A clock of this process that does not go back.
+        most_ms : int
+            How long it waits.
+        """
+        seen, self._since_ms = self._since_ms, {}
+        found: dict[PartitionId, int] = {}
+        for queue_id, barrier in barriers.items():
+            for number, cut in barrier.open_cuts:
+                partition_id = queue_id, number
+                own = state.partitions.get(partition_id)
+                if own is None or not by_hand(state, own) or own.incarnation == incarnation:
+                    continue
+                if state.delivered(partition_id, acks) < cut:
+                    continue
+                wait = partition_id, own.epoch, cut
+                self._since_ms[wait] = seen.get(wait, now_ms)
+                if now_ms - self._since_ms[wait] >= most_ms:
+                    found[partition_id] = max(cut, found.get(partition_id, 0))
+        return found
+
+
+@dataclass(frozen=True)
+class Deliverable:
+    """How far a partition may be delivered.
+
+    Attributes
+    ----------
+    end : int
+        Exclusive.
+    let_go : dict
+        The partitions for which messages below `end` have waited in vain, each with the cut below which something is not acknowledged.
+    """
+
+    end: int
+    let_go: Mapping[int, int]
+
+
+def deliverable(
+    barrier: Barrier, given: Mapping[int, int], overdue: Mapping[int, int], partition: int, start: int, end: int
+) -> Deliverable:
+    """How far messages ``[start, end)`` of a partition may be delivered now.
+
+    Parameters
+    ----------
+    barrier : Barrier
+        Of the partition's queue; it opens for what is settled.
+    given, overdue : dict
+        By partition number: what `counted` and `Waits.overdue` found.
+    """
+    mine = barrier.counting(given)
+    within = mine.counting(overdue).limit(partition, start, end)
+    return Deliverable(within, mine.waits(partition, start, within))
+
+
+def replayable(barriers: Mapping[str, Barrier], ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, Range]:
+    """What of a replay lies before the barrier: a new process was given nothing yet. The rest is planned anew."""
+    kept = {}
+    for partition_id, r in ranges.items():
+        barrier = barriers.get(partition_id[0])
+        end = r.end if barrier is None else barrier.limit(partition_id[1], r.start, r.end)
+        if end > r.start:
+            kept[partition_id] = Range(r.epoch, r.start, end)
+    return kept

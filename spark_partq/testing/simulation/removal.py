@@ -1,0 +1,45 @@
+"""What a queue may give up, and when it may change after a drain: what its groups have settled (S2, S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.queue.state import QueueState
+from spark_partq.testing.simulation.stored import StoredQueue
+
+Groups = Mapping[str, GroupState]
+
+
+def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int]) -> str:
+    """Who needs something below these ends of partitions that are given up; or nothing. With no group nothing must be left in them."""
+    if queue.state is None:
+        return ""
+    readers = [(name, state) for name, state in groups.items() if queue.state.queue_id in state.queues]
+    for number, end in ends.items():
+        partition_id = queue.state.queue_id, number
+        for group, state in readers:
+            if partition_id in state.partitions and state.committed_floor(partition_id) < end:
+                at = state.committed_floor(partition_id)
+                return f"REMOVED: partition {number} is given up at {end}, group {group} is at {at}"
+        if not readers and any(high <= end for _, high in queue.partitions[number].files.values()):
+            return f"REMOVED: partition {number} is given up at {end}, and nobody has read it"
+    return ""
+
+
+def undrained(name: str, before: QueueState, after: QueueState, groups: Groups, drained: Collection[str]) -> str:
+    """Which group has not settled everything though the count changes after a drain; or nothing.
+
+    Parameters
+    ----------
+    drained : collection of str
+        The groups that read the queue when it was drained.
+    """
+    for group, known in groups.items():
+        for number in before.partition_numbers:
+            partition_id, cut = (before.queue_id, number), after.generations[-2].cuts.get(number, 0)
+            if group in drained and partition_id in known.partitions:
+                floor = known.committed_floor(partition_id)
+                if floor < cut:
+                    return f"DRAIN: partition {number} of {name} is cut at {cut}, and group {group} is at {floor}"
+    return ""
