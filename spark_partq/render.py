@@ -16,6 +16,7 @@ from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 _DETAILS = ("instance", "flow", "to_flow", "status", "body")
 _MOST_COLUMNS = 4  # of queues, side by side
+_MOST_WAITS = 3  # partitions that another one waits for
 
 
 def table(*columns: str, **aligned: Any) -> Table:
@@ -122,15 +123,26 @@ def group(found: GroupDescription) -> RenderableType:
         flow_text = "unassigned" if p.flow is None else p.flow
         if p.draining:
             flow_text += f" → {p.handoff_to or '?'}"
+        if p.waits_for:
+            flow_text += f"\nwaits for {_waits_for(p.waits_for)}"
         numbers_ = [number(n) for n in (p.partition, p.position, p.end, p.lag)]
         partitions.add_row(p.queue, *numbers_, flow_text, number(p.epoch))
     return Group(about, *([members, _clients(found)] if found.members else []), partitions)
+
+
+def _waits_for(partitions: dict[int, int]) -> str:
+    """Partitions with the offsets up to which: the first of them."""
+    told = [f"{number(n)} up to {number(cut)}" for n, cut in sorted(partitions.items())[:_MOST_WAITS]]
+    more = len(partitions) - len(told)
+    return ", ".join([*told, *([f"{more} more"] if more else [])])
 
 
 def _about(member: MemberDescription) -> str:
     details = [f"session timeout {member.session_timeout_ms:,} ms"]
     if member.static:
         details.append("static")
+    if member.manual:
+        details.append("acknowledges by hand")
     if member.weight != 1:
         details.append(f"weight {member.weight:g}")
     if member.application:

@@ -126,3 +126,35 @@ def replayable(barriers: Mapping[str, Barrier], ranges: Mapping[PartitionId, Ran
         if end > r.start:
             kept[partition_id] = Range(r.epoch, r.start, end)
     return kept
+
+
+def waiting(
+    state: GroupState, acks: Acks, queue_id: str, barrier: Barrier, ends: Mapping[int, int]
+) -> dict[int, dict[int, int]]:
+    """What the next messages of each partition wait for: partitions, each with the cut up to which. Those that wait for nothing are left out.
+
+    Who waits because of members that acknowledge by hand may know more: how long it has waited already.
+
+    Parameters
+    ----------
+    ends : dict
+        The next offset of each partition, by its number.
+    """
+    given: dict[
+        str, dict[int, int]
+    ] = {}  # what each process that acknowledges by hand was given of what others wait for
+    for a in {a for a, _ in barrier.open_cuts}:
+        own = state.partitions.get((queue_id, a))
+        if own is not None and by_hand(state, own):
+            given.setdefault(own.incarnation, {})[a] = state.delivered((queue_id, a), acks)
+    found: dict[int, dict[int, int]] = {}
+    for number, end in ends.items():
+        own = state.partitions.get((queue_id, number))
+        if own is None:
+            continue
+        mine = given.get(own.incarnation, {})
+        start = state.delivered((queue_id, number), acks)
+        waits = barrier.counting(mine).waits(number, start, min(start + 1, end))
+        if waits:
+            found[number] = waits
+    return found

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.group.facts import Kind, PartitionState, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId, instance_of
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.group_history import recent
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
@@ -45,6 +46,8 @@ class MemberDescription:
         Share of each of its flows.
     static : bool
         Its name is the user's and survives restarts.
+    manual : bool
+        Its application acknowledges by hand.
     application, executors : str, tuple of str
         Its Spark application, and the executors (``id@host``) that it had when it joined.
     partitions : dict
@@ -60,6 +63,7 @@ class MemberDescription:
     pattern: str | None
     weight: float
     static: bool
+    manual: bool
     application: str
     executors: tuple[str, ...]
     flows: tuple[FlowDescription, ...]
@@ -88,6 +92,9 @@ class GroupPartition:
         Its owner is giving it up.
     handoff_to : str or None
         The flow that it is being handed to; None also while that is to be computed.
+    waits_for : dict
+        Because of a resize nobody is given its next messages before the group has acknowledged these partitions, by their numbers, up
+        to these offsets (S5). Empty if they wait for nothing.
     """
 
     queue: str
@@ -100,6 +107,7 @@ class GroupPartition:
     lag: int | None
     draining: bool
     handoff_to: str | None
+    waits_for: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -159,10 +167,12 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         else:
             queue.refresh()
             queues[queue_id] = queue
+    waits = {queue_id: _waiting(group, queue_id, queue) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
     for partition_id in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
-        partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), warnings))
+        waits_for = waits.get(partition_id[0], {}).get(partition_id[1], {})
+        partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), waits_for, warnings))
     return GroupDescription(
         name,
         state.status.value,
@@ -199,6 +209,7 @@ def _members(state: GroupState) -> tuple[MemberDescription, ...]:
             m.pattern,
             m.weight,
             m.static,
+            m.manual,
             m.application,
             m.executors,
             tuple(_flow(state, flow) for flow in m.flow_names),
@@ -221,7 +232,16 @@ def _by_queue(state: GroupState, partitions: Sequence[PartitionId]) -> dict[str,
     return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(by_queue.items())}
 
 
-def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, warnings: list[str]) -> GroupPartition:
+def _waiting(group: Group, queue_id: str, queue: Queue) -> dict[int, dict[int, int]]:
+    """What partitions of a queue wait for at the barrier of a resize."""
+    barrier = barrier_of(queue, group.state.committed_floors(queue_id))
+    ends = {table.partition: table.next_offset for table in queue.partitions}
+    return waiting(group.state, group.acks, queue_id, barrier, ends)
+
+
+def _partition(
+    group: Group, partition_id: PartitionId, queue: Queue | None, waits_for: dict[int, int], warnings: list[str]
+) -> GroupPartition:
     state, own = group.state, group.state.partitions[partition_id]
     name, number = state.queues[partition_id[0]].name, partition_id[1]
     position = group.position(partition_id) or 0
@@ -242,7 +262,7 @@ def _partition(group: Group, partition_id: PartitionId, queue: Queue | None, war
             )
     return GroupPartition(
         name, number, own.flow, own.epoch, position, state.delivered(partition_id, group.acks), end, lag,
-        own.state is PartitionState.DRAINING, own.to_flow,
+        own.state is PartitionState.DRAINING, own.to_flow, waits_for,
     )  # fmt: skip
 
 

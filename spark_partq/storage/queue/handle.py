@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, type_name
 from spark_partq.core.queue import decide
+from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import QueueControl, open_control
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -111,6 +112,22 @@ def first_left(queue: Queue, table: PartitionTable) -> int:
     """Where a group starts that is new to a partition: not at what is being removed, nor at what was before it came back."""
     number = table.partition
     return max(table.first_offset, queue.state.removed_ends.get(number, 0), queue.control.removed_end(number))
+
+
+def barrier_of(queue: Queue, settled: Callable[[int], int], first: int = 0) -> Barrier:
+    """The barrier of a group in this queue, as of the last refresh (S5).
+
+    Parameters
+    ----------
+    settled : function
+        Partition number to the offset below which the group has settled everything.
+    first : int
+        Generations before this one are known to be settled.
+    """
+    ends = dict(queue.state.removed_ends)
+    for table in queue.partitions:  # what was too old is gone, too
+        ends[table.partition] = max(table.first_offset, ends.get(table.partition, 0))
+    return Barrier(queue.state.generations, settled, ends, first)
 
 
 def in_group(queue: Queue) -> QueueInGroup:

@@ -53,3 +53,21 @@ def test_what_is_not_acknowledged_comes_again(store: str) -> None:
         assert end is not None and (end.ranges["q", 0].start, end.ranges["q", 0].end) == (2, 5)
     finally:
         again.leave()
+
+
+def test_what_its_queue_has_no_longer_is_refused(store: str) -> None:
+    """S2: an acknowledgement that names such a partition, too, counts for the others."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    put(store, 0, range(5))
+    planner = Planner(ConsumerSettings(Store(store), ("q",), manual_acknowledgement=True), "g", "a")
+    try:
+        end = planner.next(StreamOffset("g", "a", {}, {}), Limits())
+        assert end is not None
+        epochs = {place: planned.epoch for place, planned in end.ranges.items()}
+        partq.scale(store, "q", 1)
+        partq.maintain(store)
+        assert [p.partition for p in partq.describe_group(store, "g").partitions] == [0]
+        assert acknowledge(Store(store), "g", {("q", 1): 0, ("q", 0): 5}, epochs) == [("q", 1)]
+        assert position(store, "g", 0) == 5
+    finally:
+        planner.leave()

@@ -27,6 +27,7 @@ from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import (
     Queue,
     attach_group,
+    barrier_of,
     first_left,
     in_group,
     open_queue,
@@ -167,11 +168,7 @@ class Subscription:
             first = self._first_open.get(queue_id, 0)
             if first == queue.state.generation:
                 continue
-            ends = dict(queue.state.removed_ends)
-            for table in queue.partitions:  # what was too old is gone, too
-                ends[table.partition] = max(table.first_offset, ends.get(table.partition, 0))
-            floors = state.committed_floors(queue_id)
-            barriers[queue_id] = Barrier(queue.state.generations, floors, ends, first)
+            barriers[queue_id] = barrier_of(queue, state.committed_floors(queue_id), first)
             self._first_open[queue_id] = barriers[queue_id].first_open
         return barriers
 
