@@ -64,8 +64,8 @@ def acknowledge(
     Returns
     -------
     list
-        Partitions whose acknowledgement was refused, because another query owns them by now (H4). That is an ordinary event: the
-        new owner gets these messages again.
+        Partitions whose acknowledgement was refused, because another query owns them by now (H4), or their queue has them no longer (S2).
+        That is an ordinary event: a new owner gets these messages again.
 
     Raises
     ------
