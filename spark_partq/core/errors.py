@@ -21,6 +21,7 @@
     ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
     ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
+    ├── GroupActiveError          GROUP_ACTIVE           a group that cannot be deleted, as queries consume in it
     ├── FencedError               FENCED                 a newer process has the same instance id
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
@@ -30,6 +31,7 @@
 
 `error_class` is stable and meant for programs; the message names what is involved and what to do next.
 Spark carries errors of its Python workers to the driver as text, so the text begins with the class.
+docs/errors.md is made from this file by ``python -m tools.errors``.
 """
 
 from __future__ import annotations
@@ -48,9 +50,15 @@ class PartqError(Exception):
         The names involved (queue, group, partition, offset…), as strings.
     message : str
         The text without the class.
+    next_step : str
+        What a user can do about errors of this class; the message says it for the one case.
+    retry : str
+        Whether the same call may succeed later: begins with "Yes" or "No".
     """
 
     error_class: ClassVar[str] = "PARTQ_ERROR"
+    next_step: ClassVar[str] = "See the class of the error that was raised."
+    retry: ClassVar[str] = "No: that depends on the class."
 
     def __init__(self, message: str, **params: object) -> None:
         self.params = {name: str(value) for name, value in params.items()}
@@ -59,103 +67,242 @@ class PartqError(Exception):
 
 
 class InvalidArgumentError(PartqError):
+    """An option, a name, a schema, a count or an offset cannot be right, whatever is in the store; or it cannot be
+    right for this queue.
+    """
+
     error_class = "INVALID_ARGUMENT"
+    next_step = "Correct what the message names. Nothing was changed."
+    retry = "No: the same arguments are refused again."
 
 
 class NotAStoreError(PartqError):
+    """The path holds nothing, or something else than a store; or a store is to be made in a folder that is in use."""
+
     error_class = "NOT_A_STORE"
+    next_step = "Check the path. `create_queue` makes a store in a new or empty folder."
+    retry = "No, unless somebody is just making the store."
 
 
 class StoreUnavailableError(PartqError):
+    """The store cannot be reached, read or written: a network, an endpoint, a disk that is full, a file system without
+    hard links.
+    """
+
     error_class = "STORE_UNAVAILABLE"
+    next_step = (
+        "Check the path, the network, the space that is left and the storage options. A query goes on from its "
+        "checkpoint when it is started again."
+    )
+    retry = "Yes, once the store can be reached again."
 
 
 class NotPermittedError(StoreUnavailableError):
+    """The file system or the object store does not let this process read or write a folder of the store."""
+
     error_class = "NOT_PERMITTED"
+    next_step = "Check the user, the credentials in the storage options, and the rights of the role in SECURITY.md."
+    retry = "No, until the rights are given."
 
 
 class QueueNotFoundError(PartqError):
+    """The store has no queue of that name, no queue matches a pattern, or a queue was deleted, or deleted and made
+    anew, while it was used.
+    """
+
     error_class = "QUEUE_NOT_FOUND"
+    next_step = (
+        "Check the name; the message lists the queues that there are. After a deletion start the program again, a "
+        "query with a new checkpoint."
+    )
+    retry = "No, until somebody creates the queue."
 
 
 class QueueAlreadyExistsError(PartqError):
+    """A queue is to be created under a name that is in use."""
+
     error_class = "QUEUE_ALREADY_EXISTS"
+    next_step = "Use the queue that is there, or choose another name."
+    retry = "No, while that queue exists."
 
 
 class QueueNotReadyError(PartqError):
+    """The queue is being created or deleted, or that was interrupted."""
+
     error_class = "QUEUE_NOT_READY"
+    next_step = "Wait for it. If nobody is at it any more, create or delete the queue again, which finishes that."
+    retry = "Yes, when the queue is made; no, if it is being deleted."
 
 
 class ScalingInProgressError(PartqError):
+    """The partition count is being changed: to another one than was asked for, or for longer than the caller waits."""
+
     error_class = "SCALING_IN_PROGRESS"
+    next_step = "Wait for the change, or run the same `scale` again, which goes on with it."
+    retry = "Yes, once the change has ended."
 
 
 class IngressDisabledError(PartqError):
+    """A producer writes to a queue that takes no messages now, and the queue's setting `reject_to_sender` says that it
+    is told so.
+    """
+
     error_class = "INGRESS_DISABLED"
+    next_step = (
+        "Wait until ingress is enabled (`spark-partq ingress enable`), and start the query again: nothing of the "
+        "batch was written, and it is written then."
+    )
+    retry = "Yes, once ingress is enabled."
 
 
 class ReplicaError(PartqError):
+    """A replica is written, scaled, promoted again or put where something else is; or it cannot be reached, or is not a
+    copy of its primary any more.
+    """
+
     error_class = "REPLICA"
+    next_step = "Use the primary, or the queue that took over; the message says which."
+    retry = "No, unless the message says that a store could not be reached."
 
 
 class QueueFencedError(PartqError):
+    """The queue's replica was promoted, so the queue here takes no messages and gives none."""
+
     error_class = "QUEUE_FENCED"
+    next_step = "Use the queue in the store that the message names, with new checkpoints."
+    retry = "No, unless the replica is removed before it has taken over."
 
 
 class GroupNotFoundError(PartqError):
+    """The store has no consumer group of that name, or it was deleted while a query consumed in it."""
+
     error_class = "GROUP_NOT_FOUND"
+    next_step = "Check the name; the message lists the groups that there are. A query makes its group when it starts."
+    retry = "No, until a query of the group starts."
 
 
 class SchemaMismatchError(PartqError):
+    """Rows that are written do not have the columns of the queue, queues that are read together have different ones, or
+    a reader was given a schema.
+    """
+
     error_class = "SCHEMA_MISMATCH"
+    next_step = "Select and cast the columns that the message names."
+    retry = "No: the same rows are refused again."
 
 
 class OffsetOutOfRangeError(PartqError):
+    """A starting or ending offset or time lies beyond the end of a partition, or below what was removed."""
+
     error_class = "OFFSET_OUT_OF_RANGE"
+    next_step = "Use an offset that is there; `failOnDataLoss=false` begins behind what was removed."
+    retry = "No below what was removed; yes beyond the end, once there are so many messages."
 
 
 class DataLossError(PartqError):
+    """Messages that the group has not read were removed by retention time, or a partition was put back to an older
+    state.
+    """
+
     error_class = "DATA_LOSS"
+    next_step = (
+        "Find out what is missing. Then restore the partition, or go on behind the gap with `failOnDataLoss=false`."
+    )
+    retry = "No: what was removed does not come back."
 
 
 class CorruptTableError(PartqError):
+    """A table, a log, a file or a fact of the store is missing, damaged, edited, or made by another program."""
+
     error_class = "CORRUPT_TABLE"
+    next_step = (
+        "Restore what the message names from a backup, or undo what another program did there. `spark-partq doctor` "
+        "lists all that is damaged."
+    )
+    retry = "No, until it is restored."
 
 
 class NewerStoreError(PartqError):
+    """Only a newer release of this package may read or write what is there. Nothing is damaged."""
+
     error_class = "NEWER_STORE"
+    next_step = "Upgrade this program to the release that the message names."
+    retry = "No, until the program is upgraded."
 
 
 class CheckpointMismatchError(PartqError):
+    """A query's checkpoint belongs to another queue, group or source, or to a queue that was deleted since."""
+
     error_class = "CHECKPOINT_MISMATCH"
+    next_step = "Use the queue and the group of the checkpoint, or another `checkpointLocation`."
+    retry = "No: the checkpoint stays what it is."
 
 
 class SinkAheadError(PartqError):
+    """A sink has recorded a later batch than the one that is written, or another query has written it: a new checkpoint
+    with an old `sink_id`, or two queries with one.
+    """
+
     error_class = "SINK_AHEAD"
+    next_step = (
+        "Give the new query a `sink_id` of its own, or start it with the checkpoint that belongs to the old one. "
+        "Nothing of the batch was written."
+    )
+    retry = "No: the batch would be skipped, so it is refused again."
 
 
 class GroupMismatchError(PartqError):
+    """A query joins a group with options that disagree with those of its members: another session timeout, or no
+    assignor in common.
+    """
+
     error_class = "GROUP_MISMATCH"
+    next_step = "Use the options of the other members, or stop those first."
+    retry = "Yes, once the others have left; else no."
 
 
 class GroupActiveError(PartqError):
+    """A group is to be deleted, and queries consume in it."""
+
     error_class = "GROUP_ACTIVE"
+    next_step = "Stop these queries, and wait until they have left."
+    retry = "Yes, once they have left."
 
 
 class FencedError(PartqError):
+    """Another process runs under the same `instanceId`, or this one was away so long that its place in the group is
+    lost.
+    """
+
     error_class = "FENCED"
+    next_step = "Let the newer query go on. Give each running query its own `instanceId` and checkpoint."
+    retry = "Yes, with an `instanceId` that nobody else uses."
 
 
 class ListenerError(PartqError):
+    """A listener of the user raised. The query stops, as its program may not know what it owns."""
+
     error_class = "LISTENER_FAILED"
+    next_step = "Repair the listener, and start the query again."
+    retry = "No, unless what made the listener fail has passed."
 
 
 class UnknownAssignorError(PartqError):
+    """No assignor of that name is built in or installed."""
+
     error_class = "UNKNOWN_ASSIGNOR"
+    next_step = "Use one that the message lists, or install the package that has it, for all members of the group."
+    retry = "No, until it is installed."
 
 
 class AssignorError(PartqError):
+    """An assignor of the user cannot be loaded, raised, or gave a wrong result: a partition to two, to nobody, or to
+    somebody who does not read it.
+    """
+
     error_class = "ASSIGNOR_FAILED"
+    next_step = "Mend the assignor, or use another one. Who owned what goes on owning it."
+    retry = "No: the same question gets the same answer."
 
 
 class ClockSkewError(PartqError):
@@ -163,4 +310,12 @@ class ClockSkewError(PartqError):
 
 
 class CommitFailedError(PartqError):
+    """The store refused a write, or it took too long: a full disk, a folder that is gone, files that were older than
+    the vacuum grace, too many races.
+    """
+
     error_class = "COMMIT_FAILED"
+    next_step = (
+        "Do what the message says, then start the query again, or make the call again: both find out what is in."
+    )
+    retry = "Yes, once the cause that the message names has gone."

@@ -27,7 +27,7 @@ def check_name(kind: str, name: object) -> str:
     if isinstance(name, str) and is_name(name):
         return name
     raise InvalidArgumentError(
-        f"{name!r} cannot name a {kind}: use 1 to 128 of A-Z a-z 0-9 . _ -, "
+        f"{name!r} cannot name {'an' if kind[0] in 'aeiou' else 'a'} {kind}: use 1 to 128 of A-Z a-z 0-9 . _ -, "
         "beginning with a letter or digit and not ending in a dot",
         kind=kind,
         name=name,

@@ -187,8 +187,9 @@ class StreamOffset:
                 },
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"it has no {error}" if isinstance(error, KeyError) else error
             raise CheckpointMismatchError(
-                f"the checkpoint holds no offset of this source ({error}); use another checkpointLocation"
+                f"the checkpoint holds no offset of this source ({reason}); use another checkpointLocation"
             ) from None
 
 

@@ -215,7 +215,7 @@ class DiskFiles:
         except OSError as error:
             raise self._told(path, done, error) from error
 
-    def _told(self, path: str, done: str, error: OSError) -> Exception:
+    def _told(self, path: str, done: str, error: OSError) -> FileMissing | StoreUnavailableError:
         if _is_missing(error):
             return FileMissing(path)
         what = f"{self._at(path)} cannot be {done}: {error.strerror or error}"

@@ -1,0 +1,192 @@
+"""What others do to a store before a row: their folders, their links, their queries. Each docstring is what docs/errors.md shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import spark_partq as partq
+from spark_partq.core.queue.facts import QueueFact
+from spark_partq.storage.queue.control import open_control
+from spark_partq.storage.store import Store
+from tests import queries
+from tests.groups import Consumer
+from tests.helpers import eventually, opened
+from tests.refused.world import World, write
+
+PARTITION = "queues/q/partitions/partition=0"
+
+
+# ---- folders and links
+def a_foreign_folder(world: World) -> None:
+    """`queues/mine` is a folder of somebody else."""
+    world.path("queues/mine").mkdir()
+    world.path("queues/mine/notes.txt").write_text("hello")
+
+
+def another_store(world: World) -> None:
+    """The other path is a store with a queue `q`."""
+    partq.create_queue(world.there, "q", "v long", partitions=1)
+
+
+def a_used_folder(world: World) -> None:
+    """The other path is a folder with something else."""
+    Path(world.there).mkdir()
+    (Path(world.there) / "notes.txt").write_text("hello")
+
+
+def a_file(world: World) -> None:
+    """The other path is a file."""
+    Path(world.there).write_text("hello")
+
+
+def a_link_as_queue(world: World) -> None:
+    """The folder of the queue is a symbolic link."""
+    away = world.folder / "away"
+    shutil.move(world.path("queues/q"), away)
+    world.path("queues/q").symlink_to(away)
+
+
+def a_link_as_queues(world: World) -> None:
+    """The folder `queues` is a symbolic link."""
+    away = world.folder / "away"
+    shutil.move(world.path("queues"), away)
+    world.path("queues").symlink_to(away)
+
+
+def a_link_as_partition(world: World) -> None:
+    """The folder of a partition is a symbolic link."""
+    away = world.folder / "away"
+    shutil.move(world.path(PARTITION), away)
+    world.path(PARTITION).symlink_to(away)
+
+
+def closed(world: World) -> None:
+    """Only its owner may enter the store."""
+    os.chmod(world.store, 0o700)
+
+
+def open_to_readers(world: World) -> None:
+    """Everybody may read the store, and nobody else write it."""
+    for path in [world.path("."), *world.path(".").rglob("*")]:
+        os.chmod(path, 0o755 if path.is_dir() else 0o644)
+
+
+# ---- what others do
+def half_deleted(world: World) -> None:
+    """The deletion of the queue was interrupted."""
+    open_control(Store.at(world.store), "q").decide(lambda _: [QueueFact("QueueDeleted", {})])
+
+
+def ingress_disabled(world: World) -> None:
+    """Ingress of the queue is disabled."""
+    partq.set_ingress(world.store, "q", False)
+
+
+def being_drained(world: World) -> None:
+    """The queue is being drained, to get 3 partitions."""
+    try:
+        partq.scale(world.store, "q", 3, "drain", timeout_s=0)
+    except partq.ScalingInProgressError:
+        return
+    raise AssertionError("group g has not read everything")
+
+
+def exclusive(world: World) -> None:
+    """Queue `x` is exclusive."""
+    partq.create_queue(world.store, "x", "v long", partitions=0)
+
+
+def a_later_batch(world: World) -> None:
+    """Sink `s` has written batch 5."""
+    write(world.store, batch_id=5)
+
+
+def a_batch_of_another_query(world: World) -> None:
+    """Another query has written batch 5 of sink `s`."""
+    write(world.store, batch_id=5, query_id="one")
+
+
+def a_member(world: World) -> None:
+    """A query with `sessionTimeoutMs=10000` and assignor `balanced` consumes in group `g`."""
+    Consumer(world.store, "b")
+
+
+def a_member_that_beats(world: World) -> None:
+    """A query consumes in group `g`."""
+    seen: list[Any] = []
+    queries.running(world.store, world.folder / "checkpoint", seen, group="g", sessionTimeoutMs=2_000)
+    eventually(lambda: len(seen) == 14, "the messages that the group has not read")
+
+
+def replicated(world: World) -> None:
+    """The other path is a replica of the queue."""
+    partq.replicate(world.store, "q", world.there)
+
+
+def promoted(world: World) -> None:
+    """The replica of the queue at the other path was promoted."""
+    replicated(world)
+    partq.promote(world.there, "q")
+
+
+def a_lost_replica(world: World) -> None:
+    """The replica of the queue is gone."""
+    replicated(world)
+    shutil.rmtree(world.there)
+
+
+def a_checkpoint(world: World) -> None:
+    """The checkpoint is that of a query that reads queue `q` in group `h`."""
+    queries.consume(world.store, str(world.folder / "checkpoint"), group="h")
+
+
+def a_queue_made_anew(world: World) -> None:
+    """The checkpoint is older than queue `q`, which was deleted and made anew."""
+    a_checkpoint(world)
+    partq.delete_queue(world.store, "q")
+    partq.create_queue(world.store, "q", "k string, v bigint", key="k", partitions=2)
+
+
+def _checkpoint(world: World, offset: Any) -> None:
+    made = queries.Checkpoint(world.folder / "checkpoint")
+    made.plan(0, offset)
+    made.commit(0)
+
+
+def a_checkpoint_of_another_source(world: World) -> None:
+    """The checkpoint is one of Spark's `rate` source."""
+    _checkpoint(world, {"offset": 1, "timestamp": 1000})
+
+
+def a_newer_checkpoint(world: World) -> None:
+    """The checkpoint was written by a newer release."""
+    _checkpoint(world, {"version": 2, "made_by": "spark_partq 0.9.0"})
+
+
+def a_checkpoint_with_a_wrong_offset(world: World) -> None:
+    """The checkpoint has an offset of 2^63."""
+    queue_id = opened(world.store).state.queue_id
+    queues = {"q": {"id": queue_id, "partitions": {"0": [1, 0, 2**63]}}}
+    _checkpoint(world, {"version": 1, "group": "h", "instance": "i", "queues": queues})
+
+
+def a_listener_that_fails(world: World) -> None:
+    """The application's listener of group `fails` raises."""
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: Any) -> None:
+            raise OSError("no connection")
+
+        def on_partitions_revoked(self, partitions: Any) -> None: ...
+        def on_partitions_lost(self, partitions: Any) -> None: ...
+        def on_active_changed(self, flow: str, active: bool) -> None: ...
+
+    queries.driver().add_listener("fails", Listener())
+
+
+def a_settings_file(world: World) -> None:
+    """`wrong.toml` says `retention_ms = "7 weeks"`."""
+    (world.folder / "wrong.toml").write_text('retention_ms = "7 weeks"\n')

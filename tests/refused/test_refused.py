@@ -1,0 +1,129 @@
+"""Bad input: each row ends with the one error that docs/errors.md says, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_partq.core.errors import PartqError
+from spark_partq.storage.upkeep import UPKEEP
+from tests import queries
+from tests.cli.conftest import run  # noqa: F401
+from tests.cli.outcome import Command
+from tests.refused.case import Case
+from tests.refused.cases import EVERY
+from tests.refused.world import LIMITS, NOBODYS, World, evaluated, limited
+
+pytestmark = pytest.mark.usefixtures("ended_queries")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """One that every user may enter, unlike those of pytest."""
+    path = Path(tempfile.mkdtemp(prefix="partq-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> World:
+    world = World.made(folder / "made")
+    UPKEEP.wait()
+    return world
+
+
+def prepared(case: Case, made: World, folder: Path) -> World:
+    """A copy for this row."""
+    world = made.copied(folder)
+    if case.prepare is not None:
+        case.prepare(world)
+        UPKEEP.wait()
+    return world
+
+
+def names_places(text: str, world: World) -> str:
+    for place, name in ((world.there, "THERE"), (world.store, "STORE"), (str(world.folder), "FOLDER")):
+        text = text.replace(place, name)
+    return re.sub(r"[^\s\[]*[0-9a-f]{32}\.parquet", "FILE", text)
+
+
+def assert_unchanged(before: dict[str, bytes | str], world: World, case: Case) -> None:
+    """A query that fails later may have joined its group; what it reads stays as it is."""
+    queries.stop_all()
+    UPKEEP.wait()
+    joins = "consume(" in case.given or case.prepare_name == "a_member_that_beats"
+    left, found = (
+        {name: data for name, data in files.items() if not (joins and name.startswith(JOINING))}
+        for files in (before, world.files())
+    )
+    assert case.begun or found == left
+
+
+# A group writes its own tables, and that it is attached.
+JOINING = ("store/groups/", "store/queues/q/control/")
+
+PLAIN = [case for case in EVERY if not case.limit and not case.by_command]
+COMMANDS = [case for case in EVERY if case.by_command]
+
+
+def label(case: Case) -> str:
+    return f"{case.given} {case.prepare_name}".strip()
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=label)
+def test_python(case: Case, made: World, folder: Path, tmp_path: Path) -> None:
+    world = prepared(case, made, tmp_path / "world")
+    before = world.files()
+    assert case.error is not None
+    with pytest.raises(PartqError) as caught:
+        evaluated(case.given, world.names)
+    assert type(caught.value) is case.error
+    assert names_places(caught.value.message, world).startswith(case.begins)
+    assert_unchanged(before, world, case)
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=label)
+def test_command(case: Case, made: World, tmp_path: Path, run: Command) -> None:  # noqa: F811
+    world = prepared(case, made, tmp_path / "world")
+    before = world.files()
+    given = case.given.replace("FOLDER", str(world.folder)).replace("THERE", world.there)
+    told = run("--store", world.store, *shlex.split(given))
+    assert told.out == "" and "Traceback" not in told.err
+    if case.error is None:
+        assert told.code == 2 and "Usage:" in told.err
+        assert case.begins in told.err
+    else:
+        assert told.code == 1 and told.err.count("\n") == 1
+        assert names_places(told.err, world).startswith(f"error: [{case.error.error_class}] {case.begins}")
+    assert_unchanged(before, world, case)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_with_a_limit(limit: str, made: World, folder: Path) -> None:
+    """In processes of their own: a process that has given up its rights cannot take them back."""
+    if limit == NOBODYS and os.geteuid() != 0:
+        pytest.skip("only root may become somebody else")
+    cases = [case for case in EVERY if case.limit == limit]
+    worlds = [prepared(case, made, folder / f"{LIMITS.index(limit)}-{n}") for n, case in enumerate(cases)]
+    before = [world.files() for world in worlds]
+    found = limited(limit, [(case.given, world.folder) for case, world in zip(cases, worlds, strict=True)])
+    for case, world, told, files in zip(cases, worlds, found, before, strict=True):
+        assert case.error is not None
+        assert names_places(told, world).startswith(f"{case.error.__name__}: {case.begins}"), case.given
+        assert_unchanged(files, world, case)
+
+
+def test_every_row_says_something_of_its_own() -> None:
+    """Two rows that ask the same ask it of different states."""
+    asked = [(case.given, case.before, case.by_command) for case in EVERY]
+    assert len(asked) == len(set(asked)) and len(asked) >= 60
+    for case in EVERY:
+        assert len(case.begins) >= 15 and (case.prepare is None or case.before), case.given

@@ -1,0 +1,154 @@
+"""The store that the rows are about, the names that they may use, and processes with fewer rights or less space."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+import spark_partq as partq
+from spark_partq.core.assignors.api import target
+from spark_partq.core.assignors.plugin import PlugIn
+from tests import queries
+from tests.groups import Consumer
+from tests.scaled import Sink, make, messages
+from tests.storage.files.processes import CONTEXT, NOBODY
+
+# Limits of a process: by their names in the page.
+NOBODYS = "by a user without rights"
+NO_SPACE = "on a disk that is full"
+LIMITS = (NOBODYS, NO_SPACE)
+_FULL_AT_BYTES = 300
+
+# A store that nobody answers for.
+UNREACHABLE = {
+    "aws_endpoint_url": "http://127.0.0.1:9", "aws_allow_http": "true", "aws_region": "us-east-1",
+    "aws_access_key_id": "nobody", "aws_secret_access_key": "nothing", "aws_max_retries": "0", "timeout": "5s",
+}  # fmt: skip
+
+
+class World:
+    """A folder with a store: queue `q` of 2 partitions, of whose 20 messages group `g` has read some, and queue `other` of other columns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store, self.there = folder, str(folder / "store"), str(folder / "there")
+
+    @classmethod
+    def made(cls, folder: Path) -> World:
+        world = cls(folder)
+        make(world.store, 2)
+        partq.create_queue(world.store, "other", "v string", partitions=1)
+        write(world.store, batch_id=0, count=20)
+        consumer = Consumer(world.store, "a")
+        for number in range(2):
+            consumer.ack(number, 3)
+        consumer.leave()
+        return world
+
+    def copied(self, folder: Path) -> World:
+        shutil.copytree(self.folder, folder, symlinks=True, dirs_exist_ok=True)
+        return World(folder)
+
+    def path(self, relative: str) -> Path:
+        return Path(self.store) / relative
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What the rows may use: the public names, the paths, and what stands for Spark."""
+        public = {name: getattr(partq, name) for name in partq.__all__}
+        checkpoint = str(self.folder / "checkpoint")
+        return public | {
+            "store": self.store,
+            "there": self.there,
+            "folder": str(self.folder),
+            "unreachable": UNREACHABLE,
+            "read": queries.read,
+            "consume": lambda store, queue="q", **options: queries.consume(store, checkpoint, queue=queue, **options),
+            "write": write,
+            "rows": rows,
+            "asked": asked,
+            "taken_over": self._taken_over,
+            "nan": float("nan"),
+        }
+
+    def _taken_over(self, batch: Any, number: int) -> None:
+        """Somebody starts instance `i` of group `h` again while it runs."""
+        queries.consume(self.store, self.folder / "checkpoint-2", group="h", instanceId="i")
+
+    def files(self) -> dict[str, bytes | str]:
+        """All that lies there."""
+        found: dict[str, bytes | str] = {}
+        for path in sorted(self.folder.rglob("*")):
+            name = str(path.relative_to(self.folder))
+            if path.is_symlink():
+                found[name] = os.readlink(path)
+            elif path.is_file() and not name.startswith("checkpoint"):
+                found[name] = path.read_bytes()
+        return found
+
+
+def write(
+    store: str, queue: str = "q", *, sink_id: str = "s", batch_id: int, query_id: str | None = None, count: int = 5
+) -> int:
+    """A micro-batch of a sink, as its driver writes it."""
+    assert queue == "q"
+    return Sink(store, sink_id, query_id).write(batch_id, messages(0, count))
+
+
+def rows(**columns: str) -> Any:
+    """What a sink looks at before anything else: a DataFrame with these columns, as far as there is one without Spark."""
+    types = {"string": StringType(), "long": LongType(), "integer": IntegerType()}
+    return SimpleNamespace(
+        schema=StructType([StructField(name, types[type_]) for name, type_ in columns.items()]), sparkSession=None
+    )
+
+
+def asked(answer: Callable[[list[tuple[str, int]]], list[tuple[str, int]]]) -> object:
+    """An assignor of the user that gives its one member what `answer` makes of the partitions of queue `q`."""
+
+    class Own:
+        name = "own"
+        cooperative = False
+
+        def assign(self, members: Any, partition_counts: Mapping[str, int], previous: Any) -> Any:
+            return {"a": answer([("q", number) for number in range(partition_counts["q"])])}
+
+    return target(PlugIn(Own()), [partq.Member("a", ["q"])], {"q": 2}, {})
+
+
+# ---- with a limit
+def limited(limit: str, asked: Sequence[tuple[str, Path]]) -> list[str]:
+    """What comes of Python about the worlds in these folders, in one process with a limit: ``class: text`` of errors of this package."""
+    with CONTEXT.Pool(1) as pool:
+        return list(pool.apply(_limited, (limit, asked)))
+
+
+def _limited(limit: str, asked: Sequence[tuple[str, Path]]) -> list[str]:
+    for given, folder in asked:  # so that all is loaded, also what this user may not read later
+        spare = World(folder).copied(folder.with_name(f"{folder.name}-spare"))
+        _outcome(given, spare.folder)
+        shutil.rmtree(spare.folder)
+    if limit == NO_SPACE:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_FULL_AT_BYTES, resource.RLIM_INFINITY))
+    elif limit == NOBODYS and os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    return [_outcome(given, folder) for given, folder in asked]
+
+
+def _outcome(given: str, folder: Path) -> str:
+    try:
+        return repr(evaluated(given, World(folder).names))
+    except partq.PartqError as error:
+        return f"{type(error).__name__}: {error.message}"
+
+
+def evaluated(given: str, names: Mapping[str, Any]) -> Any:
+    return eval(given, dict(names))  # the rows are this project's own

@@ -1,0 +1,57 @@
+"""What sinks and groups are given."""
+
+from __future__ import annotations
+
+from spark_partq.core.errors import (
+    FencedError,
+    GroupActiveError,
+    GroupNotFoundError,
+    IngressDisabledError,
+    InvalidArgumentError,
+    NewerStoreError,
+    QueueFencedError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+    SchemaMismatchError,
+    SinkAheadError,
+)
+from tests.refused import damage, others
+from tests.refused.case import Case, python
+
+# fmt: off
+CASES: dict[str, list[Case]] = {
+    "Sinks": [
+        python("queue_sink(store, 'nowhere')", QueueNotFoundError, "there is no queue 'nowhere' in STORE; its queues: other, q"),
+        python("queue_sink(store, 'q', order_by='at')", InvalidArgumentError, "order_by column 'at' is not a column of queue 'q'"),
+        python("queue_sink(store, 'q', sink_id='a/b')", InvalidArgumentError, "'a/b' cannot name a sink: use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit and not ending in a dot"),
+        python("append(rows(k='string', v='long'), store, 'q', sink_id='s')", InvalidArgumentError, "sink_id='s', batch_id=None: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
+        python("append(rows(k='string', v='long'), store, 'q', batch_id=0)", InvalidArgumentError, "sink_id=None, batch_id=0: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
+        python("append(rows(k='string', v='long'), store, 'q', sink_id='s', batch_id=-1)", InvalidArgumentError, "sink_id='s', batch_id=-1: exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
+        python("append(rows(k='string', v='long'), store, 'q', sink_id='s', batch_id='3')", InvalidArgumentError, "sink_id='s', batch_id='3': exactly-once needs both, and a batch_id of 0 or more; without both every call adds the rows"),
+        python("append(rows(k='string'), store, 'q')", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing v long. Select and cast the columns of the queue"),
+        python("append(rows(k='string', v='integer'), store, 'q')", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': v is integer, not long. Select and cast the columns of the queue"),
+        python("append(rows(k='string', v='long', w='long'), store, 'q')", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': extra w long. Select and cast the columns of the queue"),
+        python("append(rows(K='string', v='long'), store, 'q')", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing k string; extra K string."),
+        python("write(store, batch_id=4)", SinkAheadError, "sink 's' has already written batch 5 to queue 'q', and batch 4 of an older position came now; it would be skipped.", others.a_later_batch),
+        python("write(store, batch_id=5, query_id='two')", SinkAheadError, "sink 's' has already written batch 5 to queue 'q', and batch 5 of another query came now; it would be skipped.", others.a_batch_of_another_query),
+        python("write(store, batch_id=1)", IngressDisabledError, "queue 'q' takes no messages now (its ingress is disabled); nothing of this batch was written.", others.ingress_disabled),
+        python("write(store, batch_id=1)", QueueNotReadyError, "queue 'q' in STORE is Deleting: that was interrupted or is under way; wait for it, or delete it again to finish it", others.half_deleted),
+        python("write(store, batch_id=1)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_queue_for_newer_writers),
+        python("write(store, batch_id=1)", QueueFencedError, "queue 'q' in STORE was taken over by its replica in THERE; use that store.", others.promoted),
+        python("write(there, batch_id=1)", ReplicaError, "queue 'q' in THERE is a replica: it can be read as a DataFrame, and nothing else. Use its primary, or promote it", others.replicated),
+    ],
+    "Groups": [
+        python("describe_group(store, 'nobody')", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),
+        python("describe_group(store, 'a/b')", InvalidArgumentError, "'a/b' cannot name a group: use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit and not ending in a dot"),
+        python("delete_group(store, 'nobody')", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),
+        python("delete_group(store, 'g')", GroupActiveError, "the group is active:", others.a_member_that_beats),
+        python("acknowledge(store, 'nobody', {('q', 0): 1})", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),
+        python("acknowledge(store, 'g', {('q', 9): 1})", InvalidArgumentError, "group 'g' has no partition 9 of queue 'q'; it reads q", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): 4})", InvalidArgumentError, "no query of group 'g' that was registered runs in this driver, so nothing tells under which epoch partition 0 of queue 'q'", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): 10**9}, epochs={('q', 0): 3})", InvalidArgumentError, "offset 1000000000 of partition 0 of queue 'q': the next offset wanted, at most 3, up to where it was delivered", others.a_member),
+        python("acknowledge(store, 'g', {('q', 0): '4'}, epochs={('q', 0): 3})", InvalidArgumentError, "offset '4' of partition 0 of queue 'q': the next offset wanted, at most 3, up to where it was delivered", others.a_member),
+        python("consume(store, group='h', instanceId='i', maxRowsPerTrigger=5, each=taken_over)", FencedError, "instance 'i' of group 'h' was started again (on vm); this query stops, and what it has not acknowledged is delivered there."),
+    ],
+}
+# fmt: on
