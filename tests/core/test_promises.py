@@ -20,18 +20,19 @@ FAMILIES = {"Q": 8, "R": 8, "H": 6, "S": 8, "K": 8, "W": 3, "U": 3}
 # An invariant of the protocol (I10) may stand among them.
 _LIST = re.compile(r"\b[A-Z]\d+(?:(?:, | and |[-–])[A-Z]\d+)*(?=[):;])")
 _PROMISE = re.compile(r"\b[QRHSKWU]\d+\b")
+LINK = re.compile(r"\[(test_\w+)\]\(([^)#]+\.py)\)")  # a test, and its file
 _RANGE = re.compile(r"\b([QRHSKWU])(\d)[-–]\1(\d)\b")
 
 
 @cache
-def rows() -> list[tuple[str, str, tuple[Path, ...]]]:
-    """Of each promise its name, its sentences, and the files that show it."""
+def rows() -> list[tuple[str, str, tuple[tuple[str, Path], ...]]]:
+    """Of each promise its name, its sentences, and the tests that show it, each with its file."""
     found = []
     for line in PROMISES.read_text().splitlines():
         if re.match(r"\| [A-Z]\d+ \|", line):
             name, text, shown = (cell.strip() for cell in line.strip("|").split("|"))
-            files = (PROMISES.parent / target for target in re.findall(r"\]\(([^)]+)\)", shown))
-            found.append((name, text, tuple(file.resolve() for file in files)))
+            tests = tuple((test, (PROMISES.parent / target).resolve()) for test, target in LINK.findall(shown))
+            found.append((name, text, tests))
     return found
 
 
@@ -53,6 +54,17 @@ def cited_in(text: str) -> set[str]:
         for family, first, last in _RANGE.findall(listed):
             found |= {f"{family}{n}" for n in range(int(first), int(last) + 1)}
     return found
+
+
+@cache
+def tests_in(path: Path) -> dict[str, str]:
+    """The tests of a file, with their docstrings."""
+    found = ast.parse(path.read_text()).body
+    return {
+        node.name: ast.get_docstring(node) or ""
+        for node in found
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 @cache
@@ -88,9 +100,9 @@ def test_each_family_is_whole() -> None:
 
 
 def test_each_promise_says_something() -> None:
-    for name, text, files in rows():
+    for name, text, tests in rows():
         assert text.endswith("."), name
-        assert 1 <= len(files) <= 2, name
+        assert 1 <= len(tests) <= 4, name
 
 
 @pytest.mark.parametrize("folder", ["spark_partq", "tests"])
@@ -106,9 +118,16 @@ def test_each_promise_is_cited_by_tests() -> None:
     assert {name for name, _, _ in rows()} <= found
 
 
-def test_each_promise_is_shown_where_the_page_says() -> None:
-    for name, _, files in rows():
-        for file in files:
+def test_each_promise_is_shown_by_the_tests_that_the_page_names() -> None:
+    """They are there, and say of themselves, or their file says, that they show it."""
+    for name, _, tests in rows():
+        for test, file in tests:
             assert file.is_relative_to(ROOT / "tests"), (name, file)
-            assert file.exists(), (name, file)
-            assert name in cited(file), (name, file)
+            assert test in tests_in(file), (name, test)
+            module = ast.get_docstring(ast.parse(file.read_text())) or ""
+            assert name in cited_in(tests_in(file)[test]) | cited_in(module), (name, test)
+
+
+def test_every_link_of_the_page_names_a_test() -> None:
+    shown = [line.rsplit("|", 2)[1] for line in PROMISES.read_text().splitlines() if re.match(r"\| [A-Z]\d+ \|", line)]
+    assert sum(cell.count("](") for cell in shown) == sum(len(tests) for _, _, tests in rows())

@@ -282,7 +282,7 @@ def test_one_instance_twice_and_options_that_disagree(scenario: NewScenario, poo
 
 @BOTH
 def test_killed(scenario: NewScenario, pool: Pool) -> None:
-    """R2, R4: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
+    """R2, R4, W1: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
     everything, and one of the killed comes back with its checkpoint."""
     applications = dict(zip("abc", pool.take(3), strict=True))
     s = scenario(6, rebalance_delay_ms=1_000, max_handoff_time_ms=60_000)

@@ -61,7 +61,7 @@ def test_partitions_are_added_and_rebalanced_at_once() -> None:
 
 
 def test_what_is_removed_is_lost_at_once_and_balanced() -> None:
-    """S2: the group rebalances what is left."""
+    """R8, S2: the group rebalances what is left."""
     group = resized("a", "b")
     group.ack(3, 5)
     group.resize(0, 2)
