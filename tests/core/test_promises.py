@@ -57,7 +57,7 @@ def cited_in(text: str) -> set[str]:
 
 
 @cache
-def tests_in(path: Path) -> dict[str, str]:
+def shown_in(path: Path) -> dict[str, str]:
     """The tests of a file, with their docstrings."""
     found = ast.parse(path.read_text()).body
     return {
@@ -123,9 +123,9 @@ def test_each_promise_is_shown_by_the_tests_that_the_page_names() -> None:
     for name, _, tests in rows():
         for test, file in tests:
             assert file.is_relative_to(ROOT / "tests"), (name, file)
-            assert test in tests_in(file), (name, test)
+            assert test in shown_in(file), (name, test)
             module = ast.get_docstring(ast.parse(file.read_text())) or ""
-            assert name in cited_in(tests_in(file)[test]) | cited_in(module), (name, test)
+            assert name in cited_in(shown_in(file)[test]) | cited_in(module), (name, test)
 
 
 def test_every_link_of_the_page_names_a_test() -> None:
