@@ -20,6 +20,7 @@ from spark_partq.core.replica import facts as replica_facts
 from spark_partq.core.replica import state as replica_state
 from spark_partq.spark.options import Options
 from spark_partq.storage.group import ack_table, control
+from tests.core.links import anchors
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")] + sorted(
@@ -195,8 +196,12 @@ def test_errors_that_documents_name_exist() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
-        assert target.startswith("http") or (document.parent / target).exists(), target
+    """To a file that is there, and to a heading in it."""
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", document.read_text()):
+        if not target.startswith("http"):
+            file = document.parent / target if target else document
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 
 def test_python_of_documents_is_python() -> None:

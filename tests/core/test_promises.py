@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.core.links import ROOT, assert_there, linked_tests, named_in
+
 PROMISES = ROOT / "docs" / "promises.md"
 FAMILIES = {"Q": 8, "R": 8, "H": 6, "S": 8, "K": 8, "W": 3, "U": 3}
 
@@ -20,7 +21,6 @@ FAMILIES = {"Q": 8, "R": 8, "H": 6, "S": 8, "K": 8, "W": 3, "U": 3}
 # An invariant of the protocol (I10) may stand among them.
 _LIST = re.compile(r"\b[A-Z]\d+(?:(?:, | and |[-–])[A-Z]\d+)*(?=[):;])")
 _PROMISE = re.compile(r"\b[QRHSKWU]\d+\b")
-LINK = re.compile(r"\[(test_\w+)\]\(([^)#]+\.py)\)")  # a test, and its file
 _RANGE = re.compile(r"\b([QRHSKWU])(\d)[-–]\1(\d)\b")
 
 
@@ -31,8 +31,7 @@ def rows() -> list[tuple[str, str, tuple[tuple[str, Path], ...]]]:
     for line in PROMISES.read_text().splitlines():
         if re.match(r"\| [A-Z]\d+ \|", line):
             name, text, shown = (cell.strip() for cell in line.strip("|").split("|"))
-            tests = tuple((test, (PROMISES.parent / target).resolve()) for test, target in LINK.findall(shown))
-            found.append((name, text, tests))
+            found.append((name, text, tuple(linked_tests(shown, PROMISES.parent))))
     return found
 
 
@@ -54,17 +53,6 @@ def cited_in(text: str) -> set[str]:
         for family, first, last in _RANGE.findall(listed):
             found |= {f"{family}{n}" for n in range(int(first), int(last) + 1)}
     return found
-
-
-@cache
-def shown_in(path: Path) -> dict[str, str]:
-    """The tests of a file, with their docstrings."""
-    found = ast.parse(path.read_text()).body
-    return {
-        node.name: ast.get_docstring(node) or ""
-        for node in found
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
 
 
 @cache
@@ -122,10 +110,9 @@ def test_each_promise_is_shown_by_the_tests_that_the_page_names() -> None:
     """They are there, and say of themselves, or their file says, that they show it."""
     for name, _, tests in rows():
         for test, file in tests:
-            assert file.is_relative_to(ROOT / "tests"), (name, file)
-            assert test in shown_in(file), (name, test)
+            assert_there(test, file)
             module = ast.get_docstring(ast.parse(file.read_text())) or ""
-            assert name in cited_in(shown_in(file)[test]) | cited_in(module), (name, test)
+            assert name in cited_in(named_in(file)[test]) | cited_in(module), (name, test)
 
 
 def test_every_link_of_the_page_names_a_test() -> None:
