@@ -7,7 +7,6 @@ got; "peak" answers with the most memory that the process has had, in kB.
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.peak import peak_kb
 from spark_partq.core.assignors import BUILTIN, Assignor, Member, assign
 from spark_partq.core.assignors.claims import resolve_claims
 from spark_partq.core.assignors.model import Problem, in_kafkas_order, make_problem
@@ -70,7 +70,7 @@ def main() -> None:
             case = Case(Path(word[1]), word[2])
             answer = "ready"
         elif word[0] == "peak":
-            answer = str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            answer = str(peak_kb())
         else:
             assert case is not None
             answer = case.arrays() if word[0] == "arrays" else case.names()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from benchmarks.peak import peak_kb
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.payload.schema import message_schema
@@ -24,8 +23,7 @@ from spark_partq.storage.store import Store
 
 
 def peak_mb() -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found.group(1)) / 1000 if found else float("nan")
+    return peak_kb() / 1000
 
 
 def flow(store: Store, name: str) -> dict[str, float]:

@@ -77,6 +77,19 @@ def scale(store: Store, _: Store | None = None) -> int:
     return partq.scale(store, "q", 3).configured_partitions
 
 
+def administer(store: Store, _: Store | None = None) -> int:
+    """So many queues are left: the new one, and not the one that is deleted."""
+    partq.delete_group(store, "other")
+    partq.create_queue(store, "new", "v bigint", partitions=1)
+    partq.delete_queue(store, "q")
+    return len(partq.list_queues(store))
+
+
+def join(store: Store, _: Store | None = None) -> int:
+    """A group that the queue does not know yet reads it from its beginning."""
+    return consume(store, "late")
+
+
 def replicate(store: Store, there: Store | None) -> int:
     assert there is not None
     return sync(store, "q", there.uri, options=there.storage_options or None).total_lag
@@ -87,20 +100,25 @@ def promote(there: Store, store: Store | None) -> int:
     return int(partq.promote(there, "q", primary_options=store.storage_options or None).fenced)
 
 
-ROLES: dict[str, Callable[[Store, Store | None], int]] = {
+Role = Callable[[Store, Store | None], int]
+ROLES: dict[str, Role] = {
     "producer": produce,
     "consumer": lambda store, _: consume(store),
     "reader": read,
     "maintainer": maintain,
     "scaler": scale,
+    "administrator": administer,
     "replicator": replicate,
     "promoter": promote,
 }
 
 
+OTHERS: dict[str, Role] = {"consumer of a group that is new": join}  # not a row of the table
+
+
 def outcome(role: str, store: Store, other: Store | None) -> dict[str, Any]:
     try:
-        value = ROLES[role](store, other)
+        value = {**ROLES, **OTHERS}[role](store, other)
         UPKEEP.wait()
         return {"value": value}
     except (partq.PartqError, OSError) as error:
@@ -112,7 +130,7 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         here, there = Store(f"{scratch}/here"), Store(f"{scratch}/there")
         make(here)
-        for role in ROLES:
+        for role in sorted(ROLES, key=lambda role: role == "administrator"):  # it deletes the queue
             outcome(role, *((there, here) if role == "promoter" else (here, there)))
         outcome("producer", Store("/proc/1/nowhere"), None)  # and what an error loads
 

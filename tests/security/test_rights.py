@@ -21,6 +21,7 @@ import pytest
 
 from spark_partq.storage.store import Store
 from tests.s3server import BUCKET, S3Server, running
+from tests.security.rights import RIGHTS, Rights, table
 from tests.security.roles import ROLES, make, outcome
 
 ROOT = Path(__file__).parents[2]
@@ -28,45 +29,27 @@ UID = 2001
 STORES = {"replicator": 2, "promoter": 2}
 
 
-@dataclass(frozen=True)
-class Rights:
-    """The folders of a role that it reads, writes and deletes from, as SECURITY.md has them."""
-
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    deletes: tuple[str, ...]
-
-
-def rights() -> dict[tuple[str, str], Rights]:
-    """Of each role in each store: ``("replicator", "replica")``."""
-    found = {}
-    for line in (ROOT / "SECURITY.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        role, _, where = cells[0].partition(", in the ")
-        if role in ROLES and len(cells) == 4:
-            folders = [
-                tuple(f.replace("<queue>", "q").replace("<group>", "g") for f in re.findall("`([^`]+)`", cell))
-                for cell in cells[1:]
-            ]
-            found[role, where.partition("'")[0]] = Rights(*folders)
-    return found
-
-
-RIGHTS = rights()
-
-
 def of(role: str, store: str) -> Rights:
-    return RIGHTS[role, store if role in STORES else ""]
+    return next(r for r in RIGHTS if (r.role, r.store) == (role, store if role in STORES else ""))
 
 
-def test_the_table_has_every_role() -> None:
-    assert {role for role, _ in RIGHTS} == set(ROLES)
+def test_the_table_of_the_document_is_this_one() -> None:
+    assert table() in (ROOT / "SECURITY.md").read_text(), "run: python -m tools.rights"
+
+
+def test_every_role_has_its_rights() -> None:
+    assert {r.role for r in RIGHTS} == set(ROLES)
     assert len(RIGHTS) == len(ROLES) + len(STORES)
 
 
 EXPECTED: Mapping[str, Any] = {
-    "producer": 10, "consumer": 0, "reader": 20, "maintainer": 20, "scaler": 3, "replicator": 0, "promoter": 1,
+    "producer": 10, "consumer": 0, "reader": 20, "maintainer": 20, "scaler": 3, "administrator": 1, "replicator": 0, "promoter": 1,
 }  # fmt: skip
+
+
+def needed(rights: Rights) -> list[str]:
+    """The folders that it must write, each time."""
+    return [f for f, name in zip(rights.of("writes"), rights.writes, strict=True) if name not in rights.not_always]
 
 
 def denied(error: str) -> bool:
@@ -91,12 +74,13 @@ READERS = 3000
 GIDS = {(store, folder): READERS + 1 + i for i, (store, folder) in enumerate((s, f) for s in ("primary", "replica") for f in FOLDERS)}  # fmt: skip
 
 
-def writers(role: str) -> set[int]:
-    """The groups of a role: those of the folders that it writes, and of what is below them."""
+def writers(role: str, without: tuple[str, str] = ("", "")) -> set[int]:
+    """The groups of a role: those of the folders that it writes, and of what is below them; without one folder of a store."""
     return {
         gid
         for (store, folder), gid in GIDS.items()
-        if any(f"{folder}/".startswith(f"{w}/") for w in of(role, store).writes)
+        for written in of(role, store).of("writes")
+        if f"{folder}/".startswith(f"{written}/") and (store, written) != without
     }
 
 
@@ -166,6 +150,18 @@ def test_on_a_disk_without_the_right_to_write(role: str, places: Places, players
 
 
 @needs_root
+@pytest.mark.parametrize(
+    ("role", "store", "folder"), [(r.role, r.store or "primary", f) for r in RIGHTS for f in needed(r)]
+)
+def test_on_a_disk_each_right_is_needed(role: str, store: str, folder: str, places: Places, players: Players) -> None:
+    """Whoever may write all but one of the folders is refused; what a maintainer may not write it leaves, or says so."""
+    prepare(role, places)
+    share(places)
+    told = players.play(role, {READERS, *writers(role, (store, folder))}, places)
+    assert denied(told["error"])
+
+
+@needs_root
 def test_on_a_disk_without_the_right_to_read(places: Places, players: Players) -> None:
     share(places)
     assert "error" in players.play("reader", set(), places)
@@ -180,14 +176,22 @@ def test_rights_end_at_the_folder(places: Places, players: Players) -> None:
 
 
 # ---- S3: a policy for each row
-def policy(role: str, places: Places) -> dict[str, Any]:
-    """What the row of a role says as a policy of S3."""
+def policy(
+    role: str, places: Places, without: tuple[str, str, str] = ("", "", ""), queue: str = "q", group: str = "g"
+) -> dict[str, Any]:
+    """What the row of a role says as a policy of S3; without one right: a store, an action and a folder ("" for all)."""
     statements = [{"Effect": "Allow", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{BUCKET}"}]
     for store, place in (("primary", places.primary), ("replica", places.replica)):
         if store == "primary" or role in STORES:
             row, root = of(role, store), place.removeprefix("s3://")
-            actions = [("s3:GetObject", row.reads), ("s3:PutObject", row.writes), ("s3:DeleteObject", row.deletes)]
-            for action, folders in actions:
+            for action, right in (
+                ("s3:GetObject", "reads"),
+                ("s3:PutObject", "writes"),
+                ("s3:DeleteObject", "deletes"),
+            ):
+                folders = [
+                    f for f in row.of(right, queue, group) if without not in ((store, right, f), (store, right, ""))
+                ]
                 resources = [f"arn:aws:s3:::{root}/{folder}/*" for folder in folders]
                 if (
                     folders and action == "s3:DeleteObject"
@@ -262,3 +266,43 @@ def test_in_an_object_store(account: Account, role: str, stores: Places) -> None
 def test_in_an_object_store_with_the_rights_of_a_reader(account: Account, role: str, stores: Places) -> None:
     refused = play(account, role, stores, policy("reader", stores))
     assert denied(refused["error"])
+
+
+def test_in_an_object_store_without_any_right(account: Account, stores: Places) -> None:
+    nothing = {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "s3:*", "Resource": "*"}]}
+    assert denied(play(account, "reader", stores, nothing)["error"])
+
+
+@pytest.mark.parametrize("role", ["maintainer", "administrator"])
+def test_in_an_object_store_without_the_right_to_delete(account: Account, role: str, stores: Places) -> None:
+    """Only who removes messages, queues or groups cannot do without."""
+    assert denied(play(account, role, stores, policy(role, stores, ("primary", "deletes", "")))["error"])
+
+
+@pytest.mark.parametrize("may_attach", [True, False])
+def test_a_group_that_is_new_attaches(account: Account, stores: Places, may_attach: bool) -> None:
+    """When its group joins the queue for the first time a consumer writes the queue's control table; later it need not."""
+    without = ("", "", "") if may_attach else ("primary", "writes", "queues/q/control")
+    told = play(account, "consumer of a group that is new", stores, policy("consumer", stores, without, group="late"))
+    assert told == {"value": 20} if may_attach else denied(told["error"])
+    account.check(False)
+    assert play(account, "consumer", stores, policy("consumer", stores, ("primary", "writes", "queues/q/control"))) == {
+        "value": 0
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("role", "store", "right", "folder"),
+    [
+        (r.role, r.store, right, folder)
+        for r in RIGHTS
+        for right, folders in (("reads", r.of("reads")), ("writes", needed(r)))
+        for folder in folders
+    ],
+)
+def test_in_an_object_store_each_right_is_needed(
+    account: Account, role: str, store: str, right: str, folder: str, stores: Places
+) -> None:
+    allowed = policy(role, stores, (store or "primary", right, folder))
+    assert denied(play(account, role, stores, allowed)["error"])
