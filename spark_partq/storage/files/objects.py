@@ -126,7 +126,8 @@ class ObjectFiles:
                 raise FileMissing(path) from None
             reason = text.splitlines()[0].partition(": <?xml")[0] + (f" ({code[1]})" if code else "")
             what = f"{self._uri}/{path} cannot be {done}: {reason}"
-            if isinstance(error, (PermissionDeniedError, UnauthenticatedError, PermissionError)):
+            refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError, PermissionError))
+            if refused or "AccessDenied" in text:  # of several deletions in one request the answer is of another class
                 raise NotPermittedError(
                     f"{what}. Check the credentials in the storage options, and what they permit", path=path
                 ) from None
