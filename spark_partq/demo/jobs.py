@@ -25,7 +25,9 @@ class DemoError(partq.PartqError):
     """The demo cannot run here, or one of its jobs has failed."""
 
     error_class = "DEMO_FAILED"
-    next_step = "Run `make demo` in a checkout of the project, one at a time; the message names the log of a job that failed."
+    next_step = (
+        "Run `make demo` in a checkout of the project, one at a time; the message names the log of a job that failed."
+    )
     retry = "Yes, once the cause that the message names has gone."
 
 

@@ -28,6 +28,8 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', '`a b` long')", InvalidArgumentError, "column name 'a b': Delta tables have no names with spaces or any of ,;{}()="),
         python("create_queue(store, 'new', 'v decimal(39,0)')", InvalidArgumentError, "column v: type decimal(39,0) cannot be kept in a queue;"),
         python("create_queue(store, 'new', 'v struct<>')", InvalidArgumentError, "schema 'v struct<>' is not Spark DDL such as 'order_id string, amount decimal(10,2)': Expecting ). Line 2, Col: 10."),
+        python("create_queue(store, 'new', 'v long not null')", InvalidArgumentError, "column 'v': a queue does not check its messages, so each column may hold nulls; leave NOT NULL out,"),
+        python("create_queue(store, 'new', 'v time')", InvalidArgumentError, "column v: type time cannot be kept in a queue;"),
         python("create_queue(store, 'new', 'v variant')", InvalidArgumentError, "column v: type variant cannot be kept in a queue; use one of binary, boolean, byte, date, double, float, integer, long,"),
         python("create_queue(store, 'new', 'v ' + 'array<' * 60 + 'long' + '>' * 60)", InvalidArgumentError, "column v is nested more than 50 levels deep; put what is inside into a text or other columns"),
         python("create_queue(store, 'new', 'v ' + 'array<' * 5000 + 'long' + '>' * 5000)", InvalidArgumentError, "the schema is nested too deeply; put what is inside into a text or other columns"),
