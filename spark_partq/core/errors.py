@@ -306,7 +306,11 @@ class AssignorError(PartqError):
 
 
 class ClockSkewError(PartqError):
+    """The clock of this machine and that of the store differ by more than the queue allows (`max_clock_skew_ms`)."""
+
     error_class = "CLOCK_SKEW"
+    next_step = "Set the clock of this machine by a time server, and start again. Nothing was written or removed."
+    retry = "Yes, once the clock is right."
 
 
 class CommitFailedError(PartqError):

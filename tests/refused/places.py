@@ -37,7 +37,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Symbolic links": [
         python("describe_queue(store, 'q')", QueueNotFoundError, "there is no queue 'q' in STORE; its queues: other", others.a_link_as_queue),
-        python("list_queues(store)", NotAStoreError, "STORE is not a store: it holds something else. Check the path, or create a queue there first", others.a_link_as_queues),
+        python("describe_queue(store, 'q')", QueueNotFoundError, "there is no queue 'q' in STORE; its queues: none", others.a_link_as_queues),
         python("read(store)", CorruptTableError, "partition 0 of queue 'q' has no Delta log at STORE/queues/q/partitions/partition=0; it was removed or never made.", others.a_link_as_partition),
         python("write(store, batch_id=1)", CorruptTableError, "partition 0 of queue 'q' has no Delta log at STORE/queues/q/partitions/partition=0; it was removed or never made.", others.a_link_as_partition),
     ],

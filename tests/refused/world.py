@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import spark_partq as partq
 from spark_partq.core.assignors.api import target
 from spark_partq.core.assignors.plugin import PlugIn
+from spark_partq.storage.runtime import SYSTEM
 from tests import queries
 from tests.groups import Consumer
 from tests.scaled import Sink, make, messages
@@ -72,6 +74,7 @@ class World:
             "consume": lambda store, queue="q", **options: queries.consume(store, checkpoint, queue=queue, **options),
             "write": write,
             "rows": rows,
+            "hours_ahead": hours_ahead,
             "asked": asked,
             "taken_over": self._taken_over,
             "nan": float("nan"),
@@ -99,6 +102,13 @@ def write(
     """A micro-batch of a sink, as its driver writes it."""
     assert queue == "q"
     return Sink(store, sink_id, query_id).write(batch_id, messages(0, count))
+
+
+def hours_ahead(hours: float, do: Callable[[], object]) -> object:
+    """Do it where this machine's clock is so far ahead."""
+    wall = SYSTEM.time_ns
+    with mock.patch.object(SYSTEM, "time_ns", side_effect=lambda: wall() + int(hours * 3_600_000_000_000)):
+        return do()
 
 
 def rows(**columns: str) -> Any:
