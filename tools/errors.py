@@ -41,7 +41,7 @@ INPUT = """\
 ## What is refused, and how
 
 {count} kinds of bad input. The tests run each row, without Spark, and look that nothing changed in the store, except where a row says *begun*: that stays, and
-goes on when the call is made again. A query that fails later may have joined its group.
+goes on when the call is made again; files that no log names are deleted by `maintain`. A query that fails later may have joined its group.
 
 The rows are about a store at STORE: queue `q` has the columns `k string, v bigint`, the key `k` and 2 partitions with 20 messages, of which group `g` has read
 some; queue `other` has the column `v string`. THERE is the path of another store, FOLDER the folder of both, FILE a Parquet file. What stands for Spark:

@@ -309,7 +309,7 @@ class ClockSkewError(PartqError):
     """The clock of this machine and that of the store differ by more than the queue allows (`max_clock_skew_ms`)."""
 
     error_class = "CLOCK_SKEW"
-    next_step = "Set the clock of this machine by a time server, and start again. Nothing was written or removed."
+    next_step = "Set the clock of this machine by a time server, and start again. Nothing was committed or removed."
     retry = "Yes, once the clock is right."
 
 

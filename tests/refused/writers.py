@@ -36,7 +36,7 @@ CASES: dict[str, list[Case]] = {
         python("append(rows(K='string', v='long'), store, 'q')", SchemaMismatchError, "the DataFrame does not have the columns of queue 'q': missing k string; extra K string."),
         python("write(store, batch_id=4)", SinkAheadError, "sink 's' has already written batch 5 to queue 'q', and batch 4 of an older position came now; it would be skipped.", others.a_later_batch),
         python("write(store, batch_id=5, query_id='two')", SinkAheadError, "sink 's' has already written batch 5 to queue 'q', and batch 5 of another query came now; it would be skipped.", others.a_batch_of_another_query),
-        python("hours_ahead(2, lambda: write(store, batch_id=1))", ClockSkewError, "this machine's clock and that of STORE differ by"),
+        python("hours_ahead(2, lambda: write(store, batch_id=1))", ClockSkewError, "this machine's clock and that of STORE differ by", begun=True),
         python("write(store, batch_id=1)", IngressDisabledError, "queue 'q' takes no messages now (its ingress is disabled); nothing of this batch was written.", others.ingress_disabled),
         python("write(store, batch_id=1)", QueueNotReadyError, "queue 'q' in STORE is Deleting: that was interrupted or is under way; wait for it, or delete it again to finish it", others.half_deleted),
         python("write(store, batch_id=1)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_queue_for_newer_writers),
