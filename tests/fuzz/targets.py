@@ -44,7 +44,7 @@ _CREATED = {
 _QUEUE = [
     ["QueueCreated", _CREATED], ["PartitionsCreated", {"partitions": 2}], ["ScalingStarted", {"partitions": 3, "mode": "live"}],
     ["GenerationOpened", {"partitions": 3, "cuts": {"0": 4, "1": 5, "2": 0}}], ["ReplicaAdded", {"location": "/r"}],
-    ["QueueFenced", {"location": "/r"}], ["FormatRaised", _FORMAT],
+    ["QueueFenced", {"location": "/r"}], ["Promoted", {"incarnation": "i"}], ["FormatRaised", _FORMAT],
 ]  # fmt: skip
 _REPLICA = [
     ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u", **_FORMAT}], ["Jumping", {"folder": "f", "version": 3}],
@@ -98,7 +98,7 @@ _ENTRY = [
     {"commitInfo": {"engineInfo": "spark_partq", "operation": "WRITE", "txnId": "0" * 32, "actionCount": 4}}, {"add": _ADD},
     {"remove": {"path": "b", "deletionTimestamp": 1, "dataChange": True}}, {"txn": {"appId": "partq:next", "version": 1}},
 ]  # fmt: skip
-_OFFSET = {"group": "g", "instance": "i", "queues": {"q": {"id": "u", "partitions": {"0": [1, 0, 5]}}}, "version": 1}
+_OFFSET = {"group": "g", "instance": "i", "queues": {"q": {"id": "u", "incarnation": "u", "partitions": {"0": [1, 0, 5]}}}, "version": 1}
 
 
 def _fact(plain: dict[str, Any]) -> GroupFact:

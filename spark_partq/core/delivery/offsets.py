@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_partq.core import format
@@ -136,6 +136,8 @@ class StreamOffset:
         Of the planner. A query that names none makes up both at its first start; its checkpoint keeps them.
     queue_ids : dict
         Queue name to the queue's UUID: it tells a checkpoint of a queue that was deleted and made anew.
+    incarnations : dict
+        Queue name to the queue's incarnation: it tells a checkpoint of before a promotion. A queue that is left out has not been promoted.
     ranges : dict
         (queue name, partition) to the last planned range.
     """
@@ -144,6 +146,11 @@ class StreamOffset:
     instance: str
     queue_ids: dict[str, str]
     ranges: dict[QueuePartition, Range]
+    incarnations: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        incarnations = {queue: self.incarnations.get(queue, queue_id) for queue, queue_id in self.queue_ids.items()}
+        object.__setattr__(self, "incarnations", incarnations)
 
     def to_json(self) -> dict[str, Any]:
         """The dictionary that Spark turns into text; equal offsets give equal text.
@@ -151,10 +158,11 @@ class StreamOffset:
         Examples
         --------
         >>> StreamOffset("g", "i", {"q": "u"}, {("q", 1): Range(1, 0, 7)}).to_json()
-        {'group': 'g', 'instance': 'i', 'queues': {'q': {'id': 'u', 'partitions': {'1': [1, 0, 7]}}}, 'version': 1}
+        {'group': 'g', 'instance': 'i', 'queues': {'q': {'id': 'u', 'incarnation': 'u', 'partitions': {'1': [1, 0, 7]}}}, 'version': 1}
         """
         queues: dict[str, Any] = {
-            name: {"id": queue_id, "partitions": {}} for name, queue_id in sorted(self.queue_ids.items())
+            name: {"id": queue_id, "incarnation": self.incarnations[name], "partitions": {}}
+            for name, queue_id in sorted(self.queue_ids.items())
         }
         for (queue, partition), r in sorted(self.ranges.items()):
             queues[queue]["partitions"][str(partition)] = [r.epoch, r.start, r.end]
@@ -180,6 +188,7 @@ class StreamOffset:
                 group=_name_or_empty(value["group"], "group"),
                 instance=_name_or_empty(value["instance"], "instance"),
                 queue_ids={name(queue, "queue"): text(q["id"], "id") for queue, q in queues.items()},
+                incarnations={queue: text(q["incarnation"], "incarnation") for queue, q in queues.items()},
                 ranges={
                     (queue, partition_number(p, queue, _PARTITIONS)): _range(*numbers)
                     for queue, q in queues.items()

@@ -321,13 +321,14 @@ def add_replica(state: QueueState, location: str) -> Facts:
     return [QueueFact(Kind.REPLICA_ADDED, {"location": location})]
 
 
-def remove_replica(state: QueueState, location: str, unfence: bool = False) -> Facts:
+def remove_replica(state: QueueState, location: str, unfenced: int | None = None) -> Facts:
     """Follow the queue there no more.
 
     Parameters
     ----------
-    unfence : bool
-        A promotion of the replica that did not end is taken back, and the partitions are unfenced already.
+    unfenced : int, optional
+        A promotion of the replica that did not end is taken back: the partitions' fences are, up to this number. Nothing is decided
+        if there is a later one.
 
     Raises
     ------
@@ -336,8 +337,10 @@ def remove_replica(state: QueueState, location: str, unfence: bool = False) -> F
     """
     if not state.usable or location not in state.replicas:
         return _NOTHING
-    if state.fenced_by == location and not unfence:
+    if state.fenced_by == location and unfenced is None:
         raise ReplicaError(f"{location} was promoted and took over from queue {state.name!r}; use it", queue=state.name)
+    if state.fenced_by == location and unfenced is not None and unfenced < state.last_fence:
+        return _NOTHING
     removed = QueueFact(Kind.REPLICA_REMOVED, {"location": location})
     return [*(_fence(None) if state.fenced_by == location else _NOTHING), removed]
 
@@ -353,9 +356,19 @@ def fence(state: QueueState, location: str) -> Facts:
     if not state.usable:
         return _NOTHING
     if state.fenced_by not in (None, location):
-        raise ReplicaError(f"another replica, {state.fenced_by}, has taken over from it", queue=state.name)
+        raise ReplicaError(
+            f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
+            "interrupted, promote it again; if it is lost, remove it as a replica (with force), then promote another",
+            queue=state.name,
+            location=state.fenced_by,
+        )
     if location not in state.replicas:
-        raise ReplicaError("it does not know this replica any more", queue=state.name)
+        raise ReplicaError(
+            f"queue {state.name!r} does not know the replica in {location} any more, and goes on without it; use the queue, or "
+            "replicate it again",
+            queue=state.name,
+            location=location,
+        )
     return _NOTHING if state.fenced_by == location else _fence(location)
 
 
@@ -363,9 +376,10 @@ def _fence(location: str | None) -> Facts:
     return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
 
 
-def become_primary(state: QueueState) -> Facts:
-    """What makes a queue out of a replica: it has none itself, and nobody has taken over from it."""
+def become_primary(state: QueueState, incarnation: str) -> Facts:
+    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation."""
     if not state.usable:
         return _NOTHING
     forgotten = [QueueFact(Kind.REPLICA_REMOVED, {"location": location}) for location in state.replicas]
-    return [*(_fence(None) if state.fenced_by is not None else _NOTHING), *forgotten]
+    begun = [QueueFact(Kind.PROMOTED, {"incarnation": incarnation})] if state.incarnation != incarnation else _NOTHING
+    return [*(_fence(None) if state.fenced_by is not None else _NOTHING), *forgotten, *begun]

@@ -56,6 +56,7 @@ def check_state(state: QueueState) -> None:
         returns = state.scaling is not None and state.scaling.partition_count == 0
         must_hold(not returns, "S6: the parent comes back while its messages are being copied")
     must_hold(len(set(state.replicas)) == len(state.replicas), f"S7: a replica is there twice: {state.replicas}")
+    must_hold(bool(state.incarnation), "S7: it has no incarnation")
     known = state.fenced_by is None or state.fenced_by in state.replicas
     must_hold(known, f"S7: {state.fenced_by} has taken over, and is no replica")
 
@@ -96,6 +97,8 @@ def _check_fact(state: QueueState, fact: QueueFact) -> None:
     must_hold(not fenced, f"S7: {fact.kind}, although {state.fenced_by} has taken over")
     if fact.kind == Kind.QUEUE_FENCED and fact.body["location"] is not None:
         must_hold(state.fenced_by is None, f"S7: {fact.body['location']} takes over after {state.fenced_by}")
+    if fact.kind == Kind.PROMOTED:
+        must_hold(state.fenced_by is None, f"S7: it is promoted, although {state.fenced_by} has taken over")
     if fact.kind == Kind.GENERATION_OPENED:
         for number, cut in fact.body["cuts"].items():
             end = state.removed_ends.get(int(number), 0)
@@ -115,6 +118,7 @@ def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
     must_hold(
         after.revision == before.revision + facts, f"{facts} facts led from {before.revision} to {after.revision}"
     )
+    must_hold(after.last_fence >= before.last_fence, "S7: an earlier fence is the last one")
     ended = before.generations[:-1]
     must_hold(after.generations[: len(ended)] == ended, "S5: a map that had ended changed")
     opened = len(after.generations) - len(before.generations)

@@ -173,6 +173,11 @@ def may_append(sealed: int, fenced: bool, generation: int) -> bool:
     return not fenced and sealed == generation - 1
 
 
+def is_fenced(fenced: int, unfenced: int) -> bool:
+    """Whether a table is fenced whose last fence has that number, and whose fences up to `unfenced` are taken back; -1 is none (S7)."""
+    return fenced > unfenced
+
+
 def drained(ends: Mapping[int, int], groups: Iterable[Callable[[int], int]]) -> bool:
     """Whether every group has settled each of these partitions up to its end, so that it may be removed.
 

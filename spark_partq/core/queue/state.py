@@ -39,6 +39,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.REPLICA_ADDED: _IN_ANY_USABLE_PHASE,
     Kind.REPLICA_REMOVED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
+    Kind.PROMOTED: _IN_ANY_USABLE_PHASE,
     Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
 }
@@ -118,6 +119,11 @@ class QueueState:
     groups : dict
         The groups that read the queue, or are about to: the name of each, and how often a group of that name had been deleted
         when it attached. Nothing that one of them has not acknowledged is removed, but by its age.
+    fenced_by : str or None
+        Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` that named one, 0 if none did.
+    incarnation : str
+        UUID: `queue_id`, until a replica is promoted, which gets another one. Under another incarnation offsets may name other
+        messages, so a checkpoint carries it.
     """
 
     name: str
@@ -137,6 +143,8 @@ class QueueState:
     format: Format = field(default_factory=format.of_new_tables)
     replicas: tuple[str, ...] = ()
     fenced_by: str | None = None
+    last_fence: int = 0
+    incarnation: str = ""
     deleted: bool = False
     revision: int = 1  # number of facts replayed
 
@@ -294,7 +302,11 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
         case Kind.REPLICA_REMOVED:
             return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
         case Kind.QUEUE_FENCED:
-            return replace(state, fenced_by=body["location"])
+            last_fence = state.last_fence if body["location"] is None else state.revision
+            return replace(state, fenced_by=body["location"], last_fence=last_fence)
+        case Kind.PROMOTED:
+            _must(state.incarnation != body["incarnation"], "it was promoted so before")
+            return replace(state, incarnation=body["incarnation"])
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)
@@ -370,6 +382,7 @@ def _created(name: str, body: dict[str, Any]) -> QueueState:
     return QueueState(
         name=name,
         queue_id=body["queue_id"],
+        incarnation=body["queue_id"],
         schema=body["schema"],
         key=tuple(body["key"]),
         settings=QueueSettings.stored(body["settings"]),

@@ -7,7 +7,7 @@ applies gives no facts. `core.replica.state` says which fact may come when.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from spark_partq.core import format
 from spark_partq.core.errors import ReplicaError
@@ -69,37 +69,75 @@ def remove(state: ReplicaState | None, queue_id: str) -> Facts:
     return _NOTHING if state.removed else [ReplicaFact(Kind.REMOVED, {})]
 
 
-def start_promotion(state: ReplicaState | None, force: bool = False) -> Facts:
-    """End the following. A promotion that was interrupted is gone on with.
+def start_promotion(
+    state: ReplicaState | None, seen: ReplicaState, incarnation: str, others: Iterable[str], force: bool = False
+) -> Facts:
+    """End the following. A promotion that was interrupted is gone on with, under the incarnation that it chose.
 
     Parameters
     ----------
+    seen : ReplicaState
+        As it was before the primary was fenced for it.
+    incarnation : str
+        UUID that the queue gets.
+    others : iterable of str
+        Locations of the other replicas of the primary.
     force : bool
-        Also if the replica was removed: the primary is fenced for it already, or somebody insists.
+        Also if the replica was removed before it was seen.
 
     Raises
     ------
     ReplicaError
-        If it was promoted, or was removed.
+        If it was promoted, or was removed; then its primary is used.
     """
-    if state is None:
-        return _NOTHING
+    if state is None or state.replica_id != seen.replica_id or (state.removed and not seen.removed):
+        raise ReplicaError(
+            f"the replica of queue {seen.queue!r} in {seen.location} was removed while it was being promoted: its primary "
+            f"{seen.primary} goes on without it",
+            queue=seen.queue,
+            location=seen.location,
+        )
     check_can_be_promoted(state, force)
-    return _NOTHING if state.phase is Phase.PROMOTING else [ReplicaFact(Kind.PROMOTING, {})]
+    if state.phase is Phase.PROMOTING:
+        return _NOTHING
+    return [ReplicaFact(Kind.PROMOTING, {"incarnation": incarnation, "others": sorted(others)})]
 
 
-def finish_promotion(state: ReplicaState | None) -> Facts:
+def cancel_promotion(state: ReplicaState | None, incarnation: str) -> Facts:
+    """Another replica takes over, or is being promoted at the same time. It is followed as before; what has ended stays so.
+
+    Parameters
+    ----------
+    incarnation : str
+        Of the promotion that is meant.
+    """
+    meant = state is not None and state.phase is Phase.PROMOTING and state.incarnation == incarnation
+    return [ReplicaFact(Kind.PROMOTION_CANCELLED, {})] if meant else _NOTHING
+
+
+def finish_promotion(state: ReplicaState | None, seen: ReplicaState) -> Facts:
     """Open the queue here to producers and consumers.
 
+    Parameters
+    ----------
+    seen : ReplicaState
+        As it was when no other replica was found to take over.
+
     Raises
     ------
     ReplicaError
-        If somebody else has.
+        If somebody else has, or the promotion was cancelled.
     """
-    if state is None:
-        return _NOTHING
-    check_can_be_promoted(state, force=True)
-    return [ReplicaFact(Kind.PROMOTED, {})] if state.phase is Phase.PROMOTING else _NOTHING
+    if state is not None:
+        check_can_be_promoted(state, force=True)
+    if state is None or state.phase is not Phase.PROMOTING or state.incarnation != seen.incarnation:
+        raise ReplicaError(
+            f"the promotion of queue {seen.queue!r} in {seen.location} was cancelled, as another replica was being promoted at the "
+            "same time. Promote one of them again",
+            queue=seen.queue,
+            location=seen.location,
+        )
+    return [ReplicaFact(Kind.PROMOTED, {})]
 
 
 # ---- refusals

@@ -23,7 +23,9 @@ class Kind(StrEnum):
     REPLICA_OF = "ReplicaOf"  # replica_id, primary, location, queue_id, and the format
     JUMPING = "Jumping"  # folder, version; the copy of that table is about to skip to that version
     REMOVED = "Removed"
-    PROMOTING = "Promoting"  # nothing is copied any more
+    # incarnation: of the queue, once it is promoted; others: locations of other replicas, which are asked. Nothing is copied any more
+    PROMOTING = "Promoting"
+    PROMOTION_CANCELLED = "PromotionCancelled"  # another replica takes over, or is being promoted at the same time
     PROMOTED = "Promoted"
     FORMAT_RAISED = "FormatRaised"  # the format; older programs may not read it, or not write it, from here on
 

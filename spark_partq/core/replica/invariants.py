@@ -11,7 +11,7 @@ from spark_partq.core.invariants import must_hold
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
 
-# A replica never goes back to an earlier one of these; but one that was removed may be followed again.
+# A replica never goes back to an earlier one of these; but one that was removed may be followed again, and a promotion cancelled.
 _ORDER = (Phase.FOLLOWING, Phase.REMOVED, Phase.PROMOTING, Phase.PROMOTED)
 
 
@@ -26,7 +26,8 @@ def check(before: ReplicaState | None, after: ReplicaState, facts: Sequence[Repl
     state = before
     for fact in facts:
         taking_over = state is not None and state.takes_over
-        must_hold(not taking_over or fact.kind == Kind.PROMOTED, f"S7: {fact.kind} although it takes over")
+        ends = fact.kind in (Kind.PROMOTED, Kind.PROMOTION_CANCELLED)
+        must_hold(not taking_over or ends, f"S7: {fact.kind} although it takes over")
         state = replay(after.queue, [fact], state)
     must_hold(state == after, "the state after the commit is not what its facts say")
     check_state(after)
@@ -51,6 +52,11 @@ def _check_progress(before: ReplicaState, after: ReplicaState) -> None:
     must_hold(after.jumps[: len(before.jumps)] == before.jumps, "S7: a jump that was announced is forgotten")
     again = before.phase is Phase.REMOVED and after.phase is Phase.FOLLOWING
     onwards = _ORDER.index(after.phase) >= _ORDER.index(before.phase)
-    must_hold(onwards or again, f"S7: it went from {before.phase} back to {after.phase}")
+    cancelled = before.phase is Phase.PROMOTING and after.phase is not Phase.PROMOTED
+    must_hold(onwards or again or cancelled, f"S7: it went from {before.phase} back to {after.phase}")
+    must_hold(set(before.others) <= set(after.others), "S7: another replica is forgotten")
+    began = after.phase is Phase.PROMOTING and before.phase is not Phase.PROMOTING
+    other_life = before.incarnation != after.incarnation
+    must_hold(other_life == began, "S7: it has another incarnation exactly when a promotion begins")
     new_id = before.replica_id != after.replica_id
     must_hold(new_id == again, "S7: it has another id exactly when it is followed once more")

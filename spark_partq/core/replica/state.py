@@ -24,6 +24,10 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
         (Phase.FOLLOWING, Phase.PROMOTING),
         (Phase.REMOVED, Phase.PROMOTING),  # only if that is forced
     ),
+    Kind.PROMOTION_CANCELLED: (  # it is again what it was
+        (Phase.PROMOTING, Phase.FOLLOWING),
+        (Phase.PROMOTING, Phase.REMOVED),
+    ),
     Kind.PROMOTED: ((Phase.PROMOTING, Phase.PROMOTED),),
     Kind.FORMAT_RAISED: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
 }
@@ -45,6 +49,12 @@ class ReplicaState:
         Of the queue that it follows.
     jumps : tuple
         (folder, version) of each jump of a copy that was announced.
+    incarnation : str
+        UUID of the queue's incarnation here, once it is promoted; another one for each promotion. Empty before the first began.
+    others : tuple of str
+        Locations of other replicas of the primary, as known when promotions began.
+    was_removed : bool
+        Its promotion was forced: the primary had removed it.
     """
 
     queue: str
@@ -54,6 +64,9 @@ class ReplicaState:
     queue_id: str
     jumps: tuple[tuple[str, int], ...] = ()
     phase: Phase = Phase.FOLLOWING
+    incarnation: str = ""
+    others: tuple[str, ...] = ()
+    was_removed: bool = False
     format: Format = field(default_factory=format.of_new_tables)
 
     @property
@@ -92,8 +105,8 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
         If it cannot follow.
     """
     kind, before = Kind(fact.kind), Phase.UNKNOWN if state is None else state.phase
-    phase = dict(TRANSITIONS[kind]).get(before)
-    if phase is None:
+    phases = [phase for earlier, phase in TRANSITIONS[kind] if earlier is before]
+    if not phases:
         raise ValueError(f"fact {kind} cannot follow {before}")
     if kind is Kind.REPLICA_OF:
         return _following(queue, state, fact.body)
@@ -104,7 +117,14 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
         return replace(state, jumps=(*state.jumps, jump))
     if kind is Kind.FORMAT_RAISED:
         return replace(state, format=state.format.raised(fact.body))
-    return replace(state, phase=phase)
+    if kind is Kind.PROMOTING:
+        incarnation, others = stored.text(fact.body["incarnation"], "incarnation"), stored.texts(fact.body["others"], "others")
+        known = (*state.others, *(location for location in others if location not in state.others))
+        was_removed = before is Phase.REMOVED
+        return replace(state, phase=Phase.PROMOTING, incarnation=incarnation, others=known, was_removed=was_removed)
+    if kind is Kind.PROMOTION_CANCELLED:
+        return replace(state, phase=Phase.REMOVED if state.was_removed else Phase.FOLLOWING, was_removed=False)
+    return replace(state, phase=phases[0])
 
 
 def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> ReplicaState:
@@ -116,4 +136,6 @@ def _following(queue: str, state: ReplicaState | None, body: dict[str, Any]) -> 
         return following
     if state.queue_id != following.queue_id:
         raise ValueError("it follows another queue than before")
-    return replace(following, jumps=state.jumps, format=state.format)
+    return replace(
+        following, jumps=state.jumps, format=state.format, incarnation=state.incarnation, others=state.others
+    )

@@ -57,6 +57,8 @@ class QueueDescription:
     stuck : int
         Messages in the parent of a queue that became partitioned that not every group has acknowledged; nobody is given them
         until they are copied (S6).
+    incarnation : str
+        UUID: `queue_id`, until a replica is promoted. A query's checkpoint is of one incarnation (S7).
     """
 
     name: str
@@ -72,6 +74,7 @@ class QueueDescription:
     stuck: int
     replicas: tuple[str, ...]
     fenced_by: str | None
+    incarnation: str
     key: tuple[str, ...]
     schema: str
     settings: dict[str, Any]
@@ -118,6 +121,7 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         stuck=stuck_messages(queue, groups),
         replicas=state.replicas,
         fenced_by=state.fenced_by,
+        incarnation=state.incarnation,
         key=state.key,
         schema=type_name(state.schema)[len("struct<") : -1],
         settings=state.settings.model_dump(),

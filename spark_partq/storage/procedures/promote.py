@@ -4,13 +4,17 @@
    appends meets. Then a last pass copies what is left.
 2. ``Promoting`` ends the following: from now on no pass begins, and a commit in each table takes the number that a pass which is still
    under way would put.
-3. The control table of what was the replica forgets the primary's replicas and its fence. ``Promoted`` opens it.
+3. The control table of what was the replica forgets the primary's replicas and its fence, and gets a new incarnation. ``Promoted`` opens it.
+
+The primary's other replicas are asked before anything is changed, and again after ``Promoting``: of two that are promoted at once each
+has said so before it asks, so one at least finds the other.
 
 Each step finds what was done of it before, so a promotion that was interrupted is finished by promoting again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from spark_partq.core.errors import (
@@ -31,18 +35,14 @@ from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.procedures.primary import fence, fence_partitions
+from spark_partq.storage.procedures.primary import Rival, fence, patiently, taking_over, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import Options, ReplicaTable
+from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.replica.table_copy import close, drop_ahead
 from spark_partq.storage.store import Store, group_folder, queue_folder
-
-# A primary that cannot be reached so often, with such pauses, is taken for lost.
-_ATTEMPTS, _PAUSE_S = 6, 1.0
-
 
 @dataclass(frozen=True)
 class Promotion:
@@ -76,14 +76,16 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     Parameters
     ----------
     force : bool
-        Go on although the primary is there but cannot be fenced or copied, or the replica was removed.
+        Go on although the primary is there but cannot be fenced or copied, or the replica was removed and its primary is lost; and
+        cancel the promotion of another replica that has not ended. What is promoted already, or a primary that goes on, is not set
+        aside.
     options : dict, optional
         Storage options of the primary.
 
     Raises
     ------
     ReplicaError
-        If it is no replica, is promoted already, has never been complete, or the above.
+        If it is no replica, is promoted already, has never been complete, another replica takes over, or the above.
     """
     store.check_exists()
     table = ReplicaTable(store, check_name("queue", queue))
@@ -91,58 +93,112 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
-    problem = _take_over(store, replica, force, options)
-    if not DeltaLog(store, f"{queue_folder(queue)}/control", "the control table").exists():
+    others = {*replica.others, *_other_replicas(store, replica)}
+    _check_alone(store, table, replica, others, force)
+    problem, known = _take_over(store, table, replica, force, options)
+    if not _is_complete(store, queue):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {replica.primary} cannot "
             f"be reached ({problem}): there is nothing that could be used",
             queue=queue,
         )
-    fenced = not problem
-    table.decide(lambda state: decide_replica.start_promotion(state, force or fenced))
+    others |= {location for location in (*known, *_other_replicas(store, replica)) if location != replica.location}
+    incarnation = str(store.runtime.new_uuid())
+    promoting = table.decide(
+        lambda now: decide_replica.start_promotion(now, replica, incarnation, others, force)
+    )
+    if promoting is None:
+        raise ReplicaError(f"the replica of queue {queue!r} in {store.uri} was deleted while it was promoted", queue=queue)
+    _check_alone(store, table, promoting, {*others, *promoting.others}, force)
     state = queue_state(store, queue)
     _close(store, state)
     floors = _begin_groups_anew(store, state)
-    fence_partitions(store, state, False)
-    open_control(store, queue).decide(decide_queue.become_primary)
-    table.decide(decide_replica.finish_promotion)
-    return Promotion(queue, replica.primary, fenced, problem, floors)
+    unfence_partitions(store, state)
+    open_control(store, queue).decide(lambda state: decide_queue.become_primary(state, promoting.incarnation))
+    table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
+    return Promotion(queue, replica.primary, not problem, problem, floors)
 
 
-def _take_over(store: Store, replica: ReplicaState, force: bool, options: Options | None) -> str:
-    """Fence the primary and copy what is left; returns why not, if it cannot be reached."""
+# ---- the other replicas
+def _is_complete(store: Store, queue: str) -> bool:
+    """Whether a pass of the replica has ended once."""
+    return DeltaLog(store, f"{queue_folder(queue)}/control", "the control table").exists()
+
+
+def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
+    """Locations of the primary's other replicas, as the copy knows them."""
+    if not _is_complete(store, replica.queue):
+        return []
+    return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
+
+
+def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: Iterable[str], force: bool) -> None:
+    """Refuse if another replica takes over. A promotion here that has begun is cancelled then; or, by force, the other one.
+
+    Raises
+    ------
+    ReplicaError
+    """
+    for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), patient=True):
+        if rival.state.replica_id == mine.replica_id:
+            continue  # this one, under another name
+        if rival.state.promoted or not force:
+            table.decide(lambda now: decide_replica.cancel_promotion(now, mine.incarnation))
+            raise _another(rival)
+        incarnation = rival.state.incarnation
+        with reaching(rival.table.store):
+            left = rival.table.decide(lambda now: decide_replica.cancel_promotion(now, incarnation))  # noqa: B023
+        if left is not None and left.takes_over:
+            raise _another(rival)
+
+
+def _another(rival: Rival) -> ReplicaError:
+    queue = rival.state.queue
+    if rival.state.promoted:
+        why = "has taken over; use that one"
+    else:
+        why = "is being promoted. If that was interrupted, or both were begun at once, promote one of them again; force cancels the other"
+    return ReplicaError(
+        f"another replica of queue {queue!r}, {rival.location}, {why}", queue=queue, location=rival.location
+    )
+
+
+# ---- the primary
+def _take_over(
+    store: Store, table: ReplicaTable, replica: ReplicaState, force: bool, options: Options | None
+) -> tuple[str, Collection[str]]:
+    """Fence the primary and copy what is left; returns why not, if it cannot be reached, and the replicas that it knows."""
     queue, primary = replica.queue, store.sibling(replica.primary, options)
     try:
-        state = _reached(primary, queue)
+        state = patiently(primary.runtime, lambda: queue_state(primary, queue))
     except PartqError as error:
         lost = isinstance(error, (NotAStoreError, StoreUnavailableError, QueueNotFoundError))
         if not force and (not lost or isinstance(error, NotPermittedError)):
             raise _insist(primary, queue, error) from error
-        return str(error)
+        return str(error), ()
     if state.queue_id != replica.queue_id:
-        return f"queue {queue!r} in {primary.uri} was deleted and made anew"
+        return f"queue {queue!r} in {primary.uri} was deleted and made anew", ()
+    others = [location for location in state.replicas if location != replica.location]
+    _check_alone(store, table, replica, others, force)
     try:
         fence(primary, queue, replica.location)
+    except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
+        raise
+    except PartqError as error:
+        if not force:
+            raise _insist(primary, queue, error) from error
+        return str(error), others
+    try:
         if replica.phase is not Phase.PROMOTING:
             Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError as error:
-        now = ReplicaTable(store, queue).refresh()
+        now = table.refresh()
         if now is not None and now.takes_over:
-            return ""  # by somebody else, whose last pass has ended
+            return "", others  # by somebody else, whose last pass has ended
         if not force:
             raise _insist(primary, queue, error) from error
-        return str(error)
-    return ""
-
-
-def _reached(primary: Store, queue: str) -> QueueState:
-    """The primary's queue. One answer that is lost does not make a lost store: what nobody has copied would be lost with it."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return queue_state(primary, queue)
-        except StoreUnavailableError:
-            primary.runtime.sleep(_PAUSE_S)
-    return queue_state(primary, queue)
+        return str(error), others
+    return "", others
 
 
 def _close(store: Store, state: QueueState) -> None:

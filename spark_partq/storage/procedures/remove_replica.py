@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from spark_partq.core.errors import PartqError, ReplicaError
 from spark_partq.core.queue import decide as decide_queue
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
-from spark_partq.storage.procedures.primary import fence_partitions
+from spark_partq.storage.procedures.primary import unfence_partitions
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
@@ -47,9 +48,10 @@ def remove_replica(
             replica = table.refresh()
     except PartqError as error:
         why = str(error)
-    if replica is not None and replica.queue_id == state.queue_id:
+    queue_id = state.queue_id
+    if replica is not None and replica.queue_id == queue_id:
         with reaching(target):
-            table.decide(lambda replica: decide_replica.remove(replica, state.queue_id))
+            table.decide(lambda replica: decide_replica.remove(replica, queue_id))
     elif state.fenced_by == target.uri and not force:
         raise ReplicaError(
             f"queue {queue!r} in {store.uri} was fenced for the promotion of {target.uri}, which cannot be asked whether it took over "
@@ -57,7 +59,12 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    unfence = state.fenced_by == target.uri
-    if unfence:
-        fence_partitions(store, state, False)
-    return open_control(store, queue).decide(lambda state: decide_queue.remove_replica(state, target.uri, unfence))
+    given_way = force or replica is not None  # it is not promoted from here on; a promotion that began before may fence the queue yet
+    while True:
+        unfenced = state.last_fence if given_way else None
+        if given_way and state.fenced_by == target.uri:
+            unfence_partitions(store, state, state.last_fence)
+        decision = partial(decide_queue.remove_replica, location=target.uri, unfenced=unfenced)
+        state = open_control(store, queue).decide(decision)
+        if target.uri not in state.replicas:
+            return state

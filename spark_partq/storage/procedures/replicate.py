@@ -17,6 +17,7 @@ from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue.partition_map import is_fenced
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.state import ReplicaState
@@ -25,7 +26,7 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.partition_table import FENCED, SEALED
+from spark_partq.storage.queue.partition_table import FENCED, SEALED, UNFENCED
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,
@@ -312,11 +313,11 @@ def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:
     A seal that belongs to a change which began after the control table was read waits for the next pass; so does a fence.
     """
     held: list[Step] = []
-    sealed, fenced = -1, 0  # what the copy says already was explained when it was copied
+    marks = dict.fromkeys((SEALED, FENCED, UNFENCED), -1)  # what the copy says already was explained when it was copied
     for step in steps:
-        sealed, fenced = step.recorded.get(SEALED, sealed), step.recorded.get(FENCED, fenced)
+        marks = {app: step.recorded.get(app, mark) for app, mark in marks.items()}
         held.append(step)
-        if state.explains(sealed, bool(fenced)):
+        if state.explains(marks[SEALED], is_fenced(marks[FENCED], marks[UNFENCED])):
             yield from held
             held.clear()
 

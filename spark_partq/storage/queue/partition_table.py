@@ -11,7 +11,8 @@ removes, is kept as application transactions of the log and changes in the same 
     partq:by/<id>/<query>    the same, with the query that wrote it
     partq:sealed             the last generation under which the table was sealed
     partq:cut/<map>          the next offset at that moment
-    partq:fenced             1 while the queue's replica takes over
+    partq:fenced             the number of the fact with which the queue's replica began to take over
+    partq:unfenced           the fences up to this number are taken back
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import Struct, with_columns
-from spark_partq.core.queue.partition_map import may_append
+from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
 from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
 from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, partition_values
@@ -38,7 +39,7 @@ SOURCE_SHIFT = 33
 NEXT = "partq:next"
 CLOCK = "partq:clock"
 SEALED = "partq:sealed"
-FENCED = "partq:fenced"
+FENCED, UNFENCED = "partq:fenced", "partq:unfenced"
 _NO_CHANGES = FileChanges()
 
 
@@ -198,7 +199,7 @@ class PartitionTable:
     @property
     def fenced(self) -> bool:
         """Whether the queue's replica takes over, or has (S7)."""
-        return self.recorded(FENCED, 0) != 0
+        return is_fenced(self.recorded(FENCED), self.recorded(UNFENCED))
 
     @property
     def committed_ms(self) -> int:
@@ -288,13 +289,30 @@ class PartitionTable:
 
         return retrying(self._store.runtime, attempt, self._log.what)
 
-    def fence(self, fenced: bool) -> None:
-        """Let no more rows in at all, as the queue's replica takes over; or take that back (S7)."""
+    def fence(self, number: int) -> None:
+        """Let no more rows in at all, as the queue's replica takes over (S7). A fence that was taken back before it came is left out.
+
+        Parameters
+        ----------
+        number : int
+            Of the fact in the queue's control table that says so.
+        """
 
         def attempt() -> None:
             self.refresh()
-            if self.fenced != fenced:
-                self._log.commit(transactions={FENCED: int(fenced)}, operation="FENCE")
+            if max(self.recorded(FENCED), self.recorded(UNFENCED)) < number:
+                self._log.commit(transactions={FENCED: number}, operation="FENCE")
+
+        retrying(self._store.runtime, attempt, self._log.what)
+
+    def unfence(self, number: int | None = None) -> None:
+        """Take fences back, up to this number, also those that have not come yet; without one, what is there."""
+
+        def attempt() -> None:
+            self.refresh()
+            until = self.recorded(FENCED) if number is None else number
+            if self.recorded(UNFENCED) < until:
+                self._log.commit(transactions={UNFENCED: until}, operation="FENCE")
 
         retrying(self._store.runtime, attempt, self._log.what)
 

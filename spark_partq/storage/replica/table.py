@@ -44,13 +44,13 @@ class ReplicaTable:
     """One process's view of a replica's table. Tables are copied by several threads, which all may ask."""
 
     def __init__(self, store: Store, queue: str) -> None:
-        self._store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
+        self.store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
         self._what = f"the replica table of queue {queue!r}"
         self._rows = self._open()
         self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
-        return RowTable(self._store, self._folder, self._what, _COLUMNS)
+        return RowTable(self.store, self._folder, self._what, _COLUMNS)
 
     def refresh(self) -> ReplicaState | None:
         """The state as it is now; None if there is no replica.
@@ -65,7 +65,7 @@ class ReplicaTable:
 
     def _refresh(self) -> ReplicaState | None:
         try:
-            if not self._store.is_local:
+            if not self.store.is_local:
                 self._rows = self._open()  # only so a table that was made anew is seen there
             if not self._rows.exists():
                 return None
@@ -83,7 +83,7 @@ class ReplicaTable:
             return replay(self._queue, (ReplicaFact(row["kind"], body_of(row["body"])) for row in rows))
         except (TypeError, ValueError, KeyError) as error:
             raise CorruptTableError(
-                f"{self._what} in {self._store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
+                f"{self._what} in {self.store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
                 "backup, or delete the replica and make it anew",
                 queue=self._queue,
             ) from error
@@ -102,7 +102,7 @@ class ReplicaTable:
                     "kind": fact.kind,
                     "body": json.dumps(fact.body),
                     "by": "replication",
-                    "at": self._store.now(),
+                    "at": self.store.now(),
                 }
                 for seq, fact in enumerate(facts(state), len(self._rows.rows()) if state is not None else 0)
             ]
@@ -115,7 +115,7 @@ class ReplicaTable:
             return self._replayed() if rows else state
 
         with self._lock:
-            return retrying(self._store.runtime, attempt, self._what)
+            return retrying(self.store.runtime, attempt, self._what)
 
 
 def replica_role(store: Store, queue: str) -> Role:

@@ -100,7 +100,8 @@ def test_pinned_checkpoint() -> None:
     """The stored form is part of every checkpoint, so it is pinned."""
     offset = StreamOffset("g", "i", {"q": "uuid"}, {("q", 10): Range(2, 3, 5), ("q", 9): Range(1, 0, 7)})
     assert json.dumps(offset.to_json()) == (
-        '{"group": "g", "instance": "i", "queues": {"q": {"id": "uuid", "partitions": {"9": [1, 0, 7], "10": [2, 3, 5]}}}, '
+        '{"group": "g", "instance": "i", "queues": {"q": {"id": "uuid", "incarnation": "uuid", '
+        '"partitions": {"9": [1, 0, 7], "10": [2, 3, 5]}}}, '
         '"version": 1}'
     )
 
@@ -110,11 +111,12 @@ def _checkpoint(
     instance: Any = "i",
     queue: str = "q",
     id: Any = "x",
+    incarnation: Any = "x",
     partition: str = "0",
     numbers: Any = (1, 2, 3),
     **more: Any,
 ) -> dict[str, Any]:
-    queues = {queue: {"id": id, "partitions": {partition: numbers}}}
+    queues = {queue: {"id": id, "incarnation": incarnation, "partitions": {partition: numbers}}}
     return {"version": 1, "group": group, "instance": instance, "queues": queues, **more}
 
 
@@ -135,11 +137,12 @@ def test_largest_numbers_of_a_checkpoint() -> None:
         {"version": "2", "group": "g", "instance": "i", "queues": {}},
         {"version": True, "queues": None},
         {"version": 1, "group": "g", "instance": "i"},
-        {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"0": [1, 2]}}}},
-        {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"z": [1, 2, 3]}}}},
+        {"version": 1, "group": "g", "instance": "i", "queues": {"q": {"id": "x", "partitions": {"0": [1, 2, 3]}}}},
+        _checkpoint(numbers=[1, 2]),
+        _checkpoint(partition="z"),
         {"offset": 5},
         {"orders": {"0": 5}},
-        *[_checkpoint(**one) for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5})],
+        *[_checkpoint(**one) for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5}, {"incarnation": 5})],
         *[_checkpoint(partition=one) for one in ("4096", "-2", "+1", "01", "1_0", "٣", "9" * 5_000)],
         *[
             _checkpoint(numbers=one)
@@ -168,6 +171,6 @@ def test_newer_checkpoint(more: dict[str, Any], upgrade: str) -> None:
 
 
 def test_unknown_fields_of_a_checkpoint_are_ignored() -> None:
-    queues = {"q": {"id": "u", "partitions": {"0": [1, 0, 7]}, "new": 1}}
+    queues = {"q": {"id": "u", "incarnation": "v", "partitions": {"0": [1, 0, 7]}, "new": 1}}
     found = StreamOffset.from_json({"version": 1, "group": "g", "instance": "i", "queues": queues, "new": {}})
-    assert found == StreamOffset("g", "i", {"q": "u"}, {("q", 0): Range(1, 0, 7)})
+    assert found == StreamOffset("g", "i", {"q": "u"}, {("q", 0): Range(1, 0, 7)}, {"q": "v"})

@@ -36,7 +36,7 @@ def test_nothing_follows_a_deletion() -> None:
     assert decide.set_ingress(deleted, False) == ()
     assert decide.start_copying_stuck(deleted, 0) == decide.finish_copying_stuck(deleted, None, 3) == ()
     assert decide.add_replica(deleted, "x") == decide.remove_replica(deleted, "r") == ()
-    assert decide.fence(deleted, "r") == decide.become_primary(deleted) == ()
+    assert decide.fence(deleted, "r") == decide.become_primary(deleted, "again") == ()
 
 
 # ---- its partition count
@@ -117,7 +117,7 @@ def test_a_fenced_queue_gets_no_other_map() -> None:
     assert not decide.may_open_generation(fenced)
     assert decide.open_generation(fenced, 0, cuts(fenced)) == ()
     assert decide.start_scaling(follow(state, decide.fence(state, "r")), 6, "live") == ()
-    back = follow(fenced, decide.remove_replica(fenced, "r", unfence=True))
+    back = follow(fenced, decide.remove_replica(fenced, "r", unfenced=fenced.last_fence))
     assert open_(back).partition_count == 6
 
 
@@ -246,9 +246,9 @@ def test_one_replica_takes_over() -> None:
     state = replicated()
     fenced = follow(state, decide.fence(state, "a"))
     assert fenced.fenced_by == "a" and decide.fence(fenced, "a") == ()
-    with pytest.raises(ReplicaError, match="another replica, a, has taken over"):
+    with pytest.raises(ReplicaError, match="another replica of queue 'orders', a, has taken over"):
         decide.fence(fenced, "b")
-    with pytest.raises(ReplicaError, match="does not know this replica any more"):
+    with pytest.raises(ReplicaError, match="does not know the replica in c any more"):
         decide.fence(state, "c")
 
 
@@ -258,21 +258,34 @@ def test_a_replica_that_takes_over_is_removed_only_to_take_that_back() -> None:
     fenced = follow(state, decide.fence(state, "a"))
     with pytest.raises(ReplicaError, match="a was promoted and took over from queue 'orders'"):
         decide.remove_replica(fenced, "a")
-    back = follow(fenced, decide.remove_replica(fenced, "a", unfence=True))
+    back = follow(fenced, decide.remove_replica(fenced, "a", unfenced=fenced.last_fence))
     assert (back.fenced_by, back.replicas) == (None, ("b",))
-    other = follow(fenced, decide.remove_replica(fenced, "b", unfence=True))
+    other = follow(fenced, decide.remove_replica(fenced, "b", unfenced=fenced.last_fence))
     assert (other.fenced_by, other.replicas) == ("a", ("a",))
 
 
 @pytest.mark.parametrize("fence", [True, False])
 def test_what_was_a_replica_becomes_a_primary(fence: bool) -> None:
-    """S7: it forgets the primary's replicas, and that this was fenced."""
+    """S7: it forgets the primary's replicas, and that this was fenced, and has the incarnation of the promotion, once."""
     state = replicated()
     if fence:
         state = follow(state, decide.fence(state, "a"))
-    primary = follow(state, decide.become_primary(state))
-    assert (primary.replicas, primary.fenced_by) == ((), None)
-    assert list(decide.become_primary(primary)) == []
+    assert state.incarnation == state.queue_id
+    primary = follow(state, decide.become_primary(state, "second"))
+    assert (primary.replicas, primary.fenced_by, primary.incarnation) == ((), None, "second")
+    assert list(decide.become_primary(primary, "second")) == []
+    assert follow(primary, decide.become_primary(primary, "third")).incarnation == "third"
+
+
+def test_a_fence_that_came_since_is_not_taken_back() -> None:
+    """S7: whoever removes a replica first takes back the partitions' fences, up to the one that he knows."""
+    fenced = follow(replicated(), decide.fence(replicated(), "a"))
+    assert fenced.last_fence == fenced.revision - 1
+    assert decide.remove_replica(fenced, "a", unfenced=fenced.last_fence - 1) == ()
+    back = follow(fenced, decide.remove_replica(fenced, "a", unfenced=fenced.last_fence))
+    assert (back.fenced_by, back.last_fence) == (None, fenced.last_fence)
+    again = follow(back, decide.fence(back, "b"))
+    assert again.last_fence > fenced.last_fence
 
 
 LATE: dict[str, Callable[[QueueState], Facts]] = {

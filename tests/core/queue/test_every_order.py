@@ -40,9 +40,11 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     for location in locations:
         yield partial(decide.add_replica, state, location)
         yield partial(decide.remove_replica, state, location)
-        yield partial(decide.remove_replica, state, location, unfence=True)
+        for unfenced in (state.last_fence, state.last_fence - 1):
+            yield partial(decide.remove_replica, state, location, unfenced=unfenced)
         yield partial(decide.fence, state, location)
-    yield partial(decide.become_primary, state)
+    for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
+        yield partial(decide.become_primary, state, incarnation)
     for start in (state.copying, None):
         yield partial(decide.finish_copying_stuck, state, start, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):

@@ -39,12 +39,16 @@ def removed() -> ReplicaState:
     return follow(following(), decide.remove(following(), "id"))
 
 
+def begin(state: ReplicaState, incarnation: str = "second", force: bool = False) -> Facts:
+    return decide.start_promotion(state, state, incarnation, ["/other"], force)
+
+
 def promoting() -> ReplicaState:
-    return follow(following(), decide.start_promotion(following()))
+    return follow(following(), begin(following()))
 
 
 def promoted() -> ReplicaState:
-    return follow(promoting(), decide.finish_promotion(promoting()))
+    return follow(promoting(), decide.finish_promotion(promoting(), promoting()))
 
 
 STATES: dict[str, Callable[[], ReplicaState | None]] = {
@@ -97,18 +101,41 @@ def test_a_jump_is_announced_once() -> None:
 
 def test_a_promotion_goes_on_where_it_was_interrupted() -> None:
     """S7."""
-    assert decide.start_promotion(promoting()) == ()
-    assert decide.finish_promotion(following()) == ()
-    for decision in (decide.start_promotion, decide.finish_promotion):
+    assert begin(promoting(), "third") == ()
+    assert (promoting().incarnation, promoting().others) == ("second", ("/other",))
+    for decision in (begin, lambda state: decide.finish_promotion(state, state)):
         with pytest.raises(ReplicaError, match="the replica of queue 'q' in /standby is already promoted; use it"):
             decision(promoted())
+
+
+def test_a_promotion_is_cancelled() -> None:
+    """S7: it can be promoted again, under another incarnation; who slept meanwhile does not finish the promotion of somebody else."""
+    assert decide.cancel_promotion(promoting(), "another") == decide.cancel_promotion(promoted(), "second") == ()
+    for before, force in ((following(), False), (removed(), True)):
+        begun = follow(before, begin(before, force=force))
+        cancelled = follow(begun, decide.cancel_promotion(begun, "second"))
+        assert cancelled.phase is before.phase and cancelled.others == ("/other",)
+        again = follow(cancelled, begin(cancelled, "third", force))
+        for late in (cancelled, again, None):
+            with pytest.raises(ReplicaError, match="was cancelled, as another replica was being promoted"):
+                decide.finish_promotion(late, begun)
+        assert follow(again, decide.finish_promotion(again, again)).incarnation == "third"
+
+
+def test_a_replica_that_is_removed_meanwhile_is_not_promoted() -> None:
+    """S7: whoever promotes saw it followed, and fenced its primary; then it was removed, and perhaps is followed once more."""
+    again = follow(removed(), decide.follow(removed(), "r2", "/primary", "/standby", "id"))
+    for now in (removed(), again, None):
+        for force in (True, False):
+            with pytest.raises(ReplicaError, match="was removed while it was being promoted: its primary /primary goes on"):
+                decide.start_promotion(now, following(), "second", [], force)
 
 
 def test_what_was_removed_is_promoted_only_if_that_is_forced() -> None:
     """S7: once that has begun, it is gone on with."""
     with pytest.raises(ReplicaError, match=r"was removed as a replica of /primary.*pass force"):
-        decide.start_promotion(removed())
-    forced = follow(removed(), decide.start_promotion(removed(), force=True))
+        begin(removed())
+    forced = follow(removed(), begin(removed(), force=True))
     assert forced.phase is Phase.PROMOTING
     decide.check_can_be_promoted(forced, force=False)
 
@@ -120,9 +147,12 @@ def decisions(state: ReplicaState | None) -> Iterator[Callable[[], Facts]]:
         yield partial(decide.remove, state, queue_id)
     for version in (7, 8):
         yield partial(decide.announce_jump, state, "queues/q/control", version)
+    if state is None:
+        return
     for force in (True, False):
-        yield partial(decide.start_promotion, state, force)
-    yield partial(decide.finish_promotion, state)
+        yield partial(begin, state, f"after {state.incarnation[:5]}", force)
+    yield partial(decide.cancel_promotion, state, state.incarnation)
+    yield partial(decide.finish_promotion, state, state)
 
 
 def test_every_order_of_decisions() -> None:
@@ -141,7 +171,7 @@ def test_every_order_of_decisions() -> None:
                 continue
             after = follow(state, facts)
             arrows |= {(fact.kind, Phase.UNKNOWN if state is None else state.phase, after.phase) for fact in facts}
-            shape = replace(after, replica_id="")
+            shape = replace(after, replica_id="", incarnation="")
             if shape not in seen:
                 seen.add(shape)
                 layer.append(after)
@@ -159,7 +189,8 @@ FACTS: dict[str, dict[str, Any]] = {
     "ReplicaOf": {"replica_id": "r2", "primary": "/primary", "location": "/standby", "queue_id": "id", **FORMAT},
     "Jumping": {"folder": JUMP[0], "version": JUMP[1]},
     "Removed": {},
-    "Promoting": {},
+    "Promoting": {"incarnation": "second", "others": []},
+    "PromotionCancelled": {},
     "Promoted": {},
     "FormatRaised": FORMAT,
     "Nonsense": {},
@@ -168,7 +199,7 @@ ALLOWED = {
     "unknown": {"ReplicaOf"},
     "following": {"Jumping", "Removed", "Promoting", "FormatRaised"},
     "removed": {"ReplicaOf", "Jumping", "Promoting", "FormatRaised"},
-    "promoting": {"Jumping", "Promoted", "FormatRaised"},
+    "promoting": {"Jumping", "PromotionCancelled", "Promoted", "FormatRaised"},
     "promoted": {"Jumping", "FormatRaised"},
 }
 

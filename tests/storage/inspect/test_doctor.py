@@ -325,9 +325,9 @@ def test_a_partition_that_is_sealed_or_fenced_for_no_reason(at: Path) -> None:
     assert "partition 0 is sealed under generation 0, and its control table does not say why" in the_fault(at)
     QueueControl(Store.at(at), "q").decide(lambda state: decide.start_scaling(state, 3, "live"))
     assert not checked(at).faults
-    queue.table(1).fence(True)
+    queue.table(1).fence(1)
     assert "partition 1 is fenced, and its control table does not say why" in the_fault(at)
-    queue.table(1).fence(False)
+    queue.table(1).unfence()
     assert not checked(at).faults
 
 

@@ -108,8 +108,8 @@ def test_a_fence_that_is_taken_back(store: str, clock: Clock) -> None:
     """S7: a producer meets a fenced table, and nobody has taken over: it goes on when the table is open again."""
     make(store, 2)
     sink, table = Sink(store), opened(store).table(0)
-    table.fence(True)
-    clock.meanwhile = lambda: table.fence(False) if clock.now_s > 3.0 else None
+    table.fence(1)
+    clock.meanwhile = lambda: table.unfence() if clock.now_s > 3.0 else None
     assert sink.write(0, messages(0, 20)) == 20
     assert in_queue(store) == 20 and clock.now_s < 5.0
 
@@ -117,7 +117,7 @@ def test_a_fence_that_is_taken_back(store: str, clock: Clock) -> None:
 def test_a_fence_that_stays(store: str, clock: Clock) -> None:
     make(store, 2)
     sink = Sink(store)
-    opened(store).table(0).fence(True)
+    opened(store).table(0).fence(1)
     with pytest.raises(partq.QueueFencedError, match=r"partitions \[0\] of queue 'q' .*doctor"):
         sink.write(0, messages(0, 20))
     assert clock.now_s > await_map.MAX_WAIT_S
@@ -130,10 +130,10 @@ def test_a_fence_beside_a_resize(store: str, clock: Clock) -> None:
     sink.producer.refresh()
     scaling.start(queue, 3, "live")
     queue.table(0).seal(0)
-    queue.table(1).fence(True)
+    queue.table(1).fence(1)
     waiting = scaling.step(queue)
     assert waiting is not None and "fence" in waiting.what
-    queue.table(1).fence(False)
+    queue.table(1).unfence()
     queue.control.decide(lambda state: decide.add_replica(state, "/replica"))
 
     def taken_over() -> None:

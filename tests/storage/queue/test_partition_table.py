@@ -136,9 +136,9 @@ def test_fence(queue: str) -> None:
     table, other = opened(queue).partitions[0], opened(queue).partitions[0]
     other.refresh()
     assert table.seal(0) == 2
-    table.fence(True)
+    table.fence(7)
     version = DeltaTable(folder(queue)).version()
-    table.fence(True)
+    table.fence(7)
     for generation in (0, 1, 2):
         with pytest.raises(Fenced):
             other.seal(generation)
@@ -146,9 +146,23 @@ def test_fence(queue: str) -> None:
             put(queue, 0, [3], generation=generation, table=other)
     assert DeltaTable(folder(queue)).version() == version
     assert (other.sealed, other.fenced) == (0, True)
-    table.fence(False)
+    table.unfence()
     assert put(queue, 0, [3], generation=1, table=other) == 2
     assert (other.sealed, other.fenced, other.seal(1)) == (0, False, 3)
+
+
+def test_a_fence_that_was_taken_back_before_it_came(queue: str) -> None:
+    """S7: whoever was to fence the table, and slept, leaves it open; a later fence counts."""
+    table = opened(queue).partitions[0]
+    table.unfence(7)
+    table.fence(7)
+    assert not table.fenced and put(queue, 0, [1]) == 0
+    table.fence(9)
+    assert table.fenced
+    table.unfence(8)
+    assert table.fenced
+    table.unfence()
+    assert not table.fenced
 
 
 def test_same_batch_by_several_at_once(queue: str) -> None:

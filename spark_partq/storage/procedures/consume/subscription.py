@@ -62,6 +62,7 @@ class Subscription:
         numbers = {name: queue.state.partition_numbers for name, queue in self._queues.items()}
         self._starting_offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
+        self._incarnations: dict[str, str] = {}  # by queue id: under which this query began to read it
 
     @property
     def queue_ids(self) -> dict[str, str]:
@@ -86,7 +87,9 @@ class Subscription:
         """The offset that Spark keeps of a plan: the ranges by the queues' names, and the ids of these."""
         ids = self.queue_ids
         names = {queue_id: name for name, queue_id in ids.items()}
-        return StreamOffset(group, instance, ids, {(names[queue_id], p): r for (queue_id, p), r in ranges.items()})
+        planned = {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
+        incarnations = {name: queue.state.incarnation for name, queue in self._queues.items()}
+        return StreamOffset(group, instance, ids, planned, incarnations)
 
     # ---- changes
     def attach(self, group: str, deletions: int) -> None:
@@ -95,7 +98,13 @@ class Subscription:
             attach_group(queue, group, deletions)
 
     def refresh(self) -> None:
-        """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map."""
+        """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map.
+
+        Raises
+        ------
+        CheckpointMismatchError
+            A queue is another incarnation than the one that this query began to read.
+        """
         with contextlib.ExitStack() as stack:
             for queue in self._queues.values():
                 stack.enter_context(queue.explained())
@@ -104,6 +113,7 @@ class Subscription:
         for queue in self._queues.values():
             while queue.control.refresh():
                 queue.refresh()
+        self._check_incarnations()
 
     def check(self) -> None:
         """Refuse a queue that the query names and that was deleted or made anew.
@@ -281,7 +291,7 @@ class Subscription:
         return resolve("startingOffsets", offset, *bounds, queue.name, number, fail_on_data_loss=strict)
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
-        """Refuse a checkpoint of another group or queue. With a pattern queues may have come and gone.
+        """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
 
         Raises
         ------
@@ -293,8 +303,13 @@ class Subscription:
                 "use that group or another checkpointLocation",
                 group=planned.group,
             )
-        if self._settings.queue_pattern is not None:
-            return
+        if self._settings.queue_pattern is None:
+            self._check_queues(planned)
+        self._incarnations = {queue_id: planned.incarnations[name] for name, queue_id in planned.queue_ids.items()}
+        self._check_incarnations(group)
+
+    def _check_queues(self, planned: StreamOffset) -> None:
+        """Refuse a checkpoint of another queue, or of an earlier one of that name."""
         for name, queue_id in planned.queue_ids.items():
             if name not in self._queues:
                 raise CheckpointMismatchError(
@@ -306,6 +321,20 @@ class Subscription:
                 raise CheckpointMismatchError(
                     f"the checkpoint belongs to an earlier queue {name!r} that was deleted since; use another checkpointLocation",
                     queue=name,
+                )
+
+    def _check_incarnations(self, group: str = "") -> None:
+        """Refuse a queue whose replica took over since this query, or its checkpoint, began: its offsets may name other messages."""
+        for queue in self._queues.values():
+            state = queue.state
+            if self._incarnations.setdefault(state.queue_id, state.incarnation) != state.incarnation:
+                named = f" {group!r} (option group)" if group else ""
+                raise CheckpointMismatchError(
+                    f"the replica of queue {queue.name!r} in {self._store.uri} was promoted after this query's checkpoint was written: "
+                    f"the checkpoint's offsets may name other messages there. Start the query with a new checkpointLocation and the "
+                    f"same group{named}; it goes on at the positions that the group had acknowledged, and skips nothing",
+                    queue=queue.name,
+                    incarnation=state.incarnation,
                 )
 
 
