@@ -15,6 +15,7 @@ from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log.folder import MAX_HINT_BYTES
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.table import (
     SYNCED,
     Options,
@@ -33,7 +34,7 @@ class ReplicaStatus:
     Attributes
     ----------
     reachable : bool
-        If not, `problem` says why, and nothing else is known.
+        If not, `problem` says why, and nothing else is known. Of one that can be reached `problem` says why it is not followed.
     lag : dict
         Per partition the messages that it lacks.
     unread : int
@@ -78,7 +79,10 @@ def status(store: Store, queue: str, options: Options | None = None) -> list[Rep
 def in_sync(store: Store, queue: str, options: Options | None = None) -> bool:
     """Whether every replica has all messages, and knows all that was decided about the queue (S7)."""
     state = queue_state(store, queue)
-    return all(s.reachable and s.total_lag == 0 and s.revision >= state.revision for s in status(store, queue, options))
+    return all(
+        s.reachable and not s.problem and s.total_lag == 0 and s.revision >= state.revision
+        for s in status(store, queue, options)
+    )
 
 
 def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
@@ -105,6 +109,7 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
                 generation=there.generation,
                 revision=there.revision,
                 synced_at=synced_at,
+                problem="" if replica.takes_over else queue_history_problem(store, target, state.name),
             )
     except PartqError as error:
         return ReplicaStatus(target.uri, False, problem=str(error))

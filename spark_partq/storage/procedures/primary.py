@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
-
-from spark_partq.core.errors import NotPermittedError, PartqError, ReplicaError, StoreUnavailableError
+from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.state import QueueState
-from spark_partq.core.replica.state import ReplicaState
-from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import Options, ReplicaTable, fenced_error, is_replica
-from spark_partq.storage.runtime import Runtime
+from spark_partq.storage.replica.rivals import taking_over
+from spark_partq.storage.replica.table import Options, fenced_error, is_replica
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -91,53 +85,3 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, options):
         fence(store, state.name, rival.location)
         raise fenced_error(store, state, rival.location)
-
-
-# A store that cannot be reached so often, with such pauses, is taken for lost by who promotes.
-_ATTEMPTS, _PAUSE_S = 6, 1.0
-_T = TypeVar("_T")
-
-
-class Rival(NamedTuple):
-    """A replica that takes over, or has."""
-
-    location: str
-    table: ReplicaTable
-    state: ReplicaState
-
-
-def taking_over(
-    store: Store,
-    queue: str,
-    queue_id: str,
-    locations: Iterable[str],
-    options: Options | None = None,
-    *,
-    patient: bool = False,
-) -> Iterator[Rival]:
-    """Those of the replicas of a queue that say `Promoting` or `Promoted`. One that cannot be reached cannot be asked.
-
-    Parameters
-    ----------
-    patient : bool
-        Ask again and again before a replica is taken for one that cannot be reached.
-    """
-    for location in locations:
-        table, state = None, None
-        with contextlib.suppress(PartqError, OSError, FileMissing):
-            table = ReplicaTable(store.sibling(location, options), queue)
-            state = patiently(store.runtime, table.refresh) if patient else table.refresh()
-        if table is not None and state is not None and state.queue_id == queue_id and state.takes_over:
-            yield Rival(location, table, state)
-
-
-def patiently(runtime: Runtime, ask: Callable[[], _T]) -> _T:
-    """The answer of a store. One that is lost does not make a lost store: what only that has would be lost with it."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return ask()
-        except NotPermittedError:
-            raise
-        except StoreUnavailableError:
-            runtime.sleep(_PAUSE_S)
-    return ask()

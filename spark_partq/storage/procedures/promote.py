@@ -35,14 +35,16 @@ from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.procedures.primary import Rival, fence, patiently, taking_over, unfence_partitions
+from spark_partq.storage.procedures.primary import fence, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.closing import close, drop_ahead
+from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
-from spark_partq.storage.replica.table_copy import close, drop_ahead
 from spark_partq.storage.store import Store, group_folder, queue_folder
+
 
 @dataclass(frozen=True)
 class Promotion:
@@ -181,6 +183,8 @@ def _take_over(
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:
+        if force and not replica.removed:  # it was put back to a state of before the replica was made
+            open_control(primary, queue).decide(lambda state: decide_queue.add_replica(state, replica.location))
         fence(primary, queue, replica.location)
     except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
         raise

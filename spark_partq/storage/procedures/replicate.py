@@ -27,6 +27,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import FENCED, SEALED, UNFENCED
+from spark_partq.storage.replica.history import OtherHistoryError
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,
@@ -141,10 +142,12 @@ class Replicator:
         return report
 
     def _pass(self, state: QueueState) -> tuple[int, list[ReplicaError]]:
+        groups = list(self._read_by(state))
+        self._check_history(groups)
         captured: list[tuple[TableCopy, list[Step]]] = []
         problems: list[ReplicaError] = []
         queues = {self.queue}
-        for group, read in self._read_by(state):
+        for group, read in groups:
             together = self._together(read)
             if together is None:
                 continue  # it goes its own way there, with another of its queues
@@ -169,6 +172,23 @@ class Replicator:
         for copy, steps in [*controls, *captured]:
             commits += copy.apply(steps)
         return commits, problems
+
+    def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
+        """Refuse, before anything is copied, a replica of which one table has another history than its original."""
+        folder, owners = queue_folder(self.queue), (self.queue,)
+        numbers = self.target.names(f"{folder}/partitions")
+        copies = [self._copy(f"{folder}/{table}", owners) for table in ("control", *(f"partitions/{n}" for n in numbers))]
+        self.target.map(lambda copy: copy.check_history(), copies)
+        for group, read in groups:
+            if self._together(read) is None:
+                continue
+            for folder in _folders(group):
+                try:
+                    self._copy(folder, tuple(read.values())).check_history()
+                except OtherHistoryError:
+                    raise
+                except ReplicaError:  # one that was made anew; the others are copied, and then it is told
+                    continue
 
     def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:
         """What is new in a queue's control table, and the state of the queue after exactly that.

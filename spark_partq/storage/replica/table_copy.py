@@ -4,7 +4,9 @@ Each commit is put only if there is none of its number, and only after the files
 table was at some version. If anyone else commits to the copy, replication of it stops.
 
 A copy that fell too far behind goes on at a checkpoint, which skips versions (a *jump*). Nothing in Delta keeps two from
-passing each other there, so a jump is announced before it is made, and `close` takes the place of those that are still to come.
+passing each other there, so a jump is announced before it is made, and `closing.close` takes the place of those that are still to come.
+
+Before anything is copied the original must have the version at which the copy ends (`history`).
 """
 
 from __future__ import annotations
@@ -26,10 +28,17 @@ from spark_partq.storage.files import (
     Output,
     is_temporary,
 )
-from spark_partq.storage.log import VACUUMED, Add, DeltaLog, retrying
-from spark_partq.storage.log.checkpoints import decode_checkpoint, encode_checkpoint
+from spark_partq.storage.log import VACUUMED, Add, DeltaLog
+from spark_partq.storage.log.checkpoints import decode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
+from spark_partq.storage.replica.history import (
+    check_leads_on,
+    check_not_behind,
+    check_same_history,
+    other_history,
+    token_at,
+)
 from spark_partq.storage.replica.step import Step, recorded_versions
 from spark_partq.storage.store import Store
 
@@ -66,6 +75,8 @@ class TableCopy:
         self._before_jump, self._before_delete = before_jump, before_delete
         self._from, self._to = LogFolder(source, folder), LogFolder(target, folder)
         self._version: int | None = None  # not known yet
+        self._token: str | None = None  # of the copy's last version
+        self._checked = self._shared = False  # whether its original has that version was asked, and it has
         self._checkpoint = -1  # the copy's newest
 
     @property
@@ -73,10 +84,31 @@ class TableCopy:
         """The copy's version; -1 if there is none yet."""
         if self._version is None:
             log = self._to.names()
-            if log.last >= 0:
-                self._check_same(log.last)
+            with self._explained(self._target):
+                self._token = token_at(self._to, log.last) if log.last >= 0 else None
+            self._check_history(log.last)
             self._version, self._checkpoint = log.last, max(log.checkpoints, default=-1)
         return self._version
+
+    def check_history(self) -> None:
+        """Refuse a copy whose original does not have the version at which it ends, before anything is copied.
+
+        Raises
+        ------
+        OtherHistoryError
+            If an older state was put back.
+        ReplicaError
+            If the copy is of another table.
+        """
+        self._check_history(self.version)
+
+    def _check_history(self, at: int) -> None:
+        """What it finds holds for the next `steps`."""
+        with self._explained():
+            self._shared = at >= 0 and check_same_history(self._from, self._to, at, self._token)
+            if not self._shared and at >= 0:
+                check_not_behind(self._from, self._to, self._from.names().last, at)
+        self._checked = True
 
     # ---- what is new
     def steps(self) -> Iterator[Step]:
@@ -90,7 +122,10 @@ class TableCopy:
             If the copy is of another table, or newer.
         """
         at, lost = self.version, False
-        token = self._token_of_copy(at)
+        if not self._checked:
+            self._check_history(at)
+        self._checked = False
+        token = self._token
         for _ in range(_ATTEMPTS):
             try:
                 until = self._few(at)
@@ -98,12 +133,7 @@ class TableCopy:
                 if lost or until is None:
                     log = self._from.names()
                     until = log.last
-                    if until < at:
-                        raise ReplicaError(
-                            f"{self._source.uri_of(self.folder)} ends at version {until}, its copy in "
-                            f"{self._target.uri} at {at}: an older state was put back. Remove the replica and make it anew",
-                            folder=self.folder,
-                        )
+                    check_not_behind(self._from, self._to, until, at)
                     if lost or self._must_jump(log, at):
                         jump = self._jump(log, at, lost)
                         yield jump
@@ -123,7 +153,7 @@ class TableCopy:
 
     def _few(self, at: int) -> int | None:
         """The version up to which to follow, if that can be told without a listing: all that is there lies below."""
-        if at < 0 or not self._has(at):
+        if at < 0 or not self._shared:
             return None
         if not self._has(at + 1):
             return at
@@ -144,22 +174,12 @@ class TableCopy:
         far = log.last - at > MAX_COMMITS
         return first or far or at + 1 not in log.entries
 
-    def _token_of_copy(self, version: int) -> str | None:
-        """The token of the copy's last entry; None if that skipped it."""
-        with contextlib.suppress(FileMissing, DamagedLog):
-            return self._to.read(version).token
-        return None
-
     def _commit(self, version: int, before: str | None) -> Step:
         with self._explained():
             data = self._from.entry_bytes(version)
             entry = self._from.decoded(version, data)
         if None not in (before, entry.previous_token) and entry.previous_token != before:
-            raise ReplicaError(
-                f"version {version} of {self._source.uri_of(self.folder)} follows another version {version - 1} than the one that was "
-                f"copied to {self._target.uri}: an older state was put back and written since. Remove the replica and make it anew",
-                folder=self.folder,
-            )
+            raise other_history(self._from, self._to, f"follows, in version {version}, another version than")
         for add in entry.adds:
             self._bring(add)
         return Step(
@@ -180,17 +200,22 @@ class TableCopy:
             snapshot = decode_checkpoint(data, newest, tombstones=False)
         for add in snapshot.files.values():
             self._bring(add)
+        if at >= 0 and not self._shared:
+            with self._explained():
+                check_leads_on(self._from, self._to, snapshot)
         return Step(
             newest, data, snapshot.token, jump=True, cleaned=True, recorded=recorded_versions(snapshot.transactions)
         )
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, store: Store | None = None) -> Iterator[None]:
+        """What cannot be read is damage: of the original, or of the copy in that store."""
         try:
             yield
         except (DamagedLog, LogMissing, ForeignEntry) as error:
+            uri, what = (store or self._source).uri_of(self.folder), "replicate to another place"
             raise CorruptTableError(
-                f"the log of {self._source.uri_of(self.folder)} cannot be read ({error}); restore it from a backup, or promote the replica",
+                f"the log of {uri} cannot be read ({error}); restore it from a backup, or {what if store else 'promote the replica'}",
                 path=self.folder,
             ) from error
 
@@ -238,7 +263,7 @@ class TableCopy:
                     f"{self._source.uri}: it was promoted, or written by something else; it is a replica no more",
                     folder=self.folder,
                 ) from None
-            self._version = step.version
+            self._version, self._token = step.version, step.token
             if step.jump:
                 self._checkpoint, jumped = step.version, True
             cleaned |= step.cleaned
@@ -288,21 +313,6 @@ class TableCopy:
     def _age_s(self, info: FileInfo) -> float:
         return (self._target.now_ms() - info.modified_ns / 1e6) / 1000
 
-    def _check_same(self, version: int) -> None:
-        """Refuse a copy that is of another table, or has gone its own way."""
-        try:
-            with self._explained():
-                same = self._from.entry_bytes(version) == self._to.entry_bytes(version)
-        except FileMissing:
-            ids = [_table_id(log) for log in (self._from, self._to)]
-            same = None not in ids and ids[0] == ids[1]
-        if not same:
-            raise ReplicaError(
-                f"{self._target.uri_of(self.folder)} is no copy of {self._source.uri_of(self.folder)}, or has been "
-                "written since; choose another location, or delete what is there",
-                folder=self.folder,
-            )
-
 
 def copy_file(source: Store, target: Store, path: str, size: int) -> None:
     """Take over a file of that size from another store, under the same path; it appears when it is whole.
@@ -342,30 +352,6 @@ def _output(target: Store, path: str) -> Output:
         ) from error
 
 
-def close(store: Store, folder: str, jumps: Iterable[int]) -> None:
-    """End the following of a table: nothing that is still on its way can be put any more.
-
-    A commit without content takes the next number. Of each announced jump that has not been made, a checkpoint of what the copy is
-    now takes the place.
-    """
-    log = LogFolder(store, folder)
-    table = DeltaLog(store, folder, f"the table {folder}")
-    for version in sorted(jumps):
-        if version <= log.names().last:
-            continue
-        with table.explained():
-            snapshot = log.load(tombstones=True)
-        snapshot.version = version
-        with contextlib.suppress(FileAlreadyExists):  # the jump was made
-            put_same(store.files, log.checkpoint_path(version), encode_checkpoint(snapshot)[0])
-
-    def end() -> None:
-        table.refresh()
-        table.commit(operation="CLOSE REPLICA")
-
-    retrying(store.runtime, end, f"the end of a replica's table {folder}")
-
-
 def put_same(files: Files, path: str, data: bytes) -> None:
     """Put a file unless it is there already; raises `FileAlreadyExists` if there is another one."""
     for attempt in range(_ATTEMPTS):
@@ -380,19 +366,3 @@ def put_same(files: Files, path: str, data: bytes) -> None:
                 raise
             if attempt == _ATTEMPTS - 1:
                 raise
-
-
-def drop_ahead(store: Store, folder: str) -> None:
-    """Delete files of commits that were not put any more, after `close`: they look as if the log had been cut off (`storage.rows`)."""
-    last = LogFolder(store, folder).names().last
-    for info in store.files.list_files(folder):
-        version = re.match(r"(\d{20})-", info.name)
-        if version is not None and int(version[1]) > last:
-            store.files.delete(f"{folder}/{info.name}")
-
-
-def _table_id(log: LogFolder) -> str | None:
-    with contextlib.suppress(DamagedLog, LogMissing):
-        metadata = log.load().metadata
-        return None if metadata is None else metadata.id
-    return None

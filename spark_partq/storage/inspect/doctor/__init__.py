@@ -12,6 +12,7 @@ from spark_partq.storage.inspect.doctor.check import RESTORE, RESTORE_GROUP
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.queues import QueueCheck
+from spark_partq.storage.inspect.doctor.replicas import ReplicaCheck
 from spark_partq.storage.store import Store, queue_folder
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
@@ -34,6 +35,7 @@ def diagnose(store: Store, group: str | None = None) -> Diagnosis:
             if store.names(f"queues/{name}"):
                 check = QueueCheck(store, name, found)
                 check.guarded(check.check, RESTORE.format(queue_folder(name)))
+                ReplicaCheck(store, name, found).check()
     groups = [name for name in store.named("groups") if store.names(f"groups/{name}")]
     if group is not None and group not in groups:
         raise GroupNotFoundError(

@@ -1,0 +1,64 @@
+"""Checks what a queue is to its replicas, or to its primary: one of them is used, and the others follow it (S7)."""
+
+from __future__ import annotations
+
+import contextlib
+
+from spark_partq.core.errors import PartqError
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.facts import Phase
+from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.inspect.doctor.check import MALFORMED, Check
+from spark_partq.storage.inspect.doctor.findings import Diagnosis
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.history import queue_history_problem
+from spark_partq.storage.replica.rivals import taking_over
+from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.store import Store
+
+_ONE = "stop all who use one of the two, bring over what only that one has, and use the other one alone"
+_INTERRUPTED = "if its promotion was interrupted, promote it again, or remove it as a replica to go on here"
+_APART = "stop all who use the primary and promote the replica by force, or remove the replica and replicate to another place"
+
+
+class ReplicaCheck(Check):
+    """One queue and those of its replicas, or its old primary, that can be reached with this store's credentials."""
+
+    def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
+        super().__init__(store, f"queue {name}", found)
+        self.name = name
+
+    def check(self) -> None:
+        """What cannot be read here the check of the queue says."""
+        with contextlib.suppress(PartqError, *MALFORMED):
+            replica = ReplicaTable(self.store, self.name).refresh()
+            state = queue_state(self.store, self.name)
+            if replica is not None and replica.promoted:
+                self._check_old_primary(replica)
+            if state.usable and (replica is None or replica.promoted):
+                self._check_replicas(state)
+
+    def _check_old_primary(self, replica: ReplicaState) -> None:
+        state = None
+        with contextlib.suppress(PartqError, OSError, *MALFORMED):  # who cannot be reached takes no messages that anybody could
+            state = queue_state(self.store.sibling(replica.primary), self.name)
+        if state is not None and state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
+            self.fault(
+                f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced", _ONE
+            )
+
+    def _check_replicas(self, state: QueueState) -> None:
+        for rival in taking_over(self.store, self.name, state.queue_id, state.replicas):
+            if state.fenced_by is None and rival.state.promoted:
+                self.fault(f"there are two primaries: the replica in {rival.location} was promoted, and this queue is not fenced", _ONE)
+            elif state.fenced_by is None:
+                self.warn(f"the replica in {rival.location} is being promoted, and this queue is not fenced", _INTERRUPTED)
+        for location in state.replicas:
+            with contextlib.suppress(PartqError, OSError, *MALFORMED):
+                target = self.store.sibling(location)
+                replica = ReplicaTable(target, self.name).refresh()
+                if replica is None or replica.queue_id != state.queue_id or replica.phase is not Phase.FOLLOWING:
+                    continue
+                problem = queue_history_problem(self.store, target, self.name)
+                if problem:
+                    self.fault(f"its replica has another history: {problem}", _APART)

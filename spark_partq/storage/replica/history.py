@@ -1,0 +1,194 @@
+"""Whether a table and its copy have one history (S7).
+
+Each commit has a token of its own. The table still has the version at which the copy ends, with the same token; or it has cleaned that
+version up and gone on, and then what the copy holds must be known to its checkpoint. Otherwise the table was put back to an older state,
+as from a backup, or something else has written to the copy: to copy more would mix two histories, and what only the copy has would be lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spark_partq.core.errors import ReplicaError
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.log.entries import Add, ForeignEntry
+from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
+from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.store import Store, queue_folder
+
+
+class OtherHistoryError(ReplicaError):
+    """The copy ends at a commit that its original does not have. `what` says so without advice."""
+
+    def __init__(self, what: str, folder: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what}. Nothing was copied or deleted. To use what the copy has, stop all who use the primary and promote the replica by "
+            "force; to go on with the primary as it is, remove the replica and replicate to another place",
+            folder=folder,
+        )
+
+
+def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
+    """Refuse a copy that ends at version `at` with that token, if its original has another one there.
+
+    Returns
+    -------
+    bool
+        False if the original does not have that version any more, or not yet.
+
+    Raises
+    ------
+    OtherHistoryError, DamagedLog
+    ReplicaError
+        If it is another table.
+    """
+    theirs = token_at(source, at)
+    if theirs is None:
+        return False
+    if token != theirs:
+        ids = [_table_id(log) for log in (source, target)]
+        if None in ids or ids[0] != ids[1]:
+            raise ReplicaError(
+                f"{target.store.uri_of(target.folder)} is no copy of {source.store.uri_of(source.folder)}, or has been "
+                "written since; choose another location, or delete what is there",
+                folder=source.folder,
+            )
+        raise other_history(source, target, f"has another version {at} than")
+    return True
+
+
+def check_not_behind(source: LogFolder, target: LogFolder, until: int, at: int) -> None:
+    """Refuse a copy that ends at version `at`, while its original ends at `until`.
+
+    Raises
+    ------
+    OtherHistoryError
+    ReplicaError
+        If there is no such table any more.
+    """
+    if until < 0 <= at:
+        raise ReplicaError(
+            f"{source.store.uri_of(source.folder)} is not there any more, and its copy in {target.store.uri} ends at version {at}. "
+            "Nothing was copied or deleted",
+            folder=source.folder,
+        )
+    if until < at:
+        raise other_history(source, target, f"ends at version {until} and lacks version {at} of")
+
+
+def other_history(source: LogFolder, target: LogFolder, how: str) -> OtherHistoryError:
+    what = (
+        f"{source.store.uri_of(source.folder)} {how} its copy in {target.store.uri}: an older state was put back there, or something "
+        "else wrote to the copy"
+    )
+    return OtherHistoryError(what, source.folder)
+
+
+def token_at(log: LogFolder, version: int) -> str | None:
+    """The token of a version's commit: its entry has it, or the checkpoint to which a copy has jumped. None if neither is there."""
+    with contextlib.suppress(FileMissing):
+        return log.read(version).token
+    with contextlib.suppress(FileMissing):
+        return log.checkpoint(version, tombstones=False).token
+    return None
+
+
+def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> None:
+    """Refuse a checkpoint that does not know what the copy holds. The versions between the two are not there any more.
+
+    Of a partition it knows each of the copy's files that it has not removed, of a control table the copy's last fact. An application
+    transaction never goes back.
+
+    Parameters
+    ----------
+    newer : Snapshot
+        The checkpoint, whose files are in the copy's folder by now.
+
+    Raises
+    ------
+    OtherHistoryError, LogMissing, DamagedLog
+    """
+    copy = target.load()
+    if copy.metadata is not None and newer.metadata is not None and copy.metadata.id != newer.metadata.id:
+        raise other_history(source, target, "is another table than")
+    for app, known in copy.transactions.items():
+        if app in newer.transactions and newer.transactions[app].version < known.version:
+            raise other_history(source, target, f"lacks what {app} says in")
+    ends = [add.partition_values.get("base_offset") for add in (*copy.files.values(), *newer.files.values())]
+    if None not in ends:
+        _check_files(source, target, copy, newer)
+    elif ends:
+        _check_facts(source, target, copy, newer)
+
+
+def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
+    first = min((_base(add) for add in newer.files.values()), default=None)
+    for add in copy.files.values():
+        removed = first is None or _base(add) + (add.rows or 0) <= first
+        if add.path not in newer.files and not removed:
+            raise other_history(source, target, f"lacks the messages from {_base(add)} on, as they are in")
+
+
+def _base(add: Add) -> int:
+    return int(add.partition_values["base_offset"] or 0)
+
+
+def _check_facts(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
+    mine, theirs = (_facts(target.store, target.folder, snapshot.files) for snapshot in (copy, newer))
+    last = max(mine, default=None)
+    if last is not None and mine[last] != theirs.get(last):
+        raise other_history(source, target, f"has another fact {last} than")
+
+
+def _facts(store: Store, folder: str, names: Iterable[str]) -> dict[int, tuple[object, ...]]:
+    """The facts in these files, by their number; none if they hold no facts."""
+    found: dict[int, tuple[object, ...]] = {}
+    for name in names:
+        if "-snapshot-" in name:
+            continue
+        try:
+            with store.files.open_input(f"{folder}/{name}") as file:
+                table = pq.ParquetFile(file)
+                if not {"seq", "kind"} <= set(table.schema_arrow.names):
+                    return {}
+                rows = table.read(["seq", "kind", "body", "by", "at"], use_threads=False).to_pylist()
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise DamagedLog(f"{name} cannot be read ({error})") from error
+        found |= {row["seq"]: (row["kind"], row["body"], row["by"], row["at"]) for row in rows}
+    return found
+
+
+def _table_id(log: LogFolder) -> str | None:
+    with contextlib.suppress(DamagedLog, LogMissing, ForeignEntry):
+        metadata = log.load().metadata
+        return None if metadata is None else metadata.id
+    return None
+
+
+def history_problem(source: Store, target: Store, folder: str) -> str:
+    """Why the copy of a table has not its original's history; empty if it has, or nobody can tell."""
+    logs = LogFolder(source, folder), LogFolder(target, folder)
+    try:
+        at = logs[1].names().last
+        if at >= 0 and not check_same_history(*logs, at, token_at(logs[1], at)):
+            check_not_behind(*logs, logs[0].names().last, at)
+    except OtherHistoryError as error:
+        return error.what
+    except ReplicaError as error:
+        return error.message
+    except DamagedLog:
+        return ""
+    return ""
+
+
+def queue_history_problem(source: Store, target: Store, queue: str) -> str:
+    """Of the first of the queue's tables whose copy has not its history, why not; empty if all have."""
+    folder = queue_folder(queue)
+    tables = ["control", *(f"partitions/{name}" for name in target.names(f"{folder}/partitions"))]
+    problems = (history_problem(source, target, f"{folder}/{table}") for table in tables)
+    return next((problem for problem in problems if problem), "")
