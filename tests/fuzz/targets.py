@@ -98,7 +98,12 @@ _ENTRY = [
     {"commitInfo": {"engineInfo": "spark_partq", "operation": "WRITE", "txnId": "0" * 32, "actionCount": 4}}, {"add": _ADD},
     {"remove": {"path": "b", "deletionTimestamp": 1, "dataChange": True}}, {"txn": {"appId": "partq:next", "version": 1}},
 ]  # fmt: skip
-_OFFSET = {"group": "g", "instance": "i", "queues": {"q": {"id": "u", "incarnation": "u", "partitions": {"0": [1, 0, 5]}}}, "version": 1}
+_OFFSET = {
+    "group": "g",
+    "instance": "i",
+    "queues": {"q": {"id": "u", "incarnation": "u", "partitions": {"0": [1, 0, 5]}}},
+    "version": 1,
+}
 
 
 def _fact(plain: dict[str, Any]) -> GroupFact:

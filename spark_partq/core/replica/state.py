@@ -118,7 +118,10 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     if kind is Kind.FORMAT_RAISED:
         return replace(state, format=state.format.raised(fact.body))
     if kind is Kind.PROMOTING:
-        incarnation, others = stored.text(fact.body["incarnation"], "incarnation"), stored.texts(fact.body["others"], "others")
+        incarnation, others = (
+            stored.text(fact.body["incarnation"], "incarnation"),
+            stored.texts(fact.body["others"], "others"),
+        )
         known = (*state.others, *(location for location in others if location not in state.others))
         was_removed = before is Phase.REMOVED
         return replace(state, phase=Phase.PROMOTING, incarnation=incarnation, others=known, was_removed=was_removed)

@@ -196,12 +196,13 @@ def open_group(store: Store, name: str) -> Group:
     """
     store.check_exists()
     group = Group(store, name)
-    if not group.exists():
+    if group.has_table():
+        group.refresh()
+    if not group.state.exists:
         known = ", ".join(list_groups(store)) or "none"
         raise GroupNotFoundError(
             f"there is no group {name!r} in {store.uri}; its groups: {known}", group=name, store=store.uri
         )
-    group.refresh()
     return group
 
 

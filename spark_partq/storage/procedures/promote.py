@@ -106,11 +106,11 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
         )
     others |= {location for location in (*known, *_other_replicas(store, replica)) if location != replica.location}
     incarnation = str(store.runtime.new_uuid())
-    promoting = table.decide(
-        lambda now: decide_replica.start_promotion(now, replica, incarnation, others, force)
-    )
+    promoting = table.decide(lambda now: decide_replica.start_promotion(now, replica, incarnation, others, force))
     if promoting is None:
-        raise ReplicaError(f"the replica of queue {queue!r} in {store.uri} was deleted while it was promoted", queue=queue)
+        raise ReplicaError(
+            f"the replica of queue {queue!r} in {store.uri} was deleted while it was promoted", queue=queue
+        )
     _check_alone(store, table, promoting, {*others, *promoting.others}, force)
     state = queue_state(store, queue)
     _close(store, state)

@@ -59,7 +59,9 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    given_way = force or replica is not None  # it is not promoted from here on; a promotion that began before may fence the queue yet
+    given_way = (
+        force or replica is not None
+    )  # it is not promoted from here on; a promotion that began before may fence the queue yet
     while True:
         unfenced = state.last_fence if given_way else None
         if given_way and state.fenced_by == target.uri:

@@ -177,7 +177,9 @@ class Replicator:
         """Refuse, before anything is copied, a replica of which one table has another history than its original."""
         folder, owners = queue_folder(self.queue), (self.queue,)
         numbers = self.target.names(f"{folder}/partitions")
-        copies = [self._copy(f"{folder}/{table}", owners) for table in ("control", *(f"partitions/{n}" for n in numbers))]
+        copies = [
+            self._copy(f"{folder}/{table}", owners) for table in ("control", *(f"partitions/{n}" for n in numbers))
+        ]
         self.target.map(lambda copy: copy.check_history(), copies)
         for group, read in groups:
             if self._together(read) is None:

@@ -200,8 +200,8 @@ class TableCopy:
             snapshot = decode_checkpoint(data, newest, tombstones=False)
         for add in snapshot.files.values():
             self._bring(add)
-        if at >= 0 and not self._shared:
-            with self._explained():
+        with self._explained():  # an older state may have been put back since the pass began
+            if at >= 0 and not check_same_history(self._from, self._to, at, self._token):
                 check_leads_on(self._from, self._to, snapshot)
         return Step(
             newest, data, snapshot.token, jump=True, cleaned=True, recorded=recorded_versions(snapshot.transactions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from spark_partq.core.errors import (
@@ -15,17 +16,22 @@ from spark_partq.core.errors import (
     QueueNotFoundError,
     ReplicaError,
 )
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
 from spark_partq.storage.procedures.delete import delete_group, delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.scale import scale
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Scaling
+from spark_partq.testing.simulation.stored import StoredQueue
 from spark_partq.testing.simulation.unseen import unseen
 
 if TYPE_CHECKING:
@@ -57,11 +63,16 @@ def start(run: Run) -> None:
     if s.maintain_every_s is not None:
         run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:
-        run.supervise(
-            f"replicate-{uri[6:]}", _replicate(run, uri), lambda: run.ending or run.live != PRIMARY, required=False
-        )
+        is_over = lambda uri=uri: run.ending or run.live != PRIMARY or uri in run.removed  # noqa: E731
+        run.supervise(f"replicate-{uri[6:]}", _replicate(run, uri), is_over, required=False)
     if s.promoted_s is not None:
-        _once(run, "promote", _promote(run), s.promoted_s)
+        _once(run, "promote", _promote(run, COPY), s.promoted_s)
+    if s.other_promoted_s is not None:
+        _once(run, "promote-other", _promote(run, OTHER_COPY), s.other_promoted_s)
+    if s.removed_s is not None:
+        _once(run, "remove", _remove(run), s.removed_s)
+    if s.put_back_s is not None:
+        _once(run, "put-back", _put_back(run, *s.put_back_s), s.put_back_s[0])
     if s.ingress_s is not None:
         _once(run, "ingress", _ingress(run, *s.ingress_s), s.ingress_s[0])
     if s.delete_group_s is not None:
@@ -128,21 +139,74 @@ def _replicate(run: Run, uri: str) -> Body:
     return body
 
 
-def _promote(run: Run) -> Body:
+def _replica(run: Run, uri: str) -> ReplicaState | None:
+    return ReplicaTable(unseen(run.world, uri), "q").refresh()
+
+
+def _promote(run: Run, uri: str) -> Body:
     def body(process: Process) -> None:
-        while COPY not in run.synced:  # before its first pass has ended there is nothing that could be used
+        while uri not in run.synced:  # before its first pass has ended there is nothing that could be used
+            if run.live != PRIMARY or uri in run.removed:
+                return
             process.sleep(0.5)
         if run.setup.primary_lost and run.setup.lost_after is None:
             run.world.unreachable.add(PRIMARY)
         while run.setup.primary_lost and PRIMARY not in run.world.unreachable:
             process.sleep(0.1)
         try:
-            promote(process.store(COPY), "q")
-        except ReplicaError:
-            replica = ReplicaTable(unseen(run.world, COPY), "q").refresh()
-            if replica is None or not replica.promoted:
+            promote(process.store(uri), "q")
+        except ReplicaError as error:
+            mine = _replica(run, uri)
+            if mine is not None and mine.removed:
+                run.world.note(f"nobody insists: {error}")
+                return
+            if not any(found is not None and found.promoted for found in (_replica(run, copy) for copy in copies)):
                 raise
-        run.oracle.moved(COPY, lost=run.setup.primary_lost)
+        for copy in copies:
+            found = _replica(run, copy)
+            if run.live == PRIMARY and found is not None and found.promoted:
+                run.oracle.moved(copy, lost=run.setup.primary_lost)
+
+    copies = (COPY, OTHER_COPY)[: run.setup.replicas]
+    return body
+
+
+def _remove(run: Run) -> Body:
+    def body(process: Process) -> None:
+        while COPY not in run.synced:
+            process.sleep(0.5)
+        try:
+            remove_replica(process.store(PRIMARY), "q", COPY)
+        except ReplicaError as error:
+            mine = _replica(run, COPY)
+            if mine is None or not (mine.takes_over or mine.removed):
+                raise
+            run.world.note(f"it is not removed: {error}")
+            if mine.removed and COPY in open_control(unseen(run.world, PRIMARY), "q").state.replicas:
+                raise
+        run.removed.add(COPY)
+
+    return body
+
+
+def _put_back(run: Run, _: float, back_s: float) -> Body:
+    """Somebody copies the primary's files away at one moment, and puts them back at another, with its producers stopped."""
+    files = run.world.files(PRIMARY)
+    before: dict[str, bytes] = {}
+    queues: list[dict[tuple[str, str], StoredQueue]] = []
+
+    def body(process: Process) -> None:
+        process.fallible = False
+        if not before:
+            before.update(kept(files))
+            queues.append({key: deepcopy(q) for key, q in run.oracle.queues.items() if key[0] == PRIMARY})
+        process.sleep(max(0.0, back_s - run.scheduler.now_s))
+        run.kill_all_but("replicate", process)
+        put_back(files, before)
+        run.oracle.put_back(queues[0])
+        run.world.deletions += 1
+        run.world.changes += 1
+        run.world.note(f"{PRIMARY} is put back")
 
     return body
 

@@ -20,13 +20,14 @@ from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
-from spark_partq.core.queue.partition_map import PARENT, generation_at
+from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log.entries import decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
+from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.reader import Reader
 from spark_partq.testing.simulation.removal import undrained, unsettled
@@ -74,6 +75,7 @@ class Oracle:
         self._lost = False  # the store of before
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
         self.lives = Lives()
+        self.copies = Copies(world, self._fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -85,12 +87,19 @@ class Oracle:
         folder = path.partition("/_delta_log/")[0]
         if match[6] != "json":
             if uri != PRIMARY:  # a copy may begin with a checkpoint, or go on with a later one
+                if table != "replica":
+                    self.copies.jumped(uri, folder, version)
                 self._jumped(uri, kind, name, table, partition, folder)
             return
         files, entry = self._world.files(uri), decode(data)
+        if table == "replica":
+            self.copies.decided(uri, [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")])
+            return
         if self.lives.is_stray(uri, folder, version, entry):
             self._world.note(f"{path} is an entry of a queue of before")
-        elif partition is not None:
+            return
+        self.copies.committed(uri, folder, version, entry)
+        if partition is not None:
             self._partition_changed(uri, name, int(partition), version, folder, entry)
         elif table == "control" and entry.operation != "OPTIMIZE":
             rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
@@ -112,17 +121,8 @@ class Oracle:
             log = queue.partitions.setdefault(int(partition), StoredPartition())
             if snapshot.version <= log.version:
                 return
-            log.version, log.files = snapshot.version, {}
-            for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
-                base = int(add.partition_values["base_offset"] or 0)
-                ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
-                log.ids += ["?"] * (base - len(log.ids))
-                log.ids[base : base + len(ids)] = ids
-                log.files[add.path] = base, base + len(ids)
-                queue.places.update({i: (int(partition), base + n) for n, i in enumerate(ids)})
-            recorded = {app: txn.version for app, txn in snapshot.transactions.items()}
-            log.sealed, log.fenced = recorded.get("partq:sealed", -1), recorded.get("partq:fenced", 0) == 1
-            log.ids += ["?"] * (recorded.get("partq:next", 0) - len(log.ids))
+            places = log.jump(self._world.files(uri), folder, snapshot)
+            queue.places.update({i: (int(partition), offset) for i, offset in places.items()})
         elif table == "control":
             rows = [
                 row
@@ -192,8 +192,10 @@ class Oracle:
             if app == "partq:sealed":
                 log.sealed = txn.version
             if app == "partq:fenced":
-                log.fenced = txn.version == 1
-            if app.startswith(("partq:sealed", "partq:fenced", "partq:cut")):
+                log.fence = txn.version
+            if app == "partq:unfenced":
+                log.unfenced = txn.version
+            if app.startswith(("partq:sealed", "partq:fenced", "partq:unfenced", "partq:cut")):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
             if app.startswith("partq:cut/"):
                 log.cuts[int(app.rpartition("/")[2])] = txn.version
@@ -300,6 +302,11 @@ class Oracle:
         reader.released.update(dict.fromkeys(epochs, offset))
 
     # ---- what producers and consumers say
+    def put_back(self, queues: dict[tuple[str, str], StoredQueue]) -> None:
+        """The primary is what it was; nobody is promised any more what came since."""
+        self.queues |= queues
+        self.promised &= self.queues[PRIMARY, "q"].places.keys() | self.removed
+
     def accepted(self, messages: Sequence[Message]) -> None:
         """A producer was told that these are in."""
         self.promised.update(message.id for message in messages)
@@ -343,21 +350,14 @@ class Oracle:
             self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
         if owned:
             reader.ends[number] = max(end or 0, offset + 1)
-        late = offset < reader.let_go.get(number, 0) or self._was_stuck(uri, number, offset, id_)
+        late = offset < reader.let_go.get(number, 0) or id_ in self.copied
+        late = late or (queue is not None and was_stuck(queue, number, offset))
         if message.key is not None and id_ not in reader.given and not late:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
                 self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
             reader.last[message.producer, message.key] = message.number
         reader.given.add(id_)
-
-    def _was_stuck(self, uri: str, number: int, offset: int, id_: str) -> bool:
-        """Whether it lay in the parent while the queue was partitioned: what is stuck comes later than what follows it (S6)."""
-        state = self.queues[uri, "q"].state
-        if id_ in self.copied or state is None or number != PARENT:
-            return id_ in self.copied
-        placed = generation_at(state.generations, number, offset)
-        return any(generation.partition_count for generation in state.generations[placed + 1 :])
 
     def _is_owned(self, uri: str, group: str, number: int, epoch: int | None) -> bool:
         queue, state = self.queues[uri, "q"].state, self.groups.get((uri, group))

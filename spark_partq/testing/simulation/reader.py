@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spark_partq.core.queue.partition_map import PARENT, generation_at
+from spark_partq.core.queue.state import QueueState
+
 Epoch = tuple[str, int, int]  # a store, and of a partition there an epoch
 
 
@@ -36,3 +39,11 @@ class Reader:
         if released is not None and offset >= released:
             return f"RELEASED: it got {epoch[1]}@{offset} under epoch {epoch[2]}, which was released before"
         return ""
+
+
+def was_stuck(queue: QueueState, number: int, offset: int) -> bool:
+    """Whether a message lay in the parent while the queue was partitioned: what is stuck comes later than what follows it (S6)."""
+    if number != PARENT:
+        return False
+    placed = generation_at(queue.generations, number, offset)
+    return any(generation.partition_count for generation in queue.generations[placed + 1 :])

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from spark_partq.core.errors import CorruptTableError, PartqError, SinkAheadError
+from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, PartqError, SinkAheadError
 from spark_partq.core.group import decide as group_core
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
@@ -83,6 +83,7 @@ class Run:
         self.ending = False
         self.jobs: list[Job] = []
         self.synced: set[str] = set()  # replicas that were complete once
+        self.removed: set[str] = set()  # replicas that the primary has removed
         self.got: dict[str, dict[str, set[int]]] = {}  # what the applications of each group remember
         self._indexes: dict[str, tuple[str, int]] = {}  # of a message: producer and key, its number among those
         self._watch = Watch(self.world)
@@ -185,6 +186,12 @@ class Run:
         self._operator.run(f"of {name}", operate)
         return job
 
+    def kill_all_but(self, prefix: str, but: Process) -> None:
+        """Stop every process of a job whose name does not begin so."""
+        for process in self._processes:
+            if process not in (but, self._operator) and not process.dead and not process.job.startswith(prefix):
+                process.kill()
+
     def _run_to_its_end(self, process: Process, body: Callable[[Process], None]) -> BaseException | None:
         actor = process.run("", lambda: body(process))
         self.scheduler.wait(None, lambda: actor.done)
@@ -259,6 +266,14 @@ class Run:
         checkpoints: dict[str, Checkpoint] = {}
 
         def body(process: Process) -> None:
+            before = checkpoints.get(PRIMARY)
+            if self.setup.old_checkpoints and self._where not in checkpoints and before is not None and before.offsets:
+                try:
+                    Query(self, process, setup, before)
+                except CheckpointMismatchError as error:
+                    self.world.note(f"{setup.instance} is refused: {error}")
+                else:
+                    self.oracle.copies.resumed(setup.group)
             Query(self, process, setup, checkpoints.setdefault(self._where, Checkpoint())).run()
 
         job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)

@@ -146,6 +146,14 @@ class Setup:
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
     anew_s : float or None
         When the queue is deleted and made anew, and its producers begin again there.
+    other_promoted_s : float or None
+        When the second replica is promoted, too.
+    removed_s : float or None
+        When the primary removes its first replica.
+    old_checkpoints : bool
+        After a promotion queries are first started with the checkpoints that they had.
+    put_back_s : tuple or None
+        When the primary's files are copied away, and when they are put back, with the producers stopped.
     lost_after : int or None
         The primary is lost so many operations after that moment, in the midst of what is under way, and the promotion waits for
         that; None is when the promotion begins.
@@ -166,6 +174,10 @@ class Setup:
     promoted_s: float | None = None
     primary_lost: bool = False
     lost_after: int | None = None
+    other_promoted_s: float | None = None
+    removed_s: float | None = None
+    old_checkpoints: bool = False
+    put_back_s: tuple[float, float] | None = None
     ingress_s: tuple[float, float] | None = None
     delete_group_s: tuple[str, float] | None = None
     copy_stuck_s: float | None = None
@@ -231,7 +243,8 @@ def draw(seed: int) -> Setup:
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_by_hand(setup))
-    return _anew(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
+    setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
+    return _anew(possible(_beside_a_promotion(setup)))
 
 
 def _anew(s: Setup) -> Setup:
@@ -244,6 +257,7 @@ def _anew(s: Setup) -> Setup:
     s = replace(
         s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
+        other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None,
         delete_group_s=None, copy_stuck_s=None, retention_ms=None,
     )  # fmt: skip
     names = [f"{producer.query}a" for producer in producers]
@@ -275,6 +289,26 @@ def _lost(s: Setup) -> Setup:
     return replace(s, lost_after=rng.randrange(800), blows=(*s.blows, pass_) if rng.random() < 0.7 else s.blows)
 
 
+def _beside_a_promotion(s: Setup) -> Setup:
+    """Two replicas are promoted at once, or one is removed; a primary with replicas is put back to what it was."""
+    rng = random.Random(f"beside {s.seed}")
+    if s.promoted_s is None:
+        put_back = s.replicas > 0 and rng.random() < 0.5
+        return replace(s, put_back_s=(_moment(rng, 0.5, 1.5), _moment(rng, 2, 3))) if put_back else s
+    s = replace(s, old_checkpoints=rng.random() < 0.5)
+    at_s: float = s.promoted_s
+    x = rng.random()
+    if x < 0.3:
+        s = replace(s, replicas=2, other_promoted_s=at_s + rng.choice((0.0, 0.0, 0.5)))
+    elif x < 0.5 and not s.primary_lost:
+        s = replace(s, removed_s=at_s)
+    else:
+        return s
+    counts: tuple[Literal["operations", "commits", "turns"], ...] = ("operations", "commits", "turns")
+    blow = Blow("promote", at_s, rng.randrange(16), rng.choice(counts), rng.choice(_BLOWS))
+    return replace(s, blows=(*s.blows, blow) if rng.random() < 0.7 else s.blows)
+
+
 def jobs(s: Setup) -> dict[str, float]:
     """The names of those who do something in a run, each with the moment at which it begins."""
     found = {f"{p.query}{'ab'[twin]}": 0.0 for p in s.producers for twin in range(p.twins)}
@@ -284,6 +318,9 @@ def jobs(s: Setup) -> dict[str, float]:
     optional = {
         "maintain": None if s.maintain_every_s is None else 0.0,
         "promote": s.promoted_s,
+        "promote-other": s.other_promoted_s,
+        "remove": s.removed_s,
+        "put-back": None if s.put_back_s is None else s.put_back_s[0],
         "ingress": None if s.ingress_s is None else s.ingress_s[0],
         "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
         "copy-stuck": s.copy_stuck_s,
@@ -331,6 +368,14 @@ def possible(s: Setup) -> Setup:
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.primary_lost:  # and with it, perhaps, that ingress was enabled again
         s = replace(s, ingress_s=None)
+    if s.replicas < 2 or s.promoted_s is None:
+        s = replace(s, other_promoted_s=None)
+    if (
+        s.promoted_s is None or s.primary_lost
+    ):  # a primary that is removed from and then lost leaves nothing that is used
+        s = replace(s, removed_s=None)
+    if s.put_back_s is not None:  # readers would be given again, and not marked, what they had read before
+        s = replace(s, queries=(), scalings=(), delete_group_s=None, ingress_s=None, copy_stuck_s=None, promoted_s=None)
     deleted = s.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)
     if not lasting or any(q.sequence for q in s.queries):

@@ -22,6 +22,10 @@ _OPTIONAL: dict[str, Any] = {
     "retention_ms": None,
     "skew": False,
     "lost_after": None,
+    "other_promoted_s": None,
+    "removed_s": None,
+    "old_checkpoints": False,
+    "put_back_s": None,
 }
 
 

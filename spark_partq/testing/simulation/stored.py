@@ -13,6 +13,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.queue.facts import Mode
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
+from spark_partq.storage.log.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,30 @@ class StoredPartition:
     version: int = -1
     cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
     sealed: int = -1  # the last generation under which it was sealed
-    fenced: bool = False  # a replica takes over
+    fence: int = -1  # the number of the last fence
+    unfenced: int = -1  # those up to here are taken back
+
+    @property
+    def fenced(self) -> bool:
+        """A replica takes over."""
+        return self.fence > self.unfenced
+
+    def jump(self, files: Files, folder: str, snapshot: Snapshot) -> dict[str, int]:
+        """Become what a checkpoint says; the messages that it names, each with its offset."""
+        self.version, self.files = snapshot.version, {}
+        found: dict[str, int] = {}
+        for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
+            base = int(add.partition_values["base_offset"] or 0)
+            ids = column_of(files, f"{folder}/{add.path}", "id")
+            self.ids += ["?"] * (base - len(self.ids))
+            self.ids[base : base + len(ids)] = ids
+            self.files[add.path] = base, base + len(ids)
+            found.update({i: base + n for n, i in enumerate(ids)})
+        recorded = {app: txn.version for app, txn in snapshot.transactions.items()}
+        self.sealed = recorded.get("partq:sealed", -1)
+        self.fence, self.unfenced = recorded.get("partq:fenced", -1), recorded.get("partq:unfenced", -1)
+        self.ids += ["?"] * (recorded.get("partq:next", 0) - len(self.ids))
+        return found
 
 
 @dataclass

@@ -142,7 +142,10 @@ def test_largest_numbers_of_a_checkpoint() -> None:
         _checkpoint(partition="z"),
         {"offset": 5},
         {"orders": {"0": 5}},
-        *[_checkpoint(**one) for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5}, {"incarnation": 5})],
+        *[
+            _checkpoint(**one)
+            for one in ({"group": "../g"}, {"instance": 5}, {"queue": "../q"}, {"id": 5}, {"incarnation": 5})
+        ],
         *[_checkpoint(partition=one) for one in ("4096", "-2", "+1", "01", "1_0", "٣", "9" * 5_000)],
         *[
             _checkpoint(numbers=one)

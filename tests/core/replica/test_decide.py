@@ -127,7 +127,9 @@ def test_a_replica_that_is_removed_meanwhile_is_not_promoted() -> None:
     again = follow(removed(), decide.follow(removed(), "r2", "/primary", "/standby", "id"))
     for now in (removed(), again, None):
         for force in (True, False):
-            with pytest.raises(ReplicaError, match="was removed while it was being promoted: its primary /primary goes on"):
+            with pytest.raises(
+                ReplicaError, match="was removed while it was being promoted: its primary /primary goes on"
+            ):
                 decide.start_promotion(now, following(), "second", [], force)
 
 

@@ -87,7 +87,9 @@ def lost_with_messages(queue: str, there: str, **options: Any) -> dict[str, Any]
     return checkpoint
 
 
-REFUSED = r"replica of queue 'q' in .*there was promoted after this query's checkpoint.*new checkpointLocation.*group 'g'"
+REFUSED = (
+    r"replica of queue 'q' in .*there was promoted after this query's checkpoint.*new checkpointLocation.*group 'g'"
+)
 
 
 @pytest.mark.parametrize("options", [{}, {"queue_pattern": "q.*"}], ids=str)

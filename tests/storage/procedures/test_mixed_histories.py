@@ -62,7 +62,9 @@ class PutBack:
         """By a replicator that runs, and by one that starts; and people are told."""
         before = files(self.there)
         for replicator in (self.replicator, Replicator(Store.at(self.queue), "q", self.there)):
-            with pytest.raises(partq.ReplicaError, match=f"{why}.*older state was put back.*promote the replica by force"):
+            with pytest.raises(
+                partq.ReplicaError, match=f"{why}.*older state was put back.*promote the replica by force"
+            ):
                 replicator.sync()
         with pytest.raises(partq.ReplicaError, match=why):
             sync(self.queue, self.there)

@@ -198,9 +198,7 @@ def test_a_fence_that_comes_while_the_replica_is_removed(
     assert [table(queue, n).fenced for n in range(2)] == [False, False]
 
 
-def test_what_was_removed_and_followed_again_meanwhile(
-    queue: str, there: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_removed_and_followed_again_meanwhile(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: the fence that the promotion had put is gone, so it must begin again."""
     sync(queue, there)
 

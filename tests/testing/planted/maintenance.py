@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_partq.core.queue.decide import attach_group
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.testing.simulation.setup import QuerySetup, Setup
 from tests.core.queue import test_decide as queues
@@ -66,8 +65,16 @@ def a_group_does_not_attach(original, queue, group, deletions):
 @bug("storage.procedures.consume.membership:Subscription.attach", removed_and_joined)
 def a_group_attaches_after_it_has_read_where_to_start(original, subscription, group, deletions):
     """What is removed between the two is gone, and the group wants it."""
-    for queue in subscription.queues:
-        queue.control.decide(lambda state: attach_group(state, group, deletions))
+    subscription.attach_later = lambda: original(subscription, group, deletions)
+
+
+@a_group_attaches_after_it_has_read_where_to_start.also(
+    "storage.procedures.consume.membership:Subscription.first_starts"
+)
+def _then_attaches(original, subscription, state):
+    starts = original(subscription, state)
+    getattr(subscription, "attach_later", lambda: None)()
+    return starts
 
 
 @bug("storage.queue.control:QueueControl.record_removal", test=lambda: in_a_store(starts_behind))

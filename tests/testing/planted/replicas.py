@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spark_partq.core.queue.facts import Kind
+from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.queue.partition_table import SEALED
+from spark_partq.storage.replica.history import token_at
 from spark_partq.testing.simulation.setup import Faults
+from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
+    BOTH_PROMOTED,
+    FENCED_LATE,
     LOST_BESIDE_A_RESIZE,
     MOVED,
     MOVED_BESIDE_A_RESIZE,
     PROMOTED,
+    PUT_BACK,
+    REMOVED_BESIDE,
     as_is,
     both,
     promoted,
@@ -25,6 +33,10 @@ from tests.testing.planted.stores import in_two_stores
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
 TABLE = "storage.queue.partition_table:PartitionTable"
 LOST = replace(PROMOTED, primary_lost=True)
+
+
+def in_mixed_histories():
+    in_two_stores(lambda queue, there: histories.test_behind_a_clean_up(histories.PutBack(queue, there), 5))
 
 
 def reachable(s):
@@ -88,10 +100,8 @@ def the_primary_is_not_fenced(original, store, queue, location):
 
 
 @bug("storage.procedures.primary:fence_partitions", change=as_is(MOVED))
-def partitions_are_not_fenced(original, store, state, fenced):
+def partitions_are_not_fenced(original, store, state):
     """Who looked before the fence still appends to the primary."""
-    if not fenced:
-        original(store, state, fenced)
 
 
 @bug("core.queue.partition_map:may_append", change=as_is(MOVED))
@@ -114,11 +124,9 @@ def a_fenced_table_is_sealed(original, table, generation):
     return retrying(table._store.runtime, attempt, "a seal")
 
 
-@bug("storage.procedures.primary:fence_partitions", promoted)
-def a_fence_is_not_taken_away(original, store, state, fenced):
+@bug("storage.procedures.primary:unfence_partitions", promoted)
+def a_fence_is_not_taken_away(original, store, state, number=None):
     """The promoted replica takes no messages."""
-    if fenced:
-        original(store, state, fenced)
 
 
 @bug(f"{PROMOTE}:_close", test=lambda: in_two_stores(promotions.test_a_pass_that_sleeps_through_the_promotion))
@@ -127,9 +135,73 @@ def a_pass_goes_on_after_the_promotion(original, store, state):
 
 
 @bug("core.queue.decide:become_primary", reachable)
-def a_promoted_replica_stays_fenced(original, state):
+def a_promoted_replica_stays_fenced(original, state, incarnation):
     """The promoted replica is taken for a primary that was taken over from."""
-    return []
+    return [fact for fact in original(state, incarnation) if fact.kind == Kind.PROMOTED]
+
+
+@bug("core.queue.decide:become_primary", promoted)
+def a_promoted_replica_keeps_its_incarnation(original, state, incarnation):
+    """Nobody can tell a checkpoint of before the promotion from one of after it."""
+    return [fact for fact in original(state, incarnation) if fact.kind != Kind.PROMOTED]
+
+
+@bug(
+    "storage.procedures.consume.subscription:Subscription._check_incarnations",
+    lambda s: s.promoted_s is not None and s.old_checkpoints and bool(s.queries),
+)
+def an_old_checkpoint_is_accepted(original, subscription, group=""):
+    """A query goes on at offsets that name other messages now."""
+
+
+# ---- one primary
+def rivals(s):
+    return s.other_promoted_s is not None and s.primary_lost
+
+
+@bug(f"{PROMOTE}:_check_alone", rivals, as_is(BOTH_PROMOTED))
+def other_replicas_are_not_asked(original, store, table, mine, others, force):
+    """Two replicas are promoted one after the other."""
+
+
+@bug(f"{PROMOTE}:_check_alone", rivals, as_is(BOTH_PROMOTED))
+def other_replicas_are_asked_only_before_it_begins(original, store, table, mine, others, force):
+    """Two replicas that are promoted at once have asked each other before either had begun."""
+    if mine.phase is not Phase.PROMOTING:
+        original(store, table, mine, others, force)
+
+
+@bug("core.replica.decide:start_promotion", change=as_is(REMOVED_BESIDE))
+def a_replica_that_was_removed_meanwhile_is_promoted(original, state, seen, incarnation, others, force=False):
+    """The removal has taken the fence back, and the primary is used, too."""
+    if state is not None:
+        seen = replace(seen, phase=state.phase, replica_id=state.replica_id)
+    return original(state, seen, incarnation, others, True)
+
+
+@bug(f"{TABLE}.unfence", change=as_is(FENCED_LATE))
+def only_fences_that_are_there_are_taken_back(original, table, number=None):
+    """A promotion that slept fences partitions after the replica was removed."""
+    table.refresh()
+    if table.fenced:
+        original(table, number)
+
+
+# ---- one history
+@bug("storage.replica.table_copy:check_same_history", lambda s: s.put_back_s is not None, as_is(PUT_BACK))
+def the_last_common_commit_is_not_compared(original, source, target, at, token):
+    """A pass goes on from a primary that was put back to an older state and written since."""
+    return token_at(source, at) is not None
+
+
+@the_last_common_commit_is_not_compared.also("storage.replica.table_copy:TableCopy._commit")
+def _whatever_was_before(original, copy, version, before):
+    return original(copy, version, None)
+
+
+@bug("storage.replica.table_copy:check_leads_on", test=in_mixed_histories)
+def a_jump_goes_anywhere(original, source, target, newer):
+    """A replica jumps to a checkpoint that does not know what it holds."""
 
 
 @bug("core.group.steps.promotion:begin_anew", lambda s: s.promoted_s is not None and bool(s.queries))

@@ -247,3 +247,22 @@ LONG_SEQUENCES = Setup(
     max_barrier_wait_ms=10_000,
     chaos_s=5.0,
 )
+# Two replicas of a lost primary are promoted at once; one of them falls behind somewhere.
+BOTH_PROMOTED = Setup(
+    0, producers=(ProducerSetup("s", "query", 3),), replicas=2, promoted_s=1.5, other_promoted_s=1.5, primary_lost=True,
+    faults=Faults(slow=0.3),
+)  # fmt: skip
+# A replica is removed while it is promoted.
+REMOVED_BESIDE = replace(BOTH_PROMOTED, replicas=1, other_promoted_s=None, primary_lost=False, removed_s=1.5)
+# The promotion sleeps after it has said that it fences the primary.
+FENCED_LATE = replace(
+    REMOVED_BESIDE,
+    producers=tuple(replace(p, batches=12) for p in BUSY),
+    blows=(Blow("promote", 1.5, 1, "commits", "stall"),),
+    faults=Faults(),
+)
+# A primary is put back while its replica is kept.
+PUT_BACK = replace(
+    BOTH_PROMOTED, replicas=1, promoted_s=None, other_promoted_s=None, primary_lost=False, put_back_s=(1.0, 2.5),
+    producers=tuple(replace(p, batches=12) for p in BUSY),
+)  # fmt: skip

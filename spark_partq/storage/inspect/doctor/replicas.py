@@ -40,19 +40,27 @@ class ReplicaCheck(Check):
 
     def _check_old_primary(self, replica: ReplicaState) -> None:
         state = None
-        with contextlib.suppress(PartqError, OSError, *MALFORMED):  # who cannot be reached takes no messages that anybody could
+        with contextlib.suppress(
+            PartqError, OSError, *MALFORMED
+        ):  # who cannot be reached takes no messages that anybody could
             state = queue_state(self.store.sibling(replica.primary), self.name)
         if state is not None and state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
             self.fault(
-                f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced", _ONE
+                f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced",
+                _ONE,
             )
 
     def _check_replicas(self, state: QueueState) -> None:
         for rival in taking_over(self.store, self.name, state.queue_id, state.replicas):
             if state.fenced_by is None and rival.state.promoted:
-                self.fault(f"there are two primaries: the replica in {rival.location} was promoted, and this queue is not fenced", _ONE)
+                self.fault(
+                    f"there are two primaries: the replica in {rival.location} was promoted, and this queue is not fenced",
+                    _ONE,
+                )
             elif state.fenced_by is None:
-                self.warn(f"the replica in {rival.location} is being promoted, and this queue is not fenced", _INTERRUPTED)
+                self.warn(
+                    f"the replica in {rival.location} is being promoted, and this queue is not fenced", _INTERRUPTED
+                )
         for location in state.replicas:
             with contextlib.suppress(PartqError, OSError, *MALFORMED):
                 target = self.store.sibling(location)
