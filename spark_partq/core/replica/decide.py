@@ -103,6 +103,13 @@ def start_promotion(
     return [ReplicaFact(Kind.PROMOTING, {"incarnation": incarnation, "others": sorted(others)})]
 
 
+def know(state: ReplicaState | None, other: ReplicaState) -> Facts:
+    """Let the replica ask another one, which is being promoted, before it is promoted itself. Its copy may not name that one yet."""
+    if state is None or state.queue_id != other.queue_id or other.location in (*state.others, state.location):
+        return _NOTHING
+    return [ReplicaFact(Kind.OTHER_REPLICA, {"location": other.location})]
+
+
 def cancel_promotion(state: ReplicaState | None, incarnation: str) -> Facts:
     """Another replica takes over, or is being promoted at the same time. It is followed as before; what has ended stays so.
 

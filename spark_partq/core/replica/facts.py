@@ -21,6 +21,7 @@ class Kind(StrEnum):
     """Of a fact; behind each what its body has."""
 
     REPLICA_OF = "ReplicaOf"  # replica_id, primary, location, queue_id, and the format
+    OTHER_REPLICA = "OtherReplica"  # location; of another replica, which is being promoted
     JUMPING = "Jumping"  # folder, version; the copy of that table is about to skip to that version
     REMOVED = "Removed"
     # incarnation: of the queue, once it is promoted; others: locations of other replicas, which are asked. Nothing is copied any more

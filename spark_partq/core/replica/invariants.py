@@ -26,7 +26,7 @@ def check(before: ReplicaState | None, after: ReplicaState, facts: Sequence[Repl
     state = before
     for fact in facts:
         taking_over = state is not None and state.takes_over
-        ends = fact.kind in (Kind.PROMOTED, Kind.PROMOTION_CANCELLED)
+        ends = fact.kind in (Kind.PROMOTED, Kind.PROMOTION_CANCELLED, Kind.OTHER_REPLICA)
         must_hold(not taking_over or ends, f"S7: {fact.kind} although it takes over")
         state = replay(after.queue, [fact], state)
     must_hold(state == after, "the state after the commit is not what its facts say")
@@ -45,6 +45,7 @@ def check_state(state: ReplicaState) -> None:
     """
     must_hold(state.primary != state.location, f"S7: {state.location} follows itself")
     must_hold(len(set(state.jumps)) == len(state.jumps), "S7: a jump was announced twice")
+    must_hold(len(set(state.others)) == len(state.others), "S7: another replica is known twice")
 
 
 def _check_progress(before: ReplicaState, after: ReplicaState) -> None:

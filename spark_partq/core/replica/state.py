@@ -19,6 +19,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     # A pass that is under way goes on while the replica is removed. One that sleeps through a promotion may announce a jump,
     # and then finds that it must not make it.
     Kind.JUMPING: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
+    Kind.OTHER_REPLICA: tuple((phase, phase) for phase in Phase if phase is not Phase.UNKNOWN),
     Kind.REMOVED: ((Phase.FOLLOWING, Phase.REMOVED),),
     Kind.PROMOTING: (
         (Phase.FOLLOWING, Phase.PROMOTING),
@@ -52,7 +53,7 @@ class ReplicaState:
     incarnation : str
         UUID of the queue's incarnation here, once it is promoted; another one for each promotion. Empty before the first began.
     others : tuple of str
-        Locations of other replicas of the primary, as known when promotions began.
+        Locations of other replicas of the primary: those that were known when a promotion began, and that were promoted since.
     was_removed : bool
         Its promotion was forced: the primary had removed it.
     """
@@ -117,6 +118,8 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
         return replace(state, jumps=(*state.jumps, jump))
     if kind is Kind.FORMAT_RAISED:
         return replace(state, format=state.format.raised(fact.body))
+    if kind is Kind.OTHER_REPLICA:
+        return replace(state, others=(*state.others, stored.text(fact.body["location"], "location")))
     if kind is Kind.PROMOTING:
         incarnation, others = (
             stored.text(fact.body["incarnation"], "incarnation"),

@@ -7,15 +7,17 @@
 3. The control table of what was the replica forgets the primary's replicas and its fence, and gets a new incarnation. ``Promoted`` opens it.
 
 The primary's other replicas are asked before anything is changed, and again after ``Promoting``: of two that are promoted at once each
-has said so before it asks, so one at least finds the other.
+has said so before it asks, so one at least finds the other. Between the two each is told of this one, as its copy may be older.
 
 Each step finds what was done of it before, so a promotion that was interrupted is finished by promoting again.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from spark_partq.core.errors import (
     NotAStoreError,
@@ -33,6 +35,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import fence, unfence_partitions
@@ -111,7 +114,9 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
         raise ReplicaError(
             f"the replica of queue {queue!r} in {store.uri} was deleted while it was promoted", queue=queue
         )
-    _check_alone(store, table, promoting, {*others, *promoting.others}, force)
+    others.update(promoting.others)
+    _make_known(store, promoting, others)
+    _check_alone(store, table, promoting, others, force)
     state = queue_state(store, queue)
     _close(store, state)
     floors = _begin_groups_anew(store, state)
@@ -132,6 +137,14 @@ def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
     if not _is_complete(store, replica.queue):
         return []
     return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
+
+
+def _make_known(store: Store, mine: ReplicaState, others: Iterable[str]) -> None:
+    """Tell the other replicas of this one: a copy that is older does not name it."""
+    for location in sorted(others):
+        with contextlib.suppress(PartqError, OSError, FileMissing):  # who cannot be reached cannot be told
+            other = ReplicaTable(store.sibling(location), mine.queue)
+            patiently(store.runtime, partial(other.decide, lambda state: decide_replica.know(state, mine)))
 
 
 def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: Iterable[str], force: bool) -> None:

@@ -295,9 +295,8 @@ def _beside_a_promotion(s: Setup) -> Setup:
     if s.promoted_s is None:
         put_back = s.replicas > 0 and rng.random() < 0.5
         return replace(s, put_back_s=(_moment(rng, 0.5, 1.5), _moment(rng, 2, 3))) if put_back else s
-    s = replace(s, old_checkpoints=rng.random() < 0.5)
-    at_s: float = s.promoted_s
-    x = rng.random()
+    at_s, old, x = float(s.promoted_s), rng.random() < 0.5, rng.random()
+    s = replace(s, old_checkpoints=old)
     if x < 0.3:
         s = replace(s, replicas=2, other_promoted_s=at_s + rng.choice((0.0, 0.0, 0.5)))
     elif x < 0.5 and not s.primary_lost:

@@ -122,6 +122,17 @@ def test_a_promotion_is_cancelled() -> None:
         assert follow(again, decide.finish_promotion(again, again)).incarnation == "third"
 
 
+def test_another_replica_is_known_once() -> None:
+    """S7: in any phase; but not one of another queue, or itself."""
+    other = replace(following(), location="/other")
+    for state in (following(), removed(), promoted()):
+        before = replace(state, others=())
+        known = replay("q", decide.know(before, other), before)
+        assert known is not None and known.others == ("/other",) and decide.know(known, other) == ()
+    assert decide.know(following(), following()) == decide.know(None, other) == ()
+    assert decide.know(following(), replace(other, queue_id="another")) == ()
+
+
 def test_a_replica_that_is_removed_meanwhile_is_not_promoted() -> None:
     """S7: whoever promotes saw it followed, and fenced its primary; then it was removed, and perhaps is followed once more."""
     again = follow(removed(), decide.follow(removed(), "r2", "/primary", "/standby", "id"))
@@ -154,6 +165,8 @@ def decisions(state: ReplicaState | None) -> Iterator[Callable[[], Facts]]:
     for force in (True, False):
         yield partial(begin, state, f"after {state.incarnation[:5]}", force)
     yield partial(decide.cancel_promotion, state, state.incarnation)
+    for location in ("/other", "/third", "/standby"):
+        yield partial(decide.know, state, replace(state, location=location))
     yield partial(decide.finish_promotion, state, state)
 
 
@@ -191,6 +204,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "ReplicaOf": {"replica_id": "r2", "primary": "/primary", "location": "/standby", "queue_id": "id", **FORMAT},
     "Jumping": {"folder": JUMP[0], "version": JUMP[1]},
     "Removed": {},
+    "OtherReplica": {"location": "/third"},
     "Promoting": {"incarnation": "second", "others": []},
     "PromotionCancelled": {},
     "Promoted": {},
@@ -199,10 +213,10 @@ FACTS: dict[str, dict[str, Any]] = {
 }
 ALLOWED = {
     "unknown": {"ReplicaOf"},
-    "following": {"Jumping", "Removed", "Promoting", "FormatRaised"},
-    "removed": {"ReplicaOf", "Jumping", "Promoting", "FormatRaised"},
-    "promoting": {"Jumping", "PromotionCancelled", "Promoted", "FormatRaised"},
-    "promoted": {"Jumping", "FormatRaised"},
+    "following": {"OtherReplica", "Jumping", "Removed", "Promoting", "FormatRaised"},
+    "removed": {"OtherReplica", "ReplicaOf", "Jumping", "Promoting", "FormatRaised"},
+    "promoting": {"OtherReplica", "Jumping", "PromotionCancelled", "Promoted", "FormatRaised"},
+    "promoted": {"OtherReplica", "Jumping", "FormatRaised"},
 }
 
 

@@ -143,6 +143,18 @@ def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatc
         promote(Store.at(first), "q")
 
 
+def test_a_copy_that_does_not_name_the_other_replica(queue: str, there: str) -> None:
+    """S7: the primary was lost before its first replica learned of the second, which tells it."""
+    both = there, f"{there}-2"
+    for location in both:
+        sync(queue, location)
+    os.rename(queue, f"{queue}-lost")
+    assert queue_state(Store.at(there), "q").replicas == (there,)
+    promote(Store.at(both[1]), "q")
+    with pytest.raises(partq.ReplicaError, match=f"{both[1]}, has taken over"):
+        promote(Store.at(there), "q")
+
+
 def test_a_replica_that_cannot_be_reached(two: tuple[str, str]) -> None:
     """S7: it cannot be asked, and holds nobody up."""
     first, second = two

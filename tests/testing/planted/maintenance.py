@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_partq.storage.queue.control import QueueControl
-from spark_partq.testing.simulation.setup import QuerySetup, Setup
+from spark_partq.testing.simulation.setup import Blow, QuerySetup, Setup
 from tests.core.queue import test_decide as queues
 from tests.storage.procedures import test_maintain as maintaining
 from tests.testing.planted.bugs import bug
@@ -14,6 +14,13 @@ from tests.testing.planted.stores import in_a_store
 
 FOR_TWO_GROUPS = replace(
     MAINTAINED, queries=(*MAINTAINED.queries[:1], QuerySetup("h", "h-0", work_s=1.0, max_rows=2)), partitions=2
+)
+# A group that comes stands still before it attaches, while what was there is read by another and removed.
+JOINED_LATE = replace(
+    MAINTAINED,
+    partitions=2,
+    queries=(QuerySetup("g", "g-0"), QuerySetup("h", "h-0", begins_s=2.0)),
+    blows=(Blow("h-0", 2.0, 0, "commits", "stall"),),
 )
 GROUP = "storage.group.handle:Group"
 
@@ -62,7 +69,7 @@ def a_group_does_not_attach(original, queue, group, deletions):
     """Nobody waits for a group that joins."""
 
 
-@bug("storage.procedures.consume.membership:Subscription.attach", removed_and_joined)
+@bug("storage.procedures.consume.membership:Subscription.attach", change=as_is(JOINED_LATE))
 def a_group_attaches_after_it_has_read_where_to_start(original, subscription, group, deletions):
     """What is removed between the two is gone, and the group wants it."""
     subscription.attach_later = lambda: original(subscription, group, deletions)
