@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_partq.storage.queue.control import QueueControl
-from spark_partq.testing.simulation.setup import Blow, QuerySetup, Setup
+from spark_partq.testing.simulation.setup import Blow, Faults, QuerySetup, Setup
 from tests.core.queue import test_decide as queues
 from tests.storage.procedures import test_maintain as maintaining
 from tests.testing.planted.bugs import bug
@@ -21,6 +21,7 @@ JOINED_LATE = replace(
     partitions=2,
     queries=(QuerySetup("g", "g-0"), QuerySetup("h", "h-0", begins_s=2.0)),
     blows=(Blow("h-0", 2.0, 0, "commits", "stall"),),
+    faults=Faults(stall_s=1.0),
 )
 GROUP = "storage.group.handle:Group"
 
