@@ -97,19 +97,20 @@ def promote(
     """Make the replica of a queue in this store the queue that producers and consumers use (S7).
 
     Groups go on where they had acknowledged. If the primary can be reached, it is fenced, and what it still has is copied first.
-    Start queries with new checkpoints: those of the primary may be ahead of the replica.
+    Start queries with new checkpoints and the same groups: those of before are refused, as their offsets may name other messages.
 
     Parameters
     ----------
     force : bool
-        Go on although the primary is there but cannot be fenced or copied.
+        Go on although the primary is there but cannot be fenced or copied, or the replica was removed and its primary is lost; and
+        cancel the promotion of another replica that has not ended.
     primary_options : dict, optional
         Storage options of the primary's store; without them those of `store` serve if both are object stores.
 
     Raises
     ------
     ReplicaError
-        If the queue here is no replica, was promoted already, or has never been complete.
+        If the queue here is no replica, was promoted already, or has never been complete; or if another replica has taken over.
     """
     return _promotion.promote(Store.at(store, storage_options), queue, force=force, options=primary_options)
 

@@ -81,7 +81,12 @@ def promote(
     context: typer.Context,
     queue: QueueName,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if the primary is there, but cannot be fenced or copied.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Also if the primary is there, but cannot be fenced or copied, or the replica was removed and its primary is lost; and cancel "
+            "a promotion of another replica that has not ended.",
+        ),
     ] = False,
     primary_option: Annotated[
         list[str] | None,
@@ -94,7 +99,8 @@ def promote(
 ) -> None:
     """Make the replica of a queue in this store the queue that is used.
 
-    If the primary can be reached it is fenced, and what it still has is copied first. Consumers go on where they had acknowledged.
+    If the primary can be reached it is fenced, and what it still has is copied first. Consumers go on where they had acknowledged, each query
+    with a new checkpoint.
     """
     target: Target = context.obj
     done = partq.promote(
