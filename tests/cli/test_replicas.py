@@ -264,9 +264,11 @@ def test_a_removed_replica_is_promoted_only_by_force(command: Command, at: Comma
     before = files(store, queue)
     assert_refused(at("promote", "q"), "REPLICA", "'q'", store, "force")
     assert files(store, queue) == before
+    assert_refused(at("promote", "q", "--force"), "REPLICA", "'q'", queue, "goes on without it")
+    assert command("scale", "q", "3").code == 0
+    os.rename(store, f"{store}-lost")
     forced = at("promote", "q", "--force")
     assert forced.code == 0 and forced.err.startswith(f"warning: {store} was not fenced: ")
-    assert command("scale", "q", "3").code == 0
 
 
 def test_a_replica_takes_nothing_else(at: Command, store: str, queue: str) -> None:

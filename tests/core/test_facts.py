@@ -17,6 +17,7 @@ READERS = {
     "storage/group/control.py": "GroupFact",
     "storage/inspect/doctor/group_history.py": "GroupFact",
     "testing/simulation/oracle.py": "QueueFact GroupFact",
+    "testing/simulation/copies.py": "ReplicaFact",
 }
 
 

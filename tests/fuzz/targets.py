@@ -48,7 +48,7 @@ _QUEUE = [
 ]  # fmt: skip
 _REPLICA = [
     ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u", **_FORMAT}], ["Jumping", {"folder": "f", "version": 3}],
-    ["Promoting", {}], ["FormatRaised", _FORMAT],
+    ["OtherReplica", {"location": "/m"}], ["Promoting", {"incarnation": "i", "others": ["/o"]}], ["FormatRaised", _FORMAT],
 ]  # fmt: skip
 _MEMBER = {
     "session_timeout_ms": 1000,
