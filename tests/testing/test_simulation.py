@@ -13,9 +13,10 @@ import pytest
 
 from spark_partq.testing.simulation import known as findings
 from spark_partq.testing.simulation.__main__ import execute
+from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import FINDINGS, Finding, known
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler, SimulatedEvent, SimulatedLock, in_parallel
-from spark_partq.testing.simulation.setup import Blow, ProducerSetup, QuerySetup, Scaling, Setup, draw
+from spark_partq.testing.simulation.setup import Blow, ProducerSetup, QuerySetup, Scaling, Setup
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 

@@ -18,10 +18,11 @@ import typer
 
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import known
 from spark_partq.testing.simulation.process import World
 from spark_partq.testing.simulation.run import Outcome, Run
-from spark_partq.testing.simulation.setup import Setup, draw
+from spark_partq.testing.simulation.setup import Setup
 from spark_partq.testing.simulation.shorten import shortened
 
 

@@ -29,7 +29,7 @@ from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
-from spark_partq.testing.simulation.reader import Reader
+from spark_partq.testing.simulation.reader import Reader, was_stuck
 from spark_partq.testing.simulation.removal import undrained, unsettled
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (

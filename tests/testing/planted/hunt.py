@@ -14,8 +14,9 @@ import pytest
 from spark_partq.core.errors import PartqError
 from spark_partq.testing.simulation import run
 from spark_partq.testing.simulation.__main__ import execute
+from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import known
-from spark_partq.testing.simulation.setup import Setup, draw
+from spark_partq.testing.simulation.setup import Setup
 from tests.testing.planted.bugs import BUGS, Bug
 from tests.testing.planted.setups import AsIs
 

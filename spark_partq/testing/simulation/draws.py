@@ -1,0 +1,239 @@
+"""What a run is made of, drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Literal
+
+from spark_partq.core.queue.facts import Mode
+from spark_partq.testing.simulation.setup import (
+    COPY,
+    NONE,
+    OTHER_COPY,
+    Blow,
+    Faults,
+    ProducerSetup,
+    QuerySetup,
+    Scaling,
+    Setup,
+    possible,
+)
+
+# What may happen in a run besides producers and consumers. A run draws a few of these, so that each two often meet.
+FEATURES = (
+    "resize", "resize", "another resize", "maintenance", "retention", "promotion", "promotion", "replica", "ingress", "group is deleted",
+    "manual acknowledgement", "shared sink", "twins", "exclusive", "late members", "two groups",
+)  # fmt: skip
+
+
+# What the members of a group support: all the same, or, during an upgrade, not all the same. One of them each supports.
+_ASSIGNORS: tuple[tuple[tuple[str, ...], ...], ...] = (
+    (("balanced",),),
+    (("balanced",),),
+    (("range",),),
+    (("cooperative-sticky",),),
+    (("cooperative-sticky", "range"), ("range", "cooperative-sticky"), ("range",)),
+)
+
+
+def draw(seed: int) -> Setup:
+    """The run of a seed."""
+    rng = random.Random(f"setup {seed}")
+    features = set(rng.sample(FEATURES, rng.choice((1, 2, 2, 3, 4))))
+    setup = Setup(
+        seed,
+        partitions=0 if "exclusive" in features else rng.choice((1, 2, 2, 3, 4)),
+        local=rng.random() < 0.25,
+        drops=tuple(sorted(rng.sample(range(rng.choice((200, 800, 2_000))), rng.randint(1, 5)))),
+        keys=rng.randint(1, 5),
+        producers=_producers(rng, features),
+        queries=_queries(rng, features),
+        scalings=_scalings(rng, features),
+        maintain_every_s=rng.choice((1.0, 1.0, 3.0)) if features & {"maintenance", "retention"} else None,
+        rebalance_delay_ms=rng.choice((0, 0, 1_000)),
+        max_handoff_time_ms=rng.choice((0, 500, 3_000)),
+        skew=rng.random() < 0.2,
+        faults=_faults(rng) if rng.random() < 0.6 else NONE,
+    )
+    if features & {"promotion", "replica"}:
+        promoted_s = _moment(rng, 0, 3) if "promotion" in features else None
+        lost = promoted_s is not None and rng.random() < 0.5
+        setup = replace(setup, replicas=rng.choice((1, 1, 2)), promoted_s=promoted_s, primary_lost=lost)
+        if promoted_s is not None and rng.random() < 0.6:  # at once, or with one pass between
+            at_s = max(0.0, promoted_s - rng.choice((0.0, 0.5)))
+            setup = replace(setup, scalings=tuple(replace(scaling, at_s=at_s) for scaling in setup.scalings))
+    if "ingress" in features:
+        setup = replace(setup, ingress_s=(_moment(rng, 0, 2), _moment(rng, 2, 4)))
+    if "group is deleted" in features:
+        setup = replace(setup, delete_group_s=("g0", _moment(rng, 0.5, 3)))
+    if "retention" in features:
+        queries = tuple(replace(q, fail_on_data_loss=False) for q in setup.queries)
+        setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
+    if "exclusive" in features and rng.random() < 0.7:
+        setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
+    setup = possible(_by_hand(setup))
+    setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
+    return _anew(possible(_beside_a_promotion(setup)))
+
+
+def _anew(s: Setup) -> Setup:
+    """In a few runs nothing else is done to the queue than that it is deleted and made anew, mostly on an object store."""
+    rng = random.Random(f"anew {s.seed}")
+    if rng.random() < 0.96:
+        return s
+    at_s = _moment(rng, 0, 2)
+    producers = tuple(replace(p, sink=f"s{i}", query=f"query-{i}") for i, p in enumerate(s.producers))
+    s = replace(
+        s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), replicas=0,
+        queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
+        other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None,
+        delete_group_s=None, copy_stuck_s=None, retention_ms=None,
+    )  # fmt: skip
+    names = [f"{producer.query}a" for producer in producers]
+    meets = (
+        Blow(rng.choice(names), at_s, rng.randrange(20), "operations", rng.choice(_BLOWS))
+        for _ in range(rng.choice((0, 1, 2)))
+    )
+    return replace(s, blows=tuple(meets))
+
+
+def _by_hand(s: Setup) -> Setup:
+    """More of the runs with a resize have applications that acknowledge by hand, and beside them some that do not."""
+    rng = random.Random(f"by hand {s.seed}")
+    s = replace(s, max_barrier_wait_ms=rng.choice((0, 500, 2_000, 2_000, 5_000)))
+    queries, size = s.queries, rng.choice((2, 3))
+    if s.scalings and rng.random() < 0.25:
+        queries = tuple(replace(q, sequence=q.sequence or size) for q in queries)
+    if rng.random() < 0.2:
+        queries = tuple(replace(q, sequence=0) if n and rng.random() < 0.5 else q for n, q in enumerate(queries))
+    return replace(s, queries=queries)
+
+
+def _lost(s: Setup) -> Setup:
+    """A primary that is lost is often lost in the midst of something, and a pass is then late."""
+    rng = random.Random(f"lost {s.seed}")
+    if not s.primary_lost or s.promoted_s is None or rng.random() < 0.4:
+        return s
+    pass_ = Blow("replicate-copy", s.promoted_s, rng.randrange(12), "turns")
+    return replace(s, lost_after=rng.randrange(800), blows=(*s.blows, pass_) if rng.random() < 0.7 else s.blows)
+
+
+def _beside_a_promotion(s: Setup) -> Setup:
+    """Two replicas are promoted at once, or one is removed; a primary with replicas is put back to what it was."""
+    rng = random.Random(f"beside {s.seed}")
+    if s.promoted_s is None:
+        put_back = s.replicas > 0 and rng.random() < 0.5
+        return replace(s, put_back_s=(_moment(rng, 0.5, 1.5), _moment(rng, 2, 3))) if put_back else s
+    at_s, old, x = float(s.promoted_s), rng.random() < 0.5, rng.random()
+    s = replace(s, old_checkpoints=old)
+    if x < 0.3:
+        s = replace(s, replicas=2, other_promoted_s=at_s + rng.choice((0.0, 0.0, 0.5)))
+    elif x < 0.5 and not s.primary_lost:
+        s = replace(s, removed_s=at_s)
+    else:
+        return s
+    counts: tuple[Literal["operations", "commits", "turns"], ...] = ("operations", "commits", "turns")
+    blow = Blow("promote", at_s, rng.randrange(16), rng.choice(counts), rng.choice(_BLOWS))
+    return replace(s, blows=(*s.blows, blow) if rng.random() < 0.7 else s.blows)
+
+
+def jobs(s: Setup) -> dict[str, float]:
+    """The names of those who do something in a run, each with the moment at which it begins."""
+    found = {f"{p.query}{'ab'[twin]}": 0.0 for p in s.producers for twin in range(p.twins)}
+    found |= {q.instance: q.begins_s for q in s.queries}
+    found |= {f"scale{i}": scaling.at_s for i, scaling in enumerate(s.scalings)}
+    found |= {f"replicate-{uri[6:]}": 0.0 for uri in (COPY, OTHER_COPY)[: s.replicas]}
+    optional = {
+        "maintain": None if s.maintain_every_s is None else 0.0,
+        "promote": s.promoted_s,
+        "promote-other": s.other_promoted_s,
+        "remove": s.removed_s,
+        "put-back": None if s.put_back_s is None else s.put_back_s[0],
+        "ingress": None if s.ingress_s is None else s.ingress_s[0],
+        "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
+        "copy-stuck": s.copy_stuck_s,
+        "anew": s.anew_s,
+    }
+    return found | {name: at_s for name, at_s in optional.items() if at_s is not None}
+
+
+def _blows(rng: random.Random, s: Setup) -> tuple[Blow, ...]:
+    """Two procedures meet where one of them stands still early in what it does, or dies, when the other begins."""
+    begins = jobs(s)
+    commands = [name for name in begins if name.startswith(_COMMANDS)] or list(begins)
+    blows = []
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        command = rng.choice(commands)
+        at_s = begins[command]
+        if rng.random() < 0.7:
+            others = [name for name, begun_s in begins.items() if begun_s <= at_s]
+            keepers = [name for name in others if name.startswith(("replicate", "maintain", *_COMMANDS))]
+            other = rng.choice(keepers if keepers and rng.random() < 0.5 else others)
+            if rng.random() < 0.5:
+                blows.append(Blow(other, at_s, rng.randrange(16), "turns", rng.choice(_BLOWS)))
+            else:
+                blows.append(Blow(other, at_s, rng.randrange(rng.choice((8, 30, 80))), what=rng.choice(_BLOWS)))
+        if rng.random() < 0.5:
+            blows.append(Blow(command, at_s, rng.randrange(rng.choice((4, 12))), "commits", rng.choice(_BLOWS)))
+    return tuple(blows)
+
+
+_COMMANDS = "scale", "promote", "ingress", "delete-group", "copy-stuck"
+_BLOWS: tuple[Literal["drop", "stall", "kill before", "kill after"], ...] = (
+    "drop", "drop", "drop", "drop", "stall", "kill before", "kill after",
+)  # fmt: skip
+
+
+def _moment(rng: random.Random, first_s: float, last_s: float) -> float:
+    """One of a few moments. What an actor does takes no time, so only what begins at the same moment meets."""
+    return first_s + 0.5 * rng.randint(0, int((last_s - first_s) * 2))
+
+
+def _producers(rng: random.Random, features: set[str]) -> tuple[ProducerSetup, ...]:
+    producers = [
+        ProducerSetup(f"s{i}", f"query-{i}", rng.randint(1, 5), pause_s=rng.choice((0.0, 0.5, 1.0)))
+        for i in range(rng.choice((1, 1, 2)))
+    ]
+    if "twins" in features:
+        producers[0] = replace(producers[0], twins=2)
+    if "shared sink" in features:  # two queries that were given one sink id
+        producers.append(replace(producers[0], query="another-query", twins=1))
+    return tuple(producers)
+
+
+def _queries(rng: random.Random, features: set[str]) -> tuple[QuerySetup, ...]:
+    queries = []
+    for g in range(2 if "two groups" in features else rng.choice((0, 1, 1, 1, 1))):
+        sequence = rng.choice((2, 3)) if "manual acknowledgement" in features else 0
+        assignors = rng.choice(_ASSIGNORS)
+        for i in range(rng.choice((1, 1, 2, 3))):
+            begins = _moment(rng, 0, 3) if "late members" in features or rng.random() < 0.3 else 0.0
+            ends = begins + _moment(rng, 1, 3) if rng.random() < 0.3 and i else None
+            queries.append(
+                QuerySetup(
+                    f"g{g}", f"g{g}-{i}", rng.randint(1, 2), begins, ends, sequence, rng.random() < 0.3, rng.choice((None, None, 3)),
+                    assignors=rng.choice(assignors), work_s=rng.choice((0.0, 0.0, 0.3, 1.0)),
+                )
+            )  # fmt: skip
+    return tuple(queries)
+
+
+def _scalings(rng: random.Random, features: set[str]) -> tuple[Scaling, ...]:
+    modes: tuple[Mode, ...] = ("live", "live", "live", "live", "drain", "delete")
+    resizes = len(features & {"resize", "another resize"})
+    return tuple(
+        Scaling(_moment(rng, 0, 3), rng.choice((0, 1, 2, 3, 4, 5)), rng.choice(modes), rng.random() < 0.3)
+        for _ in range(resizes)
+    )
+
+
+def _faults(rng: random.Random) -> Faults:
+    return Faults(
+        unknown=rng.choice((0.0, 0.01, 0.03)),
+        kill=rng.choice((0.0, 0.003, 0.01)),
+        stall=rng.choice((0.0, 0.0, 0.003)),
+        stall_s=rng.choice((2.0, 8.0)),
+        slow=rng.choice((0.0, 0.05, 0.2)),
+        jump=rng.choice((0.0, 0.0, 0.01)),
+    )
