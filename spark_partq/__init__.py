@@ -17,7 +17,7 @@ __all__ = [
     "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "CorruptTableError", "DataLossError", "FencedError",
     "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
-    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "PartitionDescription", "PartqError", "Promotion",
+    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OtherHistoryError", "PartitionDescription", "PartqError", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
     "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "acknowledge", "add_listener",
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from spark_partq.core.errors import (
         AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, CorruptTableError, DataLossError, FencedError,
         GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
-        NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, PartqError, QueueAlreadyExistsError, QueueFencedError,
+        NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError, QueueFencedError,
         QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,
         SinkAheadError, StoreUnavailableError, UnknownAssignorError,
     )

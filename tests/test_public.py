@@ -49,6 +49,7 @@ NAMES = [
     "NotAStoreError",
     "NotPermittedError",
     "OffsetOutOfRangeError",
+    "OtherHistoryError",
     "PartitionDescription",
     "PartqError",
     "Promotion",

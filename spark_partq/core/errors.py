@@ -11,6 +11,7 @@
     ├── ScalingInProgressError    SCALING_IN_PROGRESS    its partition count is being changed, to another one or for too long
     ├── IngressDisabledError      INGRESS_DISABLED       it takes no messages now
     ├── ReplicaError              REPLICA                a replica that is written, scaled or promoted again; or cannot be reached
+    │   └── OtherHistoryError     OTHER_HISTORY          a replica and its primary that are not of one history any more
     ├── QueueFencedError          QUEUE_FENCED           its replica was promoted and took over
     ├── GroupNotFoundError        GROUP_NOT_FOUND
     ├── SchemaMismatchError       SCHEMA_MISMATCH        rows or queues whose columns differ
@@ -163,6 +164,19 @@ class ReplicaError(PartqError):
     error_class = "REPLICA"
     next_step = "Use the primary, or the queue that took over; the message says which."
     retry = "No, unless the message says that a store could not be reached."
+
+
+class OtherHistoryError(ReplicaError):
+    """A replica ends at a commit that its primary does not have: an older state was put back there, or something else has
+    written to the copy.
+    """
+
+    error_class = "OTHER_HISTORY"
+    next_step = (
+        "To use what the copy has, stop all who use the primary and promote the replica by force. To go on with the primary as it is, remove "
+        "the replica and replicate to another place."
+    )
+    retry = "No: two histories are never mixed."
 
 
 class QueueFencedError(PartqError):

@@ -126,6 +126,17 @@ def replicated(world: World) -> None:
     partq.replicate(world.store, "q", world.there)
 
 
+def put_back(world: World) -> None:
+    """After a replica was made and more was written, the queue's store is put back to the state of before."""
+    replicated(world)
+    before = world.folder / "checkpoint-backup"
+    shutil.copytree(world.store, before)
+    write(world.store, batch_id=1)
+    replicated(world)
+    shutil.rmtree(world.store)
+    before.rename(world.store)
+
+
 def promoted(world: World) -> None:
     """The replica of the queue at the other path was promoted."""
     replicated(world)
@@ -169,7 +180,7 @@ def a_newer_checkpoint(world: World) -> None:
 def a_checkpoint_with_a_wrong_offset(world: World) -> None:
     """The checkpoint has an offset of 2^63."""
     queue_id = opened(world.store).state.queue_id
-    queues = {"q": {"id": queue_id, "partitions": {"0": [1, 0, 2**63]}}}
+    queues = {"q": {"id": queue_id, "incarnation": queue_id, "partitions": {"0": [1, 0, 2**63]}}}
     _checkpoint(world, {"version": 1, "group": "h", "instance": "i", "queues": queues})
 
 

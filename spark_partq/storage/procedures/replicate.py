@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_partq.core.errors import CorruptTableError, PartqError, ReplicaError
+from spark_partq.core.errors import CorruptTableError, OtherHistoryError, PartqError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
@@ -27,7 +27,6 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import FENCED, SEALED, UNFENCED
-from spark_partq.storage.replica.history import OtherHistoryError
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,

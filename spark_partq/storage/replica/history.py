@@ -13,24 +13,12 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_partq.core.errors import ReplicaError
+from spark_partq.core.errors import OtherHistoryError, ReplicaError
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log.entries import Add, ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store, queue_folder
-
-
-class OtherHistoryError(ReplicaError):
-    """The copy ends at a commit that its original does not have. `what` says so without advice."""
-
-    def __init__(self, what: str, folder: str) -> None:
-        self.what = what
-        super().__init__(
-            f"{what}. Nothing was copied or deleted. To use what the copy has, stop all who use the primary and promote the replica by "
-            "force; to go on with the primary as it is, remove the replica and replicate to another place",
-            folder=folder,
-        )
 
 
 def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
@@ -86,7 +74,12 @@ def other_history(source: LogFolder, target: LogFolder, how: str) -> OtherHistor
         f"{source.store.uri_of(source.folder)} {how} its copy in {target.store.uri}: an older state was put back there, or something "
         "else wrote to the copy"
     )
-    return OtherHistoryError(what, source.folder)
+    return OtherHistoryError(
+        f"{what}. Nothing was copied or deleted. To use what the copy has, stop all who use the primary and promote the replica by "
+        "force; to go on with the primary as it is, remove the replica and replicate to another place",
+        what=what,
+        folder=source.folder,
+    )
 
 
 def token_at(log: LogFolder, version: int) -> str | None:
@@ -178,7 +171,7 @@ def history_problem(source: Store, target: Store, folder: str) -> str:
         if at >= 0 and not check_same_history(*logs, at, token_at(logs[1], at)):
             check_not_behind(*logs, logs[0].names().last, at)
     except OtherHistoryError as error:
-        return error.what
+        return error.params["what"]  # without advice
     except ReplicaError as error:
         return error.message
     except DamagedLog:
