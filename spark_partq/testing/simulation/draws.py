@@ -74,7 +74,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_by_hand(setup))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
-    return _anew(possible(_beside_a_promotion(setup)))
+    return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
 
 
 def _anew(s: Setup) -> Setup:
@@ -136,6 +136,19 @@ def _beside_a_promotion(s: Setup) -> Setup:
     counts: tuple[Literal["operations", "commits", "turns"], ...] = ("operations", "commits", "turns")
     blow = Blow("promote", at_s, rng.randrange(16), rng.choice(counts), rng.choice(_BLOWS))
     return replace(s, blows=(*s.blows, blow) if rng.random() < 0.7 else s.blows)
+
+
+def _begun_beside_a_promotion(s: Setup) -> Setup:
+    """A group begins when its replica takes over, and its first member stands still before it attaches, or before it joins."""
+    rng = random.Random(f"begun {s.seed}")
+    if not s.queries or s.promoted_s is None or rng.random() < 0.7:
+        return s
+    group, first_s = s.queries[-1].group, max(0.0, s.promoted_s - rng.choice((0.0, 0.5)))
+    queries = tuple(replace(q, begins_s=max(q.begins_s, first_s)) if q.group == group else q for q in s.queries)
+    last = queries[-1]
+    queries = (*queries[:-1], replace(last, begins_s=first_s, ends_s=None))
+    blow = Blow(last.instance, first_s, rng.randrange(3), "commits", rng.choice(("drop", "stall", "stall")))
+    return replace(s, queries=queries, blows=(*s.blows, blow))
 
 
 def jobs(s: Setup) -> dict[str, float]:

@@ -22,7 +22,7 @@ from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.log.entries import decode
+from spark_partq.storage.log.entries import Transaction, decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
@@ -106,7 +106,7 @@ class Oracle:
             if kind == "queues":
                 if version == 0 and uri == self.live:  # made anew, also where a deletion was killed
                     self._forget(uri, name)
-                self._queue_decided(uri, name, rows)
+                self._queue_decided(uri, name, rows, entry.transactions)
             else:
                 self._group_decided(uri, name, rows)
         elif table == "acks" and self.manual:
@@ -131,7 +131,7 @@ class Oracle:
                 for row in rows_of(self._world.files(uri), f"{folder}/{path}")
             ]
             if kind == "queues":
-                self._queue_decided(uri, name, rows)
+                self._queue_decided(uri, name, rows, snapshot.transactions)
             else:
                 self._group_decided(uri, name, rows)
 
@@ -215,8 +215,14 @@ class Oracle:
                     f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
                 )
 
-    def _queue_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _queue_decided(
+        self, uri: str, name: str, rows: Sequence[dict[str, Any]], transactions: Mapping[str, Transaction]
+    ) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
+        for app, txn in transactions.items():
+            if app.startswith("partq:removed/"):
+                queue.removed[int(app.rpartition("/")[2])] = txn.version
+                self._world.note(f"{uri}: queue {name}: {app} = {txn.version}")
         if any(row["kind"] == "QueueCreated" for row in rows):
             queue.state = None
         for row in sorted(rows, key=lambda row: int(row["seq"])):
@@ -258,9 +264,7 @@ class Oracle:
             ids = queue.partitions[number].ids[:end] if number in queue.partitions else []
             self.removed.update(ids)
             for reader in self.readers.values():
-                reader.excused.update(ids)
-                if number in reader.ends:
-                    reader.ends[number] = max(end, reader.ends[number])
+                reader.lose(number, ids, end)
 
     def _check_drain(self, name: str, before: QueueState, after: QueueState, fact: QueueFact) -> None:
         """What every group had acknowledged when a queue was drained is all that there is when its count changes (S4)."""
@@ -287,10 +291,16 @@ class Oracle:
             if fact.kind == Kind.RELEASED and uri == self.live:
                 self._check_release(uri, name, state, fact)
             state.replay(fact)
-            if fact.kind == Kind.QUEUE_ADDED and (name not in self.readers or (self._lost and state.seq <= 1)):
-                self._attached(uri, name)
+            if uri == self.live:
+                self._group_lives(uri, self.readers.setdefault(name, Reader()), state, fact)
             self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")
         self.owners.decided(uri, name, state, self._world.scheduler.now_s)
+
+    def _group_lives(self, uri: str, reader: Reader, state: GroupState, fact: GroupFact) -> None:
+        if fact.kind == Kind.GROUP_DELETED:
+            reader.forget()
+        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
+            reader.begin(self.queues[uri, "q"])
 
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
@@ -312,16 +322,13 @@ class Oracle:
         self.promised.update(message.id for message in messages)
 
     def moved(self, uri: str, lost: bool) -> None:
-        """Users go on with another store. If the one of before is lost, nobody knows of partitions that the group there never had."""
+        """Users go on with another store. If the one of before is lost, nobody knows of a group that had attached to the queue since."""
         self.live, self._lost = uri, lost
         stored = self.queues[uri, "q"]
+        attached = stored.state.groups if stored.state is not None else {}
         for group, reader in self.readers.items():
-            state = self.groups.get((uri, group))
-            known = {number for _, number in state.partitions} if state is not None else set()
-            ends = {
-                n: min(end, len(stored.partitions[n].ids)) for n, end in reader.ends.items() if n in stored.partitions
-            }
-            reader.ends = {n: end for n, end in ends.items() if n in known or not lost}
+            ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
+            reader.ends = ends if group in attached or not lost else {}
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn
@@ -330,7 +337,7 @@ class Oracle:
         if id_ in self.removed and id_ not in self.queues.get((uri, "q"), StoredQueue()).places:
             return  # of a queue that was deleted
         reader = self.readers.setdefault(group, Reader())
-        message, end = self.sent[id_], reader.ends.get(number)
+        message = self.sent[id_]
         stored = self.queues[uri, "q"].partitions[number].ids
         if stored[offset] != id_:
             self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
@@ -338,18 +345,19 @@ class Oracle:
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
         problem = "" if epoch is None else reader.take((uri, number, epoch), offset)
-        if queue is not None and known is not None and not self.retention and not problem:
+        deleted = known is not None and epoch is not None and epoch <= known.last_epoch  # the group that planned it
+        if queue is not None and known is not None and not self.retention and not problem and not deleted:
             now_s = self._world.scheduler.now_s
             problem, let_go = overtaken(queue, known, self.owners, uri, group, (number, offset), turn, now_s)
             reader.let_go |= {n: max(cut, reader.let_go.get(n, 0)) for n, cut in let_go.items()}
+        if owned:
+            problem = problem or reader.follow(number, offset, redelivered, self.retention)
+        elif uri != self.live and not self._lost and not deleted and self._goes_on(uri, group):
+            reader.late[number] = max(offset + 1, reader.late.get(number, 0))
         if problem:
             self._fail(problem.replace("it got", f"group {group} got"))
-        if owned and end is not None and offset > end and not self.retention:
-            self._fail(f"SKIPPED: group {group} got {number}@{offset} after {end - 1}")
-        if owned and end is not None and offset < end and not redelivered:
-            self._fail(f"UNMARKED: group {group} got {number}@{offset} again, and it was not marked")
-        if owned:
-            reader.ends[number] = max(end or 0, offset + 1)
+        if deleted:
+            return
         late = offset < reader.let_go.get(number, 0) or id_ in self.copied
         late = late or (queue is not None and was_stuck(queue, number, offset))
         if message.key is not None and id_ not in reader.given and not late:
@@ -364,6 +372,10 @@ class Oracle:
         own = None if queue is None or state is None else state.partitions.get((queue.queue_id, number))
         return own is not None and epoch == own.epoch
 
+    def _goes_on(self, uri: str, group: str) -> bool:
+        before, now = self.groups.get((uri, group)), self.groups.get((self.live, group))
+        return before is not None and (now is None or now.deletions == before.deletions)
+
     def decided(self, before: GroupState, acks: Acks, facts: Sequence[GroupFact], events: Sequence[Event]) -> None:
         """What somebody decided, on what he saw."""
         after = before.copy()
@@ -373,17 +385,6 @@ class Oracle:
             invariants.check(before, after, facts, acks, events)
         except (ValueError, InvariantError) as error:
             self._fail(f"DECISION: {error}")
-
-    def _attached(self, uri: str, group: str) -> None:
-        """A group begins: what is not there any more, or stuck in the parent, it need not be given."""
-        reader, queue = self.readers.setdefault(group, Reader()), self.queues[uri, "q"]
-        reader.last = {}
-        for number, log in queue.partitions.items():
-            live = {i for low, high in log.files.values() for i in log.ids[low:high]}
-            state = queue.state
-            stuck = state is None or (number == PARENT and state.first != PARENT)
-            gone = 0 if state is None else state.removed_ends.get(number, 0)
-            reader.excused |= {i for n, i in enumerate(log.ids) if i not in live or stuck or n < gone}
 
     def _fail(self, what: str) -> None:
         self._world.note(f"VIOLATION {what}")

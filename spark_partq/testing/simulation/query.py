@@ -170,7 +170,17 @@ class Query:
                 if self._setup.sequence:
                     self._application.take(part.partition, offset, key, index, piece.epoch or 0)
 
+    def _wait_not_for(self, messages: set[str]) -> None:
+        """What was gone before the group began never comes, so the sequences that it belongs to are as long as what is left."""
+        sent = self._run.oracle.sent
+        for id_ in messages & sent.keys():
+            key, index = self._run.sequence_of(sent[id_])
+            self._application.got.setdefault(key, set()).add(index)
+
     def _acknowledge(self) -> None:
+        reader = self._run.oracle.readers.get(self._setup.group)
+        if self._setup.sequence and reader is not None:
+            self._wait_not_for(reader.excused)
         offsets, epochs = self._application.finished() if self._setup.sequence else ({}, {})
         if not offsets:
             return

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.queue.partition_map import PARENT, generation_at
 from spark_partq.core.queue.state import QueueState
+from spark_partq.testing.simulation.stored import StoredQueue
 
 Epoch = tuple[str, int, int]  # a store, and of a partition there an epoch
 
@@ -20,15 +21,40 @@ class Reader:
         The end of what was given under each epoch, and where the partition was released.
     let_go : dict
         Of each partition what was not waited for any longer: messages below may come after later ones of their keys.
+    began : bool
+        The group has added the queue.
     """
 
     ends: dict[int, int] = field(default_factory=dict)  # of each partition, what was ever delivered
+    late: dict[int, int] = field(default_factory=dict)  # what was delivered in the store of before, after the promotion
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
     given: set[str] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
     given_under: dict[Epoch, int] = field(default_factory=dict)
     released: dict[Epoch, int] = field(default_factory=dict)
     let_go: dict[int, int] = field(default_factory=dict)
+    began: bool = False
+
+    def begin(self, queue: StoredQueue) -> None:
+        """The group begins: what is not there any more, about to go, or stuck in the parent, it need not be given."""
+        self.began, self.last = True, {}
+        state = queue.state
+        for number, log in queue.partitions.items():
+            live = {i for low, high in log.files.values() for i in log.ids[low:high]}
+            stuck = state is None or (number == PARENT and state.first != PARENT)
+            gone = 0 if state is None else state.removed_ends.get(number, 0)
+            gone = max(gone, queue.removed.get(number, 0))  # its files may be there for a while
+            self.excused |= {i for n, i in enumerate(log.ids) if i not in live or stuck or n < gone}
+
+    def lose(self, number: int, ids: list[str], end: int) -> None:
+        """What lies in a partition below `end` it is not given any more."""
+        self.excused.update(ids)
+        if number in self.ends:
+            self.ends[number] = max(end, self.ends[number])
+
+    def forget(self) -> None:
+        """The group was deleted. Should there be one of that name again, it is another; epochs go on."""
+        self.ends, self.late, self.last, self.given, self.excused, self.began = {}, {}, {}, set(), set(), False
 
     def take(self, epoch: Epoch, offset: int) -> str:
         """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
@@ -38,6 +64,22 @@ class Reader:
             return f"AGAIN: it got {epoch[1]}@{offset} after {given - 1}, all under epoch {epoch[2]}"
         if released is not None and offset >= released:
             return f"RELEASED: it got {epoch[1]}@{offset} under epoch {epoch[2]}, which was released before"
+        return ""
+
+    def follow(self, number: int, offset: int, redelivered: bool, skips: bool) -> str:
+        """Take a message of a partition from its owner; what is wrong with that (H4), or nothing.
+
+        Parameters
+        ----------
+        skips : bool
+            Messages may be left out.
+        """
+        end = self.ends.get(number, -1)
+        self.ends[number] = max(end, offset + 1)
+        if 0 <= end < offset and not skips:
+            return f"SKIPPED: it got {number}@{offset} after {end - 1}"
+        if offset < max(end, self.late.get(number, 0)) and not redelivered:
+            return f"UNMARKED: it got {number}@{offset} again, and it was not marked"
         return ""
 
 

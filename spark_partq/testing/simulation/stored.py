@@ -72,6 +72,7 @@ class StoredQueue:
     partitions: dict[int, StoredPartition] = field(default_factory=dict)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
     mode: Mode = "live"  # of the last change of the count
+    removed: dict[int, int] = field(default_factory=dict)  # of each partition what is removed, or about to be
 
 
 def rows_of(files: Files, path: str) -> list[dict[str, Any]]:
