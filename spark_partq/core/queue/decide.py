@@ -290,12 +290,14 @@ def finish_copying_stuck(state: QueueState, start: int | None, end: int) -> Fact
 def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
     """Let nothing be removed that the group wants, from now on. It attaches before it reads where to start.
 
+    Nothing is decided if a replica has taken over, which would not know of the group, nor of what it is given here.
+
     Parameters
     ----------
     deletions : int
         How often a group of that name had been deleted (`GroupState.deletions`).
     """
-    if not state.usable or state.groups.get(group, -1) >= deletions:
+    if not state.usable or state.fenced_by is not None or state.groups.get(group, -1) >= deletions:
         return _NOTHING
     return [QueueFact(Kind.GROUP_ATTACHED, {"group": group, "deletions": deletions})]
 

@@ -12,6 +12,9 @@ from spark_partq.core.queue.facts import Kind, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT, partition_numbers
 from spark_partq.core.queue.state import STATUS_TRANSITIONS, QueueState, replay
 
+# What a replica that takes over must know of; it does not learn of it any more.
+_NOT_WHILE_FENCED = Kind.SCALING_STARTED, Kind.GENERATION_OPENED, Kind.GROUP_ATTACHED
+
 
 def check(before: QueueState | None, after: QueueState, facts: Sequence[QueueFact]) -> None:
     """Check that the facts may lead from `before` to `after`.
@@ -93,7 +96,7 @@ def _check_counts(state: QueueState) -> None:
 def _check_fact(state: QueueState, fact: QueueFact) -> None:
     """One fact, against the state just before it."""
     must_hold(not state.deleted, f"{fact.kind} follows the deletion")
-    fenced = state.fenced_by is not None and fact.kind in (Kind.SCALING_STARTED, Kind.GENERATION_OPENED)
+    fenced = state.fenced_by is not None and fact.kind in _NOT_WHILE_FENCED
     must_hold(not fenced, f"S7: {fact.kind}, although {state.fenced_by} has taken over")
     if fact.kind == Kind.QUEUE_FENCED and fact.body["location"] is not None:
         must_hold(state.fenced_by is None, f"S7: {fact.body['location']} takes over after {state.fenced_by}")

@@ -63,6 +63,13 @@ class Group:
             return self.refresh()
         return changed
 
+    def refresh_if_there(self) -> None:
+        """The same of a group that may have no table yet, or no more than acknowledgements: those of a promotion (S7)."""
+        if self.has_table():
+            self.refresh()
+        elif self._acks.exists():
+            self._acks.refresh()
+
     def refresh_control(self) -> bool:
         """Read what is new in the control table alone; True if it has changed."""
         changed = self._control.refresh()
@@ -110,8 +117,7 @@ class Group:
         """
 
         def attempt() -> list[GroupFact]:
-            if self.has_table():
-                self.refresh()
+            self.refresh_if_there()
             facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
             if facts:
                 self._control.commit(facts)
@@ -210,6 +216,5 @@ def groups_of(store: Store, queue: QueueState) -> list[Group]:
     """The groups that are attached to the queue, by name. One that has not joined yet has no positions."""
     groups = [Group(store, name) for name in sorted(queue.groups)]
     for group in groups:
-        if group.has_table():
-            group.refresh()
+        group.refresh_if_there()
     return groups

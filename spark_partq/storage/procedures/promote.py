@@ -29,6 +29,7 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.steps.promotion import unheard_of
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
 from spark_partq.core.queue.state import QueueState
@@ -254,9 +255,13 @@ def _begin_groups_anew(store: Store, state: QueueState) -> tuple[tuple[str, int,
         firsts[number], ends[number] = table.first_offset, table.next_offset
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
-        for fact in group.decide(lambda: [Promoted(state.queue_id, firsts, ends)], "promotion"):
+        promoted = Promoted(state.queue_id, firsts, ends)
+        for fact in group.decide(lambda: [promoted], "promotion"):  # noqa: B023
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
+        rows = unheard_of(group.state, group.acks, promoted)
+        if rows:
+            group.acknowledge(rows)
     return tuple(raised)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
+from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.decide import Facts, Remainder
 from spark_partq.core.queue.facts import Phase
@@ -262,6 +263,17 @@ def test_a_replica_that_takes_over_is_removed_only_to_take_that_back() -> None:
     assert (back.fenced_by, back.replicas) == (None, ("b",))
     other = follow(fenced, decide.remove_replica(fenced, "b", unfenced=fenced.last_fence))
     assert (other.fenced_by, other.replicas) == ("a", ("a",))
+
+
+def test_no_group_attaches_to_a_fenced_queue() -> None:
+    """S7, H4: the replica that takes over must know every group that may have been given something."""
+    state = follow(ready(), decide.add_replica(ready(), "a"))
+    fenced = follow(state, decide.fence(state, "a"))
+    assert decide.attach_group(fenced, "g", 0) == ()
+    with pytest.raises(InvariantError, match="GroupAttached, although a has taken over"):
+        follow(fenced, decide.attach_group(state, "g", 0))
+    back = follow(fenced, decide.become_primary(fenced))
+    assert follow(back, decide.attach_group(back, "g", 0)).groups == {"g": 0}
 
 
 @pytest.mark.parametrize("fence", [True, False])

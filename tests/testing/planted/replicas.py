@@ -8,6 +8,7 @@ from spark_partq.core.queue.facts import Kind
 from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.primary import fence
+from spark_partq.storage.queue.handle import attach_group
 from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.storage.replica.history import token_at
 from spark_partq.testing.simulation.setup import Faults
@@ -15,6 +16,8 @@ from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
+    ATTACHED_BESIDE_A_PROMOTION,
+    BEGUN_BESIDE_A_PROMOTION,
     BOTH_PROMOTED,
     FENCED_LATE,
     LOST_BESIDE_A_RESIZE,
@@ -122,6 +125,24 @@ def a_fenced_table_is_sealed(original, table, generation):
         return table.recorded(cut)
 
     return retrying(table._store.runtime, attempt, "a seal")
+
+
+@bug("core.group.steps.promotion:unheard_of", change=as_is(BEGUN_BESIDE_A_PROMOTION))
+def a_group_that_had_only_attached_is_told_of_no_deliveries(original, state, acks, event):
+    """It joins the primary after the last pass; what it is given there comes again at the replica, and is not marked."""
+    return []
+
+
+@bug("core.queue.decide:attach_group", change=as_is(ATTACHED_BESIDE_A_PROMOTION))
+def a_group_attaches_to_a_fenced_queue(original, state, group, deletions):
+    """The replica that takes over does not know of it, nor of what it is given."""
+    return original(replace(state, fenced_by=None), group, deletions)
+
+
+@bug("storage.procedures.consume.subscription:_attach", change=as_is(ATTACHED_BESIDE_A_PROMOTION))
+def a_group_reads_a_fenced_queue_without_being_attached(original, queue, group, deletions):
+    """Who cannot attach goes on as if he were."""
+    attach_group(queue, group, deletions)
 
 
 @bug("storage.procedures.primary:unfence_partitions", promoted)

@@ -266,3 +266,16 @@ PUT_BACK = replace(
     BOTH_PROMOTED, replicas=1, promoted_s=None, other_promoted_s=None, primary_lost=False, put_back_s=(1.0, 2.5),
     producers=tuple(replace(p, batches=12) for p in BUSY),
 )  # fmt: skip
+# A group begins when the replica takes over: its only member has attached, and stands still before it joins; or before it attaches.
+BEGUN_BESIDE_A_PROMOTION = Setup(
+    0,
+    producers=(ProducerSetup("s", "query", 3, pause_s=0.0),),
+    queries=(QuerySetup("g", "g-0", begins_s=1.0),),
+    replicas=1,
+    promoted_s=1.0,
+    blows=(Blow("g-0", 1.0, 1, "commits", "stall"),),
+    chaos_s=6.0,
+)
+ATTACHED_BESIDE_A_PROMOTION = replace(
+    BEGUN_BESIDE_A_PROMOTION, blows=(Blow("g-0", 1.0, 0, "commits", "stall"),), faults=Faults(stall_s=0.6)
+)

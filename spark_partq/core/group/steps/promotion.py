@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import leaving, rebalancing
 from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import instance_of
 
 _CAUSE = "the replica was promoted"
+# In place of an incarnation. No process of a group has that name, so nothing else of the row counts.
+BY_A_PROMOTION = "promotion"
 
 
 def begin_anew(decision: Decision, event: Promoted) -> None:
@@ -36,3 +40,16 @@ def begin_anew(decision: Decision, event: Promoted) -> None:
                 offset=state.position(partition_id, decision.acks), delivered=end, epoch=own.epoch + 1,
                 lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
             )  # fmt: skip
+
+
+def unheard_of(state: GroupState, acks: Acks, event: Promoted) -> list[AckRow]:
+    """Rows that take for delivered what lies in partitions that the group does not know here.
+
+    A group that had attached may have joined the primary after the last pass, or have learned of a partition there. No fact can say so
+    of a partition before the group adds it; an ack row can, and counts from then on.
+    """
+    return [
+        AckRow(BY_A_PROMOTION, 0, event.queue_id, number, epoch=0, offset=0, delivered=end)
+        for number, end in sorted(event.ends.items())
+        if (event.queue_id, number) not in state.partitions and acks.delivered((event.queue_id, number)) < end
+    ]

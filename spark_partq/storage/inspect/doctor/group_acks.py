@@ -11,6 +11,7 @@ from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
 from spark_partq.core.invariants import InvariantError
 from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check
 from spark_partq.storage.queue.handle import open_queue
@@ -39,12 +40,13 @@ def check_acks(
     joined = {row["incarnation"]: row["at"] for row in facts if row["kind"] == Kind.MEMBER_JOINED}
     known = joined.keys()
     silent = [m for m in state.members.values() if now - joined.get(m.incarnation, _LONG_AGO) > _timeout(m)]
-    if not acks.beats and silent and not beats_by_now():
+    processes = acks.beats.keys() - {BY_A_PROMOTION}
+    if not processes and silent and not beats_by_now():
         check.warn(
             "nobody has acknowledged or sent a heartbeat, though it has members",
             "if its ack table was removed, messages since each partition's last change of owner are delivered again",
         )
-    strangers = sorted(set(acks.beats) - known)
+    strangers = sorted(processes - known)
     if strangers and newer:
         check.fault(
             f"process {strangers[0]} acknowledged, and no fact let it in, but {newer[0]} was written and is in no log: the "

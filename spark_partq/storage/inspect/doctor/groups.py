@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
@@ -46,7 +47,8 @@ class GroupCheck(Check):
         acks = self._read_acks()
         control = control_log(self.store, self.name)
         if not control.exists():
-            self._no_log("control")
+            if acks is None or acks.beats.keys() != {BY_A_PROMOTION}:  # else it has attached, and has not joined yet
+                self._no_log("control")
             return
         control.refresh()
         newer = self._check_truncated(control)
@@ -84,7 +86,7 @@ class GroupCheck(Check):
     def _beats_by_now(self) -> bool:
         """Whether a member that joined after the acknowledgements were read has sent a heartbeat since."""
         acks = self._read_acks()
-        return acks is None or bool(acks.beats)
+        return acks is None or bool(acks.beats.keys() - {BY_A_PROMOTION})
 
     def _no_log(self, table: str) -> None:
         """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""

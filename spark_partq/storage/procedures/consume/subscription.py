@@ -36,6 +36,7 @@ from spark_partq.storage.queue.handle import (
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.starting import offset_at_time
+from spark_partq.storage.replica.table import fenced_error
 
 _CHECK_S = 1.0
 
@@ -93,9 +94,15 @@ class Subscription:
 
     # ---- changes
     def attach(self, group: str, deletions: int) -> None:
-        """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them."""
+        """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
+
+        Raises
+        ------
+        QueueFencedError
+            If a replica has taken over from a queue to which the group is not attached.
+        """
         for queue in self._queues.values():
-            attach_group(queue, group, deletions)
+            _attach(queue, group, deletions)
 
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map.
@@ -155,7 +162,7 @@ class Subscription:
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
         gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i)))
         for queue in new.values():
-            attach_group(queue, group, state.deletions)
+            _attach(queue, group, state.deletions)
         return _changes(new, gone) if new or gone else None
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
@@ -341,6 +348,12 @@ class Subscription:
 def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
     """The offset's ranges, by the ids that its queues had then."""
     return {(offset.queue_ids[queue], p): r for (queue, p), r in offset.ranges.items()}
+
+
+def _attach(queue: Queue, group: str, deletions: int) -> None:
+    attach_group(queue, group, deletions)
+    if queue.state.fenced_by is not None and queue.state.groups.get(group, -1) < deletions:
+        raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
 def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
