@@ -16,7 +16,7 @@ from spark_partq.testing.simulation.__main__ import execute
 from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import FINDINGS, Finding, known
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler, SimulatedEvent, SimulatedLock, in_parallel
-from spark_partq.testing.simulation.setup import Blow, ProducerSetup, QuerySetup, Scaling, Setup
+from spark_partq.testing.simulation.setup import Blow, Faults, ProducerSetup, QuerySetup, Scaling, Setup
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 
@@ -65,6 +65,44 @@ def test_known_findings_are_still_there() -> None:
         assert known(draw(finding.seed), problem) == finding.name, f"{finding.name} does not show any more"
     seeds = [finding.seed for finding in FINDINGS]
     assert len(set(seeds)) == len(seeds)
+
+
+_BATCHES = (ProducerSetup("s", "query", 4, pause_s=0.0),)
+_RIGHT = {
+    "a group is deleted while one of its members attaches, which then begins another of that name": Setup(
+        0,
+        producers=_BATCHES,
+        queries=(QuerySetup("g", "g-0"), QuerySetup("g", "g-1")),
+        delete_group_s=("g", 1.0),
+        blows=(Blow("g-1", 0.0, 0, "commits", "stall"),),
+        faults=Faults(stall_s=8.0),
+    ),
+    "a group begins behind what maintenance has said it removes, and whose files are still there": Setup(
+        0,
+        producers=_BATCHES,
+        queries=(QuerySetup("g", "g-0"), QuerySetup("h", "h-0", begins_s=2.0)),
+        maintain_every_s=1.0,
+        blows=(Blow("maintain", 1.0, 2, "commits", "stall"),),
+        faults=Faults(stall_s=3.0),
+    ),
+    "a group begins in the middle of sequences whose first messages every other group has acknowledged": Setup(
+        6,
+        partitions=1,
+        keys=2,
+        producers=_BATCHES,
+        queries=(
+            QuerySetup("g", "g-0", max_rows=3, sequence=3, work_s=0.3),
+            QuerySetup("h", "h-0", begins_s=1.5, sequence=3),
+        ),
+        maintain_every_s=1.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("setup", _RIGHT.values(), ids=_RIGHT)
+def test_what_is_right_is_no_violation(setup: Setup) -> None:
+    """H4, Q8, H5: what looks like a message that comes again, or never, and is as the protocol says."""
+    assert execute(setup).problem == ""
 
 
 def test_a_run_that_goes_wrong_is_made_smaller() -> None:
