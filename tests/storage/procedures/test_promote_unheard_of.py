@@ -1,0 +1,63 @@
+"""A replica that takes over, and groups that were given what it does not know of (S7, H4)."""
+
+from __future__ import annotations
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription
+from spark_partq.storage.procedures.primary import fence
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.queue.handle import attach_group, open_queue, queue_state
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.replicas import grow, put, queue_fixture, sync, there_fixture  # noqa: F401
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_group_that_had_only_attached(queue: str, there: str, deleted: bool) -> None:
+    """H4, S7: it joins the primary after the last pass, where it is given what is there; at the replica that comes again, marked."""
+    put(queue, 0, range(5))
+    if deleted:
+        Consumer(queue, "i").leave()
+        partq.delete_group(queue, "g")
+    attach_group(open_queue(Store.at(queue), "q"), "g", int(deleted))
+    sync(queue, there)
+    found = promote(Store.at(there), "q")
+    late = Consumer(queue, "i")
+    late.ack(0, 0, delivered=5)
+    (finding,) = diagnose(Store.at(there)).findings
+    assert found.fenced and "group g is attached and has not joined" in finding.what
+    reader = Consumer(there, "i")
+    granted = {fact["partition"]: fact["delivered"] for fact in reader.group.history() if fact["kind"] == "Granted"}
+    assert {n: granted[n] for n in range(2)} == {0: 5, 1: 0}
+    assert [reader.group.delivered(reader.partition_id(n)) for n in range(2)] == [5, 0]
+    assert reader.group.position(reader.partition_id(0)) == 0
+    reader.beat()
+    assert diagnose(Store.at(there)).findings == []
+    put(there, 1, range(3))
+    assert Consumer(there, "i", group="new").group.delivered(reader.partition_id(1)) == 0, "it began here"
+
+
+def test_a_partition_of_which_the_replica_has_not_told_the_group(queue: str, there: str) -> None:
+    """H4, S7: a group that learns of a partition at the primary after the last pass may have been given what is there."""
+    Consumer(queue, "i")
+    grow(queue)
+    put(queue, 2, range(4), generation=1)
+    sync(queue, there)
+    promote(Store.at(there), "q")
+    reader = Consumer(there, "i")
+    assert [reader.group.delivered(reader.partition_id(n)) for n in range(3)] == [0, 0, 4]
+    assert diagnose(Store.at(there)).findings == []
+
+
+def test_a_group_that_would_attach_to_a_fenced_queue(queue: str, there: str) -> None:
+    """S7: a process that opened the queue before its replica took over gives none of its messages to a group that begins."""
+    opened = Subscription(ConsumerSettings(Store.at(queue), ("q",)))
+    sync(queue, there)
+    fence(Store.at(queue), "q", there)
+    with pytest.raises(partq.QueueFencedError, match="taken over"):
+        opened.attach("g", 0)
+    assert queue_state(Store.at(queue), "q").groups == {}
