@@ -10,10 +10,11 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.scale import scale
 from spark_partq.storage.queue.handle import attach_group, open_queue, queue_state
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.replicas import grow, put, queue_fixture, sync, there_fixture  # noqa: F401
+from tests.replicas import put, queue_fixture, sync, there_fixture  # noqa: F401
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -44,7 +45,7 @@ def test_a_group_that_had_only_attached(queue: str, there: str, deleted: bool) -
 def test_a_partition_of_which_the_replica_has_not_told_the_group(queue: str, there: str) -> None:
     """H4, S7: a group that learns of a partition at the primary after the last pass may have been given what is there."""
     Consumer(queue, "i")
-    grow(queue)
+    scale(open_queue(Store.at(queue), "q"), 3, "live")
     put(queue, 2, range(4), generation=1)
     sync(queue, there)
     promote(Store.at(there), "q")
