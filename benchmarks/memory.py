@@ -17,8 +17,9 @@ import spark_partq as partq
 from benchmarks.data import ROW_BYTES, rows
 from benchmarks.report import Figure, at_most
 from spark_partq.core.payload.schema import payload_schema
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.procedures.create import create_queue
-from spark_partq.storage.queue.partition_table import NewFile, PartitionTable, delta_stats
+from spark_partq.storage.queue.partition_table import PartitionTable, delta_stats
 from spark_partq.storage.store import Store
 
 PARTITIONS, FILES = 1024, 100

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_partq as partq
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.partition_table import NewFile, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
 PARTITIONS, ROWS = 16, 10_000

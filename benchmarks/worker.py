@@ -13,12 +13,13 @@ from benchmarks.peak import peak_kb
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.payload.schema import message_schema
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.reading import FlowPartition, read
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.messages import Piece, slices
-from spark_partq.storage.queue.partition_table import NewFile, delta_stats
+from spark_partq.storage.queue.partition_table import delta_stats
 from spark_partq.storage.store import Store
 
 

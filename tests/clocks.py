@@ -32,7 +32,7 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
 def no_grace() -> Iterator[None]:
     """Let files be deleted as soon as no log names them, whatever the queue's grace period."""
     vacuum = LogFolder.vacuum
-    with mock.patch.object(LogFolder, "vacuum", lambda log, _: vacuum(log, 0)):
+    with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *__: vacuum(log, 0, kept)):
         yield
 
 

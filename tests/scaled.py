@@ -14,12 +14,13 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.payload.keys import key_hash
-from spark_partq.core.queue.partition_map import Barrier, is_in, target
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.partition_map import Barrier, target
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.procedures.produce import Producer, Written
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
+from spark_partq.storage.queue.partition_table import BatchRecord
 from tests.groups import Consumer
 from tests.helpers import opened
 
@@ -63,17 +64,14 @@ class Sink:
     def write(self, batch_id: int, rows: Sequence[Message], begun: Callable[[], None] = lambda: None) -> int:
         """Write a batch; `begun` is called each time when its files are written and not committed."""
 
-        def files(written: Written) -> list[NewFile]:
-            found = write_files(self.queue, self._left(rows, written))
+        def files() -> list[NewFile]:
+            found = write_files(self.queue, rows)
             begun()
             return found
 
         self.producer.refresh()
         record = None if self._sink_id is None else BatchRecord(self._sink_id, batch_id, self._query_id)
-        return self.producer.write(record, files, lambda written: len(self._left(rows, written)))
-
-    def _left(self, rows: Sequence[Message], written: Written) -> list[Message]:
-        return [row for row in rows if not is_in(hash_of(row[0]), self.queue.state.generations, written)]
+        return self.producer.write(record, files, lambda: len(rows))
 
 
 def hash_of(key: str) -> int:

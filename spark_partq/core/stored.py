@@ -6,6 +6,7 @@ Who may write a store is trusted with its messages and not with the time and mem
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -17,6 +18,10 @@ MAX_FLOWS = 10_000  # of one member
 MAX_MS = 10 * 365 * 86_400_000
 MAX_WEIGHT = 1e100
 MAX_TEXT = 10_000
+MAX_NAME_BYTES = 255  # of a file
+# Leads out of the folder, here or with another reader: hidden (also `.` and `..`), with a separator or a control character, or a URI with a
+# scheme.
+_NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
 _MAX_JSON = 64 << 20
 _MAX_NESTED = 50
 
@@ -76,6 +81,13 @@ def texts(value: object, what: str) -> tuple[str, ...]:
     return tuple(text(item, what) for item in value)
 
 
+def items(value: object, what: str) -> list[Any]:
+    """A list, whatever is in it."""
+    if not isinstance(value, list):
+        raise ValueError(f"{what} is {_shown(value)} and not a list")
+    return value
+
+
 def flag(value: object, what: str) -> bool:
     if type(value) is not bool:
         raise ValueError(f"{what} is {_shown(value)} and neither true nor false")
@@ -88,6 +100,18 @@ def name(value: object, kind: str) -> str:
         return check_name(kind, value)
     except Exception as error:
         raise ValueError(f"{_shown(value)} cannot name a {kind}") from error
+
+
+def file_name(value: object, what: str) -> str:
+    """The name of a file in a folder that is known: whoever may write a store must not reach files outside of that folder."""
+    if not isinstance(value, str) or not is_plain(value):
+        raise ValueError(f"{what} is {_shown(value)}, which is no plain name of a file")
+    return value
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name stays in its folder, here and with every other reader."""
+    return bool(name) and not _NO_FILE_NAME.match(name) and len(name.encode(errors="replace")) <= MAX_NAME_BYTES
 
 
 def offsets_by_partition(value: object, what: str, partitions: range) -> dict[int, int]:

@@ -16,8 +16,7 @@ def hash_column(state: QueueState, salt: str) -> Column:
     """The hash of each row, a long, which decides its partition under any map of the queue.
 
     A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
-    `salt` (Q3): that never depends on the row's position, so a replayed batch that comes in another order puts each row into the same
-    partition. `salt` names the batch, which spreads rows that are all alike.
+    `salt` (Q3), which names the batch and so spreads rows that are all alike.
     """
     content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"]]
     spread = sf.xxhash64(*content, sf.lit(salt))

@@ -15,14 +15,14 @@ from pyspark.sql import functions as sf
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import check_same_columns
-from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import hash_column, partition_column, quoted
 from spark_partq.storage.arrow import texts
-from spark_partq.storage.procedures.produce import Producer, Written
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import MessageWriter
-from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
+from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"
@@ -75,27 +75,14 @@ class QueueSink:
         record = BatchRecord(*identity) if identity else None
         queue, salt = self._queue, str(identity[1]) if identity else uuid.uuid4().hex
 
-        def rows(written: Written) -> DataFrame:
-            return _not_in(batch, queue.state, hash_, written)
-
         self._producer.refresh()
         check_same_columns(queue.state.schema, batch.schema.jsonValue(), "the DataFrame", f"queue {queue.name!r}")
         hash_ = hash_column(queue.state, salt)
         return self._producer.write(
             record,
-            lambda written: _write_files(
-                rows(written), queue, self._order_by, partition_column(hash_, queue.state.partition_count)
-            ),
-            lambda written: rows(written).count(),
+            lambda: _write_files(batch, queue, self._order_by, partition_column(hash_, queue.state.partition_count)),
+            batch.count,
         )
-
-
-def _not_in(batch: DataFrame, state: QueueState, hash_: Column, written: Written) -> DataFrame:
-    """The rows that no partition has yet."""
-    for generation, partitions in written.items():
-        partition = partition_column(hash_, state.generations[generation].partition_count)
-        batch = batch.filter(~partition.isin(sorted(partitions)))
-    return batch
 
 
 def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column) -> list[NewFile]:

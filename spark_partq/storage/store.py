@@ -2,6 +2,7 @@
 
 <store>/queues/<queue>/control/                  the queue's facts
 <store>/queues/<queue>/partitions/partition=<n>/ the messages of partition n
+<store>/queues/<queue>/manifests/<queue id>/     the batches that sinks have begun
 <store>/queues/<queue>/replica/                  what says that the queue is a replica
 <store>/groups/<group>/control/                  the group's facts
 <store>/groups/<group>/acks/                     the group's acknowledgements; acks-<n> after its n-th deletion
@@ -216,6 +217,10 @@ def queue_folder(queue: str) -> str:
 
 def partition_folder(queue: str, partition: int) -> str:
     return f"{queue_folder(queue)}/partitions/partition={partition}"
+
+
+def manifests_folder(queue: str, queue_id: str) -> str:
+    return f"{queue_folder(queue)}/manifests/{check_name('queue id', queue_id)}"
 
 
 def group_folder(group: str) -> str:

@@ -17,6 +17,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.reading import ack_row
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.patterns import matches
+from spark_partq.core.queue import manifest
 from spark_partq.core.queue import state as queue_state
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.replica import state as replica_state
@@ -98,6 +99,10 @@ _ENTRY = [
     {"commitInfo": {"engineInfo": "spark_partq", "operation": "WRITE", "txnId": "0" * 32, "actionCount": 4}}, {"add": _ADD},
     {"remove": {"path": "b", "deletionTimestamp": 1, "dataChange": True}}, {"txn": {"appId": "partq:next", "version": 1}},
 ]  # fmt: skip
+_MANIFEST = {
+    **_FORMAT, "sink": "s", "batch": 7, "query": "q", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
+    "files": [{"partition": 1, "path": "a.parquet", "rows": 1, "size_bytes": 9, "stats": '{"numRecords": 1}', "order": 0}],
+}  # fmt: skip
 _OFFSET = {
     "group": "g",
     "instance": "i",
@@ -146,6 +151,13 @@ def _entry(lines: list[Any]) -> None:
     decode("".join(f"{json.dumps(line)}\n" for line in lines).encode())
 
 
+def _manifest(plain: dict[str, Any]) -> None:
+    name = manifest.ManifestName("s", 7, 0)
+    found = manifest.decode(name, json.dumps(plain).encode())
+    if manifest.decode(name, manifest.encode(found)) != found:
+        raise AssertionError("a manifest that is written again says something else")
+
+
 TARGETS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "group": (_GROUP, _group),
     "snapshot": (snapshot.to_json(_group(_GROUP)), lambda plain: _used(snapshot.from_json(body_of(json.dumps(plain))))),
@@ -153,6 +165,7 @@ TARGETS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "queue": (_QUEUE, _queue),
     "replica": (_REPLICA, _replica),
     "entry": (_ENTRY, _entry),
+    "manifest": (_MANIFEST, _manifest),
     "offset": (_OFFSET, lambda plain: StreamOffset.from_json(plain).to_json()),
     "pattern": (["([a-z0-9_]+)*-eu"], lambda plain: [matches(p, "a" * 128) for p in plain if isinstance(p, str)]),
 }

@@ -40,7 +40,8 @@ def make(store: Store) -> None:
 
 
 def produce(store: Store, _: Store | None = None) -> int:
-    return Sink(store, None).write(1, messages(20, 30))
+    sink = Sink(store, "mine")
+    return sink.write(0, messages(20, 25)) + sink.write(1, messages(25, 30))
 
 
 def consume(store: Store, group: str = "g") -> int:

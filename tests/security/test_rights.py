@@ -69,7 +69,7 @@ class Places:
 
 # ---- POSIX: each folder of the table has a group of its own
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-FOLDERS = ["queues", "queues/q", "queues/q/control", "queues/q/partitions", "queues/q/replica", "groups", "groups/g", "groups/other"]  # fmt: skip
+FOLDERS = ["queues", "queues/q", "queues/q/control", "queues/q/partitions", "queues/q/manifests", "queues/q/replica", "groups", "groups/g", "groups/other"]  # fmt: skip
 READERS = 3000
 GIDS = {(store, folder): READERS + 1 + i for i, (store, folder) in enumerate((s, f) for s in ("primary", "replica") for f in FOLDERS)}  # fmt: skip
 

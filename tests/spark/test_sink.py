@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 
 import spark_partq as partq
+from spark_partq.spark import sink
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM
 from tests.applications import Pool
@@ -279,16 +280,17 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
-    append, clock = PartitionTable.append, {"now": 0.0, "appends": 0}
+    write_files, clock = sink._write_files, {"now": 0.0, "jobs": 0}
 
-    def late(self: PartitionTable, *arguments: Any) -> int | None:
-        clock["appends"] += 1
-        if clock["appends"] == 2:  # the second partition's commit comes two hours later
+    def late(*arguments: Any) -> Any:
+        written = write_files(*arguments)
+        clock["jobs"] += 1
+        if clock["jobs"] == 1:  # the first job takes two hours
             clock["now"] += 7_200
-        return append(self, *arguments)
+        return written
 
     monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: clock["now"])
-    monkeypatch.setattr(PartitionTable, "append", late)
+    monkeypatch.setattr(sink, "_write_files", late)
     added = partq.append(orders(spark, 0, 50, files=1), store, "q", sink_id="s", batch_id=0)
     monkeypatch.undo()
     assert added == 50

@@ -15,7 +15,7 @@ parent: what is left in it when the queue becomes partitioned is stuck until it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from math import gcd
@@ -157,11 +157,6 @@ class Barrier:
 def target(hash_: int, count: int) -> int:
     """The partition of a row with this hash, under a map of this count."""
     return hash_ % count if count else PARENT
-
-
-def is_in(hash_: int, generations: Sequence[Generation], written: Mapping[int, Collection[int]]) -> bool:
-    """Whether a row of a batch was written before: `written` has, by generation, the partitions that record the batch under it."""
-    return any(target(hash_, generations[g].partition_count) in partitions for g, partitions in written.items())
 
 
 def may_append(sealed: int, fenced: bool, generation: int) -> bool:

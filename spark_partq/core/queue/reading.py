@@ -40,7 +40,7 @@ _FORMAT: _Fields = {
 _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.QUEUE_CREATED: (
         {
-            "queue_id": stored.text,
+            "queue_id": stored.name,
             "schema": lambda *_: None,
             "key": stored.texts,
             "partitions": _count,

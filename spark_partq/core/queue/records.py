@@ -8,7 +8,7 @@ from typing import Protocol
 # A sink that has been silent for so long is taken for dead: its records are forgotten, and so is that its last batch is in.
 KEPT_MS = 30 * 86_400_000
 
-_SINK, _BY, _DISCARDED = "partq:sink/", "partq:by/", "partq:discarded/"
+_SINK, _DISCARDED = "partq:sink/", "partq:discarded/"
 
 
 class Record(Protocol):
@@ -24,7 +24,7 @@ class Record(Protocol):
 def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator[str]:
     """App ids that a checkpoint may leave out (Q5).
 
-    - A record of a sink under a generation or by a query is not needed once the sink has a newer one in this table: only its
+    - A record of a sink under a generation is not needed once the sink has a newer one in this table: only its
       last batch can be replayed.
     - All records of a sink are given up when the table was written, but not by this sink, for `KEPT_MS`.
 
@@ -32,7 +32,7 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
     """
     newest = min(now_ms, max((txn.updated_ms or 0 for txn in transactions.values()), default=0))
     for app, txn in transactions.items():
-        if app.startswith((_SINK, _BY)):
+        if app.startswith(_SINK):
             last = transactions.get(_SINK + app.split("/")[1])
             if last is None or txn.version < last.version or _is_old(last, newest):
                 yield app

@@ -7,11 +7,12 @@ features that this package does not handle must not be misread. An unknown actio
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
+
+from spark_partq.core.stored import MAX_NAME_BYTES, is_plain
 
 _VERSIONS = 1, 2  # of reader and writer
 # Delta has one type of column that needs a table feature, and tables with features have these versions.
@@ -26,11 +27,6 @@ TOKEN, PREVIOUS_TOKEN = "txnId", "previousTxnId"
 TABLE = "tableId"
 # How many lines the entry has, so that one that is cut off between two of them is noticed.
 ACTIONS = "actionCount"
-
-# A file's name that leads out of the table's folder, here or with another reader: hidden (also `.` and `..`), with a separator or a
-# control character, or a URI with a scheme.
-_NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
-_MAX_NAME_BYTES = 255
 
 _BREAK = "\n"
 _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn"}
@@ -355,9 +351,9 @@ def file_name(path: str, *, folders: bool = False) -> str:
     """
     name = unquote(path) if "%" in path else path
     for part in name.split("/") if folders else [name]:
-        if not part or _NO_FILE_NAME.match(part) or len(part.encode(errors="replace")) > _MAX_NAME_BYTES:
+        if not is_plain(part):
             raise ForeignEntry(
-                f"it names the file {path[:_MAX_NAME_BYTES]!r}, which is no plain name in the table's folder"
+                f"it names the file {path[:MAX_NAME_BYTES]!r}, which is no plain name in the table's folder"
             )
     return name
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_temporary
@@ -311,8 +311,15 @@ class LogFolder:
             if run if match is not None else is_temporary(info.name) and age_ms > _LITTER_MS:
                 self.files.delete(f"{self.path}/{info.name}")
 
-    def vacuum(self, grace_ms: int) -> int:
+    def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
         """Delete files of the table that no version has named for `grace_ms`; return how many.
+
+        Parameters
+        ----------
+        kept : collection of str
+            Names of files that are about to be committed, however old they are.
+        as_of_ms : int, optional
+            The moment, by the store's clock, at which `kept` was begun to be gathered; now, if it is not given.
 
         Raises
         ------
@@ -321,13 +328,14 @@ class LogFolder:
         # In this order: a file that is committed in between is live.
         there = self.files.list_files(self.folder)
         snapshot = self.load(tombstones=True)
-        now, tombstones = self.store_ms(), snapshot.tombstones or {}
+        now, tombstones = self.store_ms() if as_of_ms is None else as_of_ms, snapshot.tombstones or {}
         deleted = 0
         for info in there:
             removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
             unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
             being_written = is_temporary(info.name) and unnamed_ms < _LITTER_MS
-            if info.name not in snapshot.files and unnamed_ms >= grace_ms and not being_written:
+            is_named = info.name in snapshot.files or info.name in kept
+            if not is_named and unnamed_ms >= grace_ms and not being_written:
                 self.files.delete(f"{self.folder}/{info.name}")
                 deleted += 1
         return deleted

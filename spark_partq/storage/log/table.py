@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
@@ -386,10 +386,10 @@ class DeltaLog:
         except (LogMissing, FileMissing):
             pass  # the table was deleted
 
-    def vacuum(self, grace_ms: int) -> int:
+    def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
         """Delete files that no version has named for `grace_ms` (whole hours, rounded up), as far as the log remembers; return how many."""
         with self.explained():
-            deleted = self.log.vacuum(-(-grace_ms // 3_600_000) * 3_600_000)
+            deleted = self.log.vacuum(-(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
         if deleted:  # for who follows the table
 
             def tell() -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_partq.core.errors import SinkAheadError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.core.queue.manifest import STUCK_SINK, NewFile
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
@@ -21,12 +22,10 @@ from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messag
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.primary import check_primary
-from spark_partq.storage.procedures.produce import Producer, Written
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.messages import Slice, read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord, NewFile
-
-SINK = "_stuck"  # a name that no sink of a user can have. Offsets of the parent only grow, so do the numbers of its batches
+from spark_partq.storage.queue.partition_table import BatchRecord
 
 
 def copy_stuck(queue: Queue) -> int:
@@ -59,9 +58,9 @@ def copy_stuck(queue: Queue) -> int:
             producer.refresh()
             try:
                 copied += producer.write(
-                    BatchRecord(SINK, base),
-                    lambda written, piece=piece: _write_files(queue, piece, written),  # type: ignore[misc]
-                    lambda _: 0,
+                    BatchRecord(STUCK_SINK, base),  # offsets of the parent only grow, so do the numbers of the batches
+                    lambda piece=piece: _write_files(queue, piece),  # type: ignore[misc]
+                    lambda: 0,
                     heed_ingress=False,
                 )
             except SinkAheadError:
@@ -84,15 +83,15 @@ def _start(queue: Queue) -> int | None:
     return queue.control.decide(facts).copying
 
 
-def _write_files(queue: Queue, piece: Slice, written: Written) -> list[NewFile]:
-    """Write those rows of a file that are not in, into files of the partitions where the map in force puts them."""
+def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
+    """Write the rows of a file into files of the partitions where the map in force puts them."""
 
     def hashes(first: int, batch: pa.RecordBatch) -> list[int]:
         offset = piece.base_offset + first  # of a row without a key its offset in the parent
         return key_hashes(queue.state, batch, range(offset, offset + batch.num_rows))
 
     schema = arrow_schema(queue.state.schema)
-    return write_rows(queue, read_slice(queue.store, piece, schema), hashes, written)
+    return write_rows(queue, read_slice(queue.store, piece, schema), hashes)
 
 
 def close_parent(queue: Queue) -> bool:

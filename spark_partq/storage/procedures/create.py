@@ -15,6 +15,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
@@ -69,6 +70,7 @@ def create_queue(
 
 
 def _create_partitions(control: QueueControl) -> QueueState:
+    Manifests(control.store, control.name, control.state.queue_id).make_folder()
     make_tables(Queue(control), partition_numbers(control.state.configured_partitions), first=True)
     return control.decide(decide.finish_creation)
 

@@ -38,7 +38,7 @@ def delete_queue(store: Store, name: str) -> None:
     with contextlib.suppress(QueueNotReadyError):  # only a part of the control table is left
         open_control(store, check_name("queue", name)).decide(decide.delete)
     folder = queue_folder(name)
-    for part in ("replica", "partitions", "control"):
+    for part in ("replica", "manifests", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")
     store.files.delete_folder(folder)
 

@@ -14,6 +14,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import groups
+from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.procedures.partition_map import update_groups
@@ -46,7 +47,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
     A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts. Then the queue's
     control table says what is removed, and only then messages are: a group that attached before counts, one that attaches
     later starts behind what is removed. With no group, only the retention time removes. Files are deleted once no log has
-    named them for `vacuum_grace_ms`; a write under way finishes sooner than that or writes its files again.
+    named them for `vacuum_grace_ms`; a batch under way has its manifest sooner than that or writes its files again, and what a manifest
+    names and its partition does not hold yet is kept.
 
     Partitions that a change of the count left to be drained are removed if they are (S2). Ages are by the store's clock.
 
@@ -60,18 +62,26 @@ def maintain(queue: Queue) -> MaintenanceReport:
     update_groups(queue)
     remove_drained(queue)
     close_parent(queue)
+    begun = BegunBatches(queue)
     tables = [*queue.partitions, *_removed(queue)]
-    ends = queue.control.record_removal(lambda state: _removable(queue, state, tables, now_ms))
+    readers: list[Group] = []  # of the last time that it was measured
+
+    def measure(state: QueueState) -> dict[int, int]:
+        readers[:] = groups(queue)
+        return _removable(queue, state, tables, readers, now_ms)
+
+    ends = queue.control.record_removal(measure)
     grace_ms = queue.state.settings.vacuum_grace_ms
 
     def clean(table: PartitionTable) -> tuple[int, int]:
         messages = table.remove(lambda index: int(np.searchsorted(index.end, ends[table.partition], side="right")))
         table.checkpoint()
-        return messages, table.vacuum(grace_ms)
+        left = begun.files_left(table)
+        return messages, table.vacuum(grace_ms, left, begun.as_of_ms) if begun.readable else 0
 
+    begun.forget()
     done = queue.store.map(clean, tables)
     queue.control.vacuum(grace_ms)
-    readers = groups(queue)
     for group in readers:
         group.vacuum(grace_ms)
     waiting = [group.name for group in readers if _behind(queue, group)]
@@ -80,14 +90,15 @@ def maintain(queue: Queue) -> MaintenanceReport:
     )
 
 
-def _removable(queue: Queue, state: QueueState, tables: Sequence[PartitionTable], now_ms: int) -> dict[int, int]:
+def _removable(
+    queue: Queue, state: QueueState, tables: Sequence[PartitionTable], readers: Sequence[Group], now_ms: int
+) -> dict[int, int]:
     """Of each table the end of the files that every group has acknowledged, or that are too old; the groups' floors are raised."""
 
     def next_offsets() -> dict[int, int]:
         queue.refresh()
         return {table.partition: table.next_offset for table in queue.partitions}
 
-    readers = groups(queue)
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
     oldest = None
     if state.settings.retention_ms is not None:

@@ -5,38 +5,34 @@ A Spark sink does the same with a job of its own (`spark.sink`); the hash of a k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from spark_partq.core.payload.keys import key_hash
-from spark_partq.core.queue.partition_map import is_in, target
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.partition_map import target
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures.produce import Written
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import MessageWriter
-from spark_partq.storage.queue.partition_table import NewFile
+from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
 
 
 def write_rows(
     queue: Queue,
     batches: Iterable[tuple[int, pa.RecordBatch]],
     hashes: Callable[[int, pa.RecordBatch], Sequence[int]],
-    written: Written,
 ) -> list[NewFile]:
-    """Write those rows that no partition holds, and return the files in the order of their rows.
+    """Write rows where the map in force puts them, and return the files in the order of their rows.
 
     Parameters
     ----------
     batches : iterable
         The number of a first row, and rows of exactly the queue's payload columns from there on.
     hashes : function
-        Takes the same; gives a hash of each row, the same at every call.
-    written : dict
-        By generation of the map, the partitions that hold the batch.
+        Takes the same; gives a hash of each row.
 
     Raises
     ------
@@ -46,12 +42,34 @@ def write_rows(
     state = queue.state
     writer = MessageWriter(queue.store, queue.name, arrow_schema(state.schema), state.key, sorted_input=False)
     for first, batch in batches:
-        of_rows = hashes(first, batch)
-        rows = [i for i, hash_ in enumerate(of_rows) if not is_in(hash_, state.generations, written)]
-        if rows:
-            places = np.array([target(of_rows[i], state.partition_count) for i in rows])
-            writer.write(batch.take(pa.array(rows)), places, np.array(rows) + first)
+        places = np.array([target(hash_, state.partition_count) for hash_ in hashes(first, batch)])
+        writer.write(batch, places, np.arange(first, first + batch.num_rows))
     return sorted(writer.finish(), key=lambda file: file.order)
+
+
+def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
+    """Write the rows of files that an earlier map placed, in their order, where the map in force puts them.
+
+    Raises
+    ------
+    CommitFailedError
+        If the store takes no files.
+    CorruptTableError
+        If one of them cannot be read.
+    """
+
+    def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
+        before = 0
+        for file in files:
+            piece = Slice(queue.name, file.partition, file.path, 0, file.rows, 0, 0, file.rows)
+            for first, batch in read_slice(queue.store, piece, arrow_schema(queue.state.schema)):
+                yield before + first, batch
+            before += file.rows
+
+    # A row without a key goes by its number: the manifest of the new files says where it is.
+    return write_rows(
+        queue, rows(), lambda first, batch: key_hashes(queue.state, batch, range(first, first + batch.num_rows))
+    )
 
 
 def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[int]) -> list[int]:

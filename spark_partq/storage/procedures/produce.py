@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_partq.core.errors import CommitFailedError, IngressDisabledError, SinkAheadError
+from spark_partq.core.errors import CommitFailedError, IngressDisabledError
+from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
+from spark_partq.storage.procedures.batch import Batch
+from spark_partq.storage.procedures.place import place_again
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.partition_table import (
-    AnotherQuery,
-    BatchRecord,
-    Fenced,
-    FilesTooOld,
-    NewFile,
-    PartitionTable,
-    Sealed,
-)
+from spark_partq.storage.queue.partition_table import BatchRecord, Fenced, FilesTooOld, PartitionTable, Sealed
 
-Written = Mapping[int, Collection[int]]  # generation of the map -> the partitions that hold a batch under it
-
-# So often files that became too old before they were committed are written again.
+# So often files that became too old before they were durable are written again.
 MAX_REWRITES = 3
+# Of a manifest that is in memory only.
+_NO_NAME = ManifestName("", 0, 0)
 
 _log = logging.getLogger("spark_partq")
 
@@ -55,117 +51,120 @@ class Producer:
     def write(
         self,
         record: BatchRecord | None,
-        files: Callable[[Written], Sequence[NewFile]],
-        messages: Callable[[Written], int],
+        files: Callable[[], Sequence[NewFile]],
+        messages: Callable[[], int],
         heed_ingress: bool = True,
     ) -> int:
-        """Append a batch, after `refresh`, and return how many messages were added.
+        """Append a batch, after `refresh`, and return how many messages this call added.
+
+        Once the files are written the batch is durable, and then it is those files, whoever writes it again and whatever `files` would
+        write then.
 
         Parameters
         ----------
         record : BatchRecord, optional
             Which batch it is; None adds the rows at every call.
         files : function
-            Writes files of the rows that the partitions given do not hold, placed by the map in force.
+            Writes files of the rows, placed by the map in force. Not called if the batch is durable, maybe several times if not.
         messages : function
-            Counts those rows.
+            Counts the rows.
 
         Raises
         ------
-        SinkAheadError, IngressDisabledError
-            Before anything is written; SinkAheadError also at the commit, if another query with this sink's id writes at the same time.
+        SinkAheadError
+            If the sink is further, or another query writes with this sink's id.
+        IngressDisabledError
+            Before anything is written.
         ScalingInProgressError
             If the next partition map does not come into force.
         CommitFailedError
-            If writing takes so long, again and again, that maintenance may delete the files.
+            If writing takes so long, again and again, that maintenance may delete the files; or if files of the batch are missing.
         ClockSkewError
             If this machine's clock, which dates the messages, is not about the store's.
         """
+        batch = None if record is None else Batch(self._queue, record, self._tables)
+        found = batch.find() if batch is not None else None
+        if batch is not None and batch.is_in:
+            return 0
+        if found is not None:
+            return self._finish(_Placed(found, math.inf, is_own=False), batch)
+        placed = self._begin(batch, files, messages, heed_ingress)
+        return 0 if placed is None else self._finish(placed, batch)
+
+    # ---- making it durable
+    def _begin(
+        self,
+        batch: Batch | None,
+        files: Callable[[], Sequence[NewFile]],
+        messages: Callable[[], int],
+        heed_ingress: bool,
+    ) -> _Placed | None:
+        """Write the batch and make it durable; None if it is discarded and has no identity."""
         queue = self._queue
-        written = self._written_before(record) if record else {}
-        grace_s = queue.state.settings.vacuum_grace_ms / 1000
-        begun, added = not heed_ingress or bool(written), 0  # what has begun is ended: a batch is in as a whole
-        rewrites = 0
-        while True:
-            started = queue.store.runtime.monotonic_s()
-            generation = queue.state.generation
-            if queue.state.ingress or begun:
-                with queue.explained():
-                    fresh = files(written)
-                self._compare_clocks(fresh, started)
-                queue.control.refresh(sure=True)  # that may have taken long
-            if not queue.state.ingress and not begun:
-                self._reject(record, messages, written)
-                return added
-            # Files near the age at which maintenance may delete them are written again instead.
-            results = self._commit(fresh, record, generation, started + grace_s / 2)
-            begun = begun or any(r.is_in for r in results)
-            added += sum(r.rows for r in results)
-            written.setdefault(generation, set()).update(r.partition for r in results if r.is_in)
-            if all(r.is_in for r in results):
-                return added
-            fenced = [r.partition for r in results if r.fenced]
-            if fenced:
-                await_unfenced(queue, fenced)
-            if any(r.sealed for r in results):
-                self._await_map(generation)
-                if record:  # another process of this sink may have written some
-                    written = self._recorded(record)
-            if any(r.too_old for r in results):
-                rewrites += 1
-                self._check_rewrites(rewrites, queue.store.runtime.monotonic_s() - started)
 
-    def _commit(
-        self, files: Sequence[NewFile], record: BatchRecord | None, generation: int, deadline: float
-    ) -> list[_Result]:
-        """Commit each partition's files, unless the map has changed or the deadline has passed."""
+        def write() -> Sequence[NewFile] | None:
+            began_s = queue.store.runtime.monotonic_s()
+            with queue.explained():
+                fresh = files() if queue.state.ingress or not heed_ingress else None
+            if fresh and self._clock.is_due():
+                path = f"{queue.table(fresh[-1].partition).folder}/{fresh[-1].path}"
+                self._clock.compare(path, began_s, queue.store.runtime.monotonic_s())
+            queue.control.refresh(sure=True)  # that may have taken long
+            return fresh if queue.state.ingress or not heed_ingress else None
 
-        def commit(part: list[NewFile]) -> _Result:
-            number = part[0].partition
-            try:
-                first = self._queue.table(number).append(part, record, generation, deadline, self._clock.time_us)
-            except FilesTooOld:
-                return _Result(number, too_old=True)
-            except Fenced:
-                return _Result(number, fenced=True)
-            except Sealed:
-                return _Result(number, sealed=True)
-            except AnotherQuery as error:
-                raise self._ahead(error.record, self._queue.table(number)) from None
-            return _Result(number, 0 if first is None else sum(f.rows for f in part), is_in=True)
-
-        with self._queue.explained():
-            return self._queue.store.map(commit, _by_partition(files))
-
-    def _compare_clocks(self, files: Sequence[NewFile], began_s: float) -> None:
-        """Now and then ask the store when it was that a file was written, which is one request."""
-        if files and self._clock.is_due():
-            path = f"{self._queue.table(files[-1].partition).folder}/{files[-1].path}"
-            self._clock.compare(path, began_s, self._queue.store.runtime.monotonic_s())
-
-    def _reject(self, record: BatchRecord | None, messages: Callable[[Written], int], written: Written) -> None:
-        """Ingress is disabled: refuse the batch, or discard and count it, as the queue's setting says (S3)."""
-        queue = self._queue
+        placed = self._durable(batch, write, {})
+        if placed is not None:
+            return placed
         if queue.state.settings.reject_to_sender == "including_when_shutdown":
             raise IngressDisabledError(
                 f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
                 "the query again once ingress is enabled: the batch is then written",
                 queue=queue.name,
             )
-        count = messages(written)
-        queue.control.discard(count, (record.sink_id, record.batch_id) if record else None)
-        _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
+        count = messages()
+        if batch is None:
+            self._discard(count, None)
+            return None
+        # The decision is durable like files are: who writes the batch again, when ingress is enabled, neither stores nor counts it.
+        state = queue.state
+        discarded = Manifest(_NO_NAME, None, state.generation, state.partition_count, discarded=count)
+        manifest, is_own = batch.put(discarded)
+        return _Placed(manifest, math.inf, is_own)
 
-    def _await_map(self, generation: int) -> None:
-        await_map(self._queue, generation)
+    def _durable(
+        self, batch: Batch | None, write: Callable[[], Sequence[NewFile] | None], placed: Mapping[int, tuple[int, ...]]
+    ) -> _Placed | None:
+        """Write files and make them the batch's next manifest, unless somebody else has made another; None if none were written.
+
+        Files near the age at which maintenance may delete what nothing names are written again instead.
+        """
+        queue, runtime = self._queue, self._queue.store.runtime
+        half_s = queue.state.settings.vacuum_grace_ms / 2000
+        rewrites = 0
+        while True:
+            began_s = runtime.monotonic_s()
+            state = queue.state  # by whose map the files are placed
+            files = write()
+            if files is None:
+                return None
+            made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
+            if batch is None:
+                return _Placed(made, began_s + half_s, began_s=began_s)
+            if runtime.monotonic_s() - began_s > half_s:
+                rewrites += 1
+                self._check_rewrites(rewrites, runtime.monotonic_s() - began_s)
+                continue
+            manifest, is_own = batch.put(made)
+            # Maintenance that began before the manifest was there may have deleted the files of one that was put late.
+            return _Placed(manifest, math.inf, is_own and runtime.monotonic_s() - began_s <= half_s)
 
     def _check_rewrites(self, rewrites: int, took_s: float) -> None:
-        """Files became too old before they were committed: they are written again, but not again and again."""
+        """Files became too old before they were durable: they are written again, but not again and again."""
         queue = self._queue
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
         what = (
-            f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that no log names may be deleted after "
-            f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be committed within half of that, {grace_s / 2:.0f} s"
+            f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that nothing names may be deleted after "
+            f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be durable within half of that, {grace_s / 2:.0f} s"
         )
         if rewrites > MAX_REWRITES:
             raise CommitFailedError(
@@ -177,52 +176,92 @@ class Producer:
             )
         _log.warning("%s; the files are written again (%s of %s times)", what, rewrites, MAX_REWRITES)
 
-    # ---- what is in
-    def _written_before(self, record: BatchRecord) -> dict[int, set[int]]:
-        """By generation, the partitions that hold this batch: it is a replay.
+    # ---- placing it
+    def _finish(self, placed: _Placed, batch: Batch | None) -> int:
+        """Commit what is durable, wherever it is not in yet; returns how many messages this call added."""
+        queue = self._queue
+        added, rewrites = 0, 0
+        done: set[int] = set()  # partitions that hold their part
+        while True:
+            manifest = placed.manifest
+            if manifest.discarded is not None and batch is not None:
+                self._discard(manifest.discarded, batch.record)
+                return added
+            if batch is not None and not placed.is_own:
+                if self._clock.is_due():  # what is found was written at another time
+                    batch.compare(self._clock)
+                recorded = batch.recorded()
+                done = set(recorded.get(manifest.generation, ()))
+                batch.check_files(manifest.left(recorded), manifest.generation)
+            results = self._commit(placed, batch, done)
+            added += sum(result.rows for result in results)
+            done |= {result.partition for result in results if result.is_in}
+            if all(result.is_in for result in results):
+                return added
+            fenced = [result.partition for result in results if result.fenced]
+            if fenced:
+                await_unfenced(queue, fenced)
+            if any(result.sealed for result in results):
+                placed = self._place_again(placed, batch, done)
+                done = set()
+            elif any(result.too_old for result in results):
+                rewrites += 1
+                self._check_rewrites(rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
+                placed = self._copy(placed.manifest, batch, {}, placed.manifest.left({manifest.generation: done}))
+                done = set()
 
-        Raises
-        ------
-        SinkAheadError
-            If the batch would be skipped although nobody can tell that it was written.
-        """
-        replay = False
-        for table in self._tables():
-            last = table.recorded(record.app)
-            if last > record.batch_id:
-                raise self._ahead(record, table)
-            replay = replay or last == record.batch_id
-        return self._recorded(record) if replay else {}
+    def _commit(self, placed: _Placed, batch: Batch | None, done: Collection[int]) -> list[_Result]:
+        """Commit each partition's files, but where it is done."""
+        manifest, record = placed.manifest, None if batch is None else batch.record
 
-    def _ahead(self, record: BatchRecord, table: PartitionTable) -> SinkAheadError:
-        last, other = table.recorded(record.app), table.has_another_query(record)
-        return SinkAheadError(
-            f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch {record.batch_id} of "
-            f"{'another query' if other else 'an older position'} came now; it would be skipped. Continue with the sink's own "
-            "checkpoint, or choose another sink_id for a new one",
-            sink_id=record.sink_id,
-            batch_id=record.batch_id,
-            recorded=last,
-            partition=table.partition,
-        )
+        def commit(part: list[NewFile]) -> _Result:
+            number = part[0].partition
+            try:
+                first = self._queue.table(number).append(
+                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us
+                )
+            except FilesTooOld:
+                return _Result(number, too_old=True)
+            except Fenced:
+                return _Result(number, fenced=True)
+            except Sealed:
+                return _Result(number, sealed=True)
+            return _Result(number, 0 if first is None else sum(file.rows for file in part), is_in=True)
 
-    def _recorded(self, record: BatchRecord) -> dict[int, set[int]]:
-        """What the tables record of a batch under every generation so far: under an earlier one nobody writes any more.
+        with self._queue.explained():
+            return self._queue.store.map(commit, _by_partition(f for f in manifest.files if f.partition not in done))
 
-        Raises
-        ------
-        SinkAheadError
-            If another query wrote it.
-        """
-        tables = self._tables()
-        for table in tables:
-            if table.has_another_query(record):
-                raise self._ahead(record, table)
-        found = {
-            g: {t.partition for t in tables if t.recorded(record.under(g)) >= record.batch_id}
-            for g in range(self._queue.state.generation + 1)
-        }
-        return {g: partitions for g, partitions in found.items() if partitions}
+    def _place_again(self, placed: _Placed, batch: Batch | None, done: set[int]) -> _Placed:
+        """The map has changed: place what is not in by the one that is in force now, from its files."""
+        manifest = placed.manifest
+        self._await_map(manifest.generation)
+        recorded: Mapping[int, Collection[int]] = {manifest.generation: done}
+        if batch is not None:
+            recorded = batch.recorded()  # of generations that have ended: it is the same to every process of the sink
+        return self._copy(manifest, batch, in_under(recorded, self._queue.state.generation), manifest.left(recorded))
+
+    def _copy(
+        self,
+        manifest: Manifest,
+        batch: Batch | None,
+        in_earlier: Mapping[int, tuple[int, ...]],
+        left: Sequence[NewFile],
+    ) -> _Placed:
+        if batch is not None:
+            batch.check_files(left, manifest.generation)
+        placed = self._durable(batch, lambda: place_again(self._queue, left), in_earlier)
+        if placed is None:
+            raise RuntimeError("files are placed again whether the queue takes messages or not")
+        return placed
+
+    def _await_map(self, generation: int) -> None:
+        await_map(self._queue, generation)
+
+    def _discard(self, count: int, record: BatchRecord | None) -> None:
+        """Count a batch as discarded, once if it has an identity (S3)."""
+        queue = self._queue
+        queue.control.discard(count, None if record is None else (record.sink_id, record.batch_id))
+        _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
 
     def _tables(self) -> list[PartitionTable]:
         """Every table that the queue ever had, refreshed. Those that were removed change no more."""
@@ -235,6 +274,26 @@ class Producer:
                 queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Files of a batch that are to be committed.
+
+    Attributes
+    ----------
+    deadline_s : float
+        When they are too old, by `Runtime.monotonic_s`; what a manifest names is never.
+    is_own : bool
+        This process has just written them, so they are there.
+    began_s : float
+        When that was begun, if they have a deadline.
+    """
+
+    manifest: Manifest
+    deadline_s: float
+    is_own: bool = True
+    began_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from spark_partq.storage.procedures.primary import fence, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.closing import close, drop_ahead
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
@@ -122,6 +123,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     _close(store, state)
     floors = _begin_groups_anew(store, state)
     unfence_partitions(store, state)
+    Manifests(store, queue, state.queue_id).make_folder()
     open_control(store, queue).decide(lambda state: decide_queue.become_primary(state, promoting.incarnation))
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
     return Promotion(queue, replica.primary, not problem, problem, floors)

@@ -1,8 +1,8 @@
 """Keeps a queue's replica in another store up to date (S7).
 
 A replica has the queue's tables and those of the groups that read it, under the same names and with the same versions, each as its
-original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue, copies the messages, and only
-then lets the copies of the queue's and the groups' tables go on to what it had read. So wherever it is interrupted, no position
+original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue, copies the messages, after the
+manifests of the batches that they belong to (`storage.replica.manifest_copy`), and only then lets the copies of the queue's and the groups' tables go on to what it had read. So wherever it is interrupted, no position
 of the replica lies past its messages, and its control table names no map whose seals are missing.
 """
 
@@ -27,6 +27,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import FENCED, SEALED, UNFENCED
+from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     SYNCED,
@@ -157,17 +158,23 @@ class Replicator:
                 problems.append(error)
             else:
                 queues |= together
-        controls, partitions = [], []
+        controls, partitions, manifests = [], [], []
         for queue in sorted(queues):
             copy = self._copy(f"{queue_folder(queue)}/control", (queue,))
             known = state if queue == self.queue else queue_state(self.store, queue)
+            manifests.append(self._manifests(queue, known.queue_id))
             steps, copied = self._capture(copy, known)
             controls.append((copy, steps))
             partitions += [
                 (self._copy(f"{queue_folder(queue)}/partitions/{name}", (queue,)), copied)
                 for name in self.store.names(f"{queue_folder(queue)}/partitions")
             ]
-        commits = sum(self.target.map(lambda pair: pair[0].apply(_explained(pair[0].steps(), pair[1])), partitions))
+        new = self.target.map(lambda pair: (pair[0], list(_explained(pair[0].steps(), pair[1]))), partitions)
+        for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
+            begun.copy()
+        commits = sum(self.target.map(lambda pair: pair[0].apply(pair[1]), new))
+        for begun in manifests:
+            begun.remove()
         for copy, steps in [*controls, *captured]:
             commits += copy.apply(steps)
         return commits, problems
@@ -248,6 +255,10 @@ class Replicator:
             ask = lambda: self._check_open(folder)  # noqa: E731
             self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
         return self._copies[folder]
+
+    def _manifests(self, queue: str, queue_id: str) -> ManifestCopy:
+        folder = f"{queue_folder(queue)}/control"
+        return ManifestCopy(self.store, self.target, queue, queue_id, lambda: self._check_open(folder))
 
     def _announce(self, folder: str, version: int) -> None:
         """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""

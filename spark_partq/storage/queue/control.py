@@ -228,6 +228,10 @@ class QueueControl:
 
         retrying(self.store.runtime, attempt, f"the count of discarded messages of queue {self.name!r}")
 
+    def last_discarded(self, sink_id: str) -> int:
+        """The last batch of a sink that is in that count, as of the last refresh; -1 if there is none."""
+        return self._rows.recorded(f"{DISCARDED}/{sink_id}")
+
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
         self._rows.vacuum(grace_ms)

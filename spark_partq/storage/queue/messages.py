@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import integers
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.queue.file_index import FileIndex, Ints
-from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile, delta_stats
+from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, delta_stats
 from spark_partq.storage.store import Store, partition_folder
 
 # A row group is written when a partition has gathered so much, or the largest when all together have gathered more.

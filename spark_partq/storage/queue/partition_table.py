@@ -8,7 +8,6 @@ removes, is kept as application transactions of the log and changes in the same 
     partq:clock              the last `_enqueued_at`, microseconds
     partq:sink/<id>/<map>    the last batch of a sink that is in, under a generation of the partition map
     partq:sink/<id>          the same, under whatever generation
-    partq:by/<id>/<query>    the same, with the query that wrote it
     partq:sealed             the last generation under which the table was sealed
     partq:cut/<map>          the next offset at that moment
     partq:fenced             the number of the fact with which the queue's replica began to take over
@@ -21,12 +20,13 @@ import contextlib
 import json
 import math
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import Struct, with_columns
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
 from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
@@ -44,18 +44,6 @@ _NO_CHANGES = FileChanges()
 
 
 @dataclass(frozen=True)
-class NewFile:
-    """A Parquet file that a task has written and nobody has committed yet."""
-
-    partition: int
-    path: str  # relative to the partition's folder
-    rows: int
-    size_bytes: int
-    stats: str  # Delta's statistics, JSON
-    order: int  # place of its first row in the order in which the rows were read
-
-
-@dataclass(frozen=True)
 class BatchRecord:
     """Which batch of which sink a commit belongs to, so that a replay can tell that it is in."""
 
@@ -68,16 +56,11 @@ class BatchRecord:
         """Under whatever generation of the partition map."""
         return f"partq:sink/{self.sink_id}"
 
-    @property
-    def by(self) -> str | None:
-        return f"partq:by/{self.sink_id}/{self.query_id}" if self.query_id else None
-
     def under(self, generation: int) -> str:
         return f"{self.app}/{generation}"
 
     def transactions(self, generation: int) -> dict[str, int]:
-        apps = [self.app, self.under(generation), *([self.by] if self.by else [])]
-        return dict.fromkeys(apps, self.batch_id)
+        return dict.fromkeys((self.app, self.under(generation)), self.batch_id)
 
 
 class Sealed(Exception):
@@ -86,14 +69,6 @@ class Sealed(Exception):
 
 class Fenced(Exception):
     """The queue's replica takes over: the table takes neither rows nor seals."""
-
-
-class AnotherQuery(Exception):
-    """The sink's batch is in, and another query wrote it."""
-
-    def __init__(self, record: BatchRecord) -> None:
-        super().__init__(record)
-        self.record = record
 
 
 class FilesTooOld(Exception):
@@ -207,9 +182,9 @@ class PartitionTable:
         info = self._log.log.of_version(self._log.version)
         return 0 if info is None else info.modified_ns // 1_000_000
 
-    def has_another_query(self, record: BatchRecord) -> bool:
-        """Whether the sink's batch of that number, or a later one, is in and the record's query has not written it."""
-        return record.by is not None and self.recorded(record.app) >= record.batch_id > self.recorded(record.by)
+    def has(self, record: BatchRecord, generation: int) -> bool:
+        """Whether its part of a batch is in, placed by that generation of the map."""
+        return self.recorded(record.under(generation)) >= record.batch_id
 
     def append(
         self,
@@ -239,17 +214,13 @@ class PartitionTable:
             If another generation of the map is in force, or about to be.
         Fenced
             If the queue's replica takes over.
-        AnotherQuery
-            If `record` says that they are in, but another query wrote them (Q5).
         CommitFailedError
             If the store refuses.
         """
 
         def attempt() -> int | None:
             self.refresh()
-            if record and self.recorded(record.under(generation)) >= record.batch_id:
-                if self.has_another_query(record):
-                    raise AnotherQuery(record)
+            if record and self.has(record, generation):
                 return None
             if not may_append(self.sealed, self.fenced, generation):
                 raise Fenced if self.fenced else Sealed
@@ -333,9 +304,15 @@ class PartitionTable:
 
         return retrying(self._store.runtime, attempt, self._log.what)
 
-    def vacuum(self, grace_ms: int) -> int:
-        """Delete files that no log has named for `grace_ms` (whole hours, rounded up); return how many."""
-        return self._log.vacuum(grace_ms)
+    def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
+        """Delete files that no log has named for `grace_ms` (whole hours, rounded up), but not those that are `kept`; return how many.
+
+        Parameters
+        ----------
+        as_of_ms : int, optional
+            By the store's clock the moment as of which they must be so old; now, if it is not given.
+        """
+        return self._log.vacuum(grace_ms, kept, as_of_ms)
 
     def checkpoint(self) -> None:
         """Write a checkpoint and drop log files that have outlived their retention."""

@@ -72,7 +72,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_by_hand(setup))
+    setup = possible(_by_hand(_recomputed(setup)))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
 
@@ -87,6 +87,7 @@ def _anew(s: Setup) -> Setup:
     s = replace(
         s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
+        discards=False,
         other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None,
         delete_group_s=None, copy_stuck_s=None, retention_ms=None,
     )  # fmt: skip
@@ -108,6 +109,13 @@ def _by_hand(s: Setup) -> Setup:
     if rng.random() < 0.2:
         queries = tuple(replace(q, sequence=0) if n and rng.random() < 0.5 else q for n, q in enumerate(queries))
     return replace(s, queries=queries)
+
+
+def _recomputed(s: Setup) -> Setup:
+    """Many a producer computes other rows when it computes a batch again; a queue may discard what it does not take."""
+    rng = random.Random(f"attempts {s.seed}")
+    producers = tuple(replace(p, recomputes=rng.random() < 0.6) for p in s.producers)
+    return replace(s, producers=producers, discards=s.ingress_s is not None and rng.random() < 0.5)
 
 
 def _lost(s: Setup) -> Setup:

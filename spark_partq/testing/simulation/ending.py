@@ -17,6 +17,13 @@ def check_stored(oracle: Oracle, uri: str, lost: bool = False) -> None:
         raise Violation(f"LOST: {', '.join(missing[:5])} and so on ({len(missing)}) are not in the queue")
 
 
+def check_discarded(oracle: Oracle, counted: int) -> None:
+    """What was discarded is counted once, and what is counted is not stored (S3)."""
+    discarded = sum(oracle.batches.discarded.values())
+    if counted != discarded:
+        raise Violation(f"DISCARDED: {discarded} messages were, and {counted} are counted")
+
+
 def check_strays(oracle: Oracle, uri: str, files: Files) -> None:
     """What was put into another table's log keeps nobody from reading that to its end."""
     for number, partition in oracle.queues[uri, "q"].partitions.items():

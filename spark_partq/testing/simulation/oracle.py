@@ -20,13 +20,14 @@ from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.core.queue.manifest import STUCK_SINK
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log.entries import Transaction, decode
 from spark_partq.storage.log.folder import LogFolder
-from spark_partq.storage.procedures.copy_stuck import SINK
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
+from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.reader import Reader, was_stuck
@@ -63,6 +64,7 @@ class Oracle:
         self.queues: dict[tuple[str, str], StoredQueue] = {}
         self.groups: dict[tuple[str, str], GroupState] = {}
         self.sent: dict[str, Message] = {}
+        self.batches = Batches()
         self.promised: set[str] = set()  # messages that a producer was told are in
         self.readers: dict[str, Reader] = {}
         self.owners = Ownerships()
@@ -121,8 +123,9 @@ class Oracle:
             log = queue.partitions.setdefault(int(partition), StoredPartition())
             if snapshot.version <= log.version:
                 return
-            places = log.jump(self._world.files(uri), folder, snapshot)
-            queue.places.update({i: (int(partition), offset) for i, offset in places.items()})
+            offsets = log.jump(snapshot, lambda file: column_of(self._world.files(uri), f"{folder}/{file}", "id"))
+            queue.places.update({id_: (int(partition), offset) for id_, offset in offsets.items()})
+            self._fail(self.batches.added(uri, offsets))
         elif table == "control":
             rows = [
                 row
@@ -145,6 +148,7 @@ class Oracle:
             self._forget(uri, parts[1])
 
     def _forget(self, uri: str, name: str) -> None:
+        self.batches.forget(uri)
         stored = self.queues.pop((uri, name), None)
         if uri == self.live and stored is not None:
             self.removed.update(stored.places)
@@ -158,12 +162,13 @@ class Oracle:
         if version != log.version + 1 and log.version >= 0:
             self._fail(f"partition {number} goes from version {log.version} to {version}")
         log.version = version
-        copied = any(app.startswith(f"partq:sink/{SINK}") for app in entry.transactions)
+        copied = any(app.startswith(f"partq:sink/{STUCK_SINK}") for app in entry.transactions)
         for add in entry.adds:
             base = int(add.partition_values["base_offset"])
             if base != len(log.ids):
                 self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
+            self._fail(self.batches.added(uri, ids))
             live = queue.state if uri == self.live and not copied else None
             if problem := self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()):
                 self._fail(f"{problem}, in partition {number}")
@@ -306,20 +311,21 @@ class Oracle:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
         own, reader = state.partitions[fact.partition_id], self.readers.setdefault(name, Reader())
         epochs = [(uri, fact.partition_id[1], epoch) for epoch in range(own.lineage_epoch, own.epoch + 1)]
-        given, offset = max(reader.given_under.get(epoch, 0) for epoch in epochs), fact.offset or 0
-        if given > offset and not self.manual:
-            self._fail(f"RELEASED: {fact.partition_id[1]} at {offset} by {own.flow}, which was given {given}")
-        reader.released.update(dict.fromkeys(epochs, offset))
+        self._fail(reader.release(epochs, fact.offset or 0, str(own.flow), self.manual))
 
     # ---- what producers and consumers say
     def put_back(self, queues: dict[tuple[str, str], StoredQueue]) -> None:
         """The primary is what it was; nobody is promised any more what came since."""
         self.queues |= queues
+        self.batches.forget(PRIMARY)
+        self.batches.added(PRIMARY, self.queues[PRIMARY, "q"].places)
         self.promised &= self.queues[PRIMARY, "q"].places.keys() | self.removed
 
-    def accepted(self, messages: Sequence[Message]) -> None:
-        """A producer was told that these are in."""
-        self.promised.update(message.id for message in messages)
+    def accepted(self, uri: str, query: str, batch: int) -> None:
+        """A producer was told that a batch is in."""
+        ids, problem = self.batches.accepted(uri, (query, batch), self.queues[uri, "q"].places, self.removed)
+        self._fail(problem)
+        self.promised.update(ids)
 
     def moved(self, uri: str, lost: bool) -> None:
         """Users go on with another store. If the one of before is lost, nobody knows of a group that had attached to the queue since."""
@@ -354,8 +360,7 @@ class Oracle:
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
         elif uri != self.live and not self._lost and not deleted and self._goes_on(uri, group):
             reader.late[number] = max(offset + 1, reader.late.get(number, 0))
-        if problem:
-            self._fail(problem.replace("it got", f"group {group} got"))
+        self._fail(problem.replace("it got", f"group {group} got"))
         if deleted:
             return
         late = offset < reader.let_go.get(number, 0) or id_ in self.copied
@@ -387,6 +392,9 @@ class Oracle:
             self._fail(f"DECISION: {error}")
 
     def _fail(self, what: str) -> None:
+        """Stop the run with what is wrong, unless that is empty."""
+        if not what:
+            return
         self._world.note(f"VIOLATION {what}")
         self.violations.append(what)
         raise Violation(what)

@@ -66,6 +66,14 @@ class Reader:
             return f"RELEASED: it got {epoch[1]}@{offset} under epoch {epoch[2]}, which was released before"
         return ""
 
+    def release(self, epochs: list[Epoch], offset: int, flow: str, by_hand: bool) -> str:
+        """The partition is released at an offset by the flow that had it under these epochs; what is wrong with that (H1), or nothing."""
+        self.released.update(dict.fromkeys(epochs, offset))
+        given = max(self.given_under.get(epoch, 0) for epoch in epochs)
+        if given > offset and not by_hand:
+            return f"RELEASED: {epochs[0][1]} at {offset} by {flow}, which was given {given}"
+        return ""
+
     def follow(self, number: int, offset: int, redelivered: bool, skips: bool) -> str:
         """Take a message of a partition from its owner; what is wrong with that (H4), or nothing.
 

@@ -7,7 +7,7 @@ import random
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest import mock
 from zlib import crc32
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, PartqError, SinkAheadError
 from spark_partq.core.group import decide as group_core
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
@@ -75,6 +76,7 @@ class Run:
         self.oracle = Oracle(self.world)
         self.world.oracle = self.oracle
         self.oracle.retention = setup.retention_ms is not None
+        self.oracle.batches.may_discard = setup.discards
         self.oracle.manual = any(query.sequence for query in setup.queries)
         fastest = max(DRIFTS) if setup.skew else 1.0
         self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
@@ -130,6 +132,7 @@ class Run:
         create_queue(
             store, "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
+            reject_to_sender="off" if s.discards else "including_when_shutdown",
         )  # fmt: skip
 
     def _go_on(self) -> str:
@@ -213,7 +216,6 @@ class Run:
             if key is not None:
                 self._indexes[found.id] = f"p{n} {key}", counts.get(key, 0)
                 counts[key] = counts.get(key, 0) + 1
-            self.oracle.sent[found.id] = found
             return found
 
         for _ in range(setup.batches):
@@ -229,22 +231,40 @@ class Run:
             batches.append([message(key) for key in sorted(counts) for _ in range(-counts[key] % size)])
         return [batch for batch in batches if batch]
 
+    def _computed(self, source: Source, number: int) -> list[Message]:
+        """The rows of a batch, as a producer computes them now."""
+        key, batch, batches = (source.setup.query, number), source.batches[number], self.oracle.batches
+        attempt = batches.attempts(key)
+        if attempt and not source.setup.recomputes:
+            return batch
+        computed = [replace(message, attempt=attempt) for message in batch]
+        for before, message in zip(batch, computed, strict=True):
+            self.oracle.sent[message.id] = message
+            if before.id in self._indexes:
+                self._indexes[message.id] = self._indexes[before.id]
+        batches.tried(key, [message.id for message in computed])
+        return computed
+
     def sequence_of(self, message: Message) -> tuple[str, int]:
         """Producer and key of a message, and its number among those; an empty name if it has no key."""
         return self._indexes.get(message.id, ("", 0))
 
     def _produce(self, source: Source) -> Callable[[Process], None]:
         def body(process: Process) -> None:
-            queue = open_queue(process.store(self.live), "q")
+            uri = self.live
+            queue = open_queue(process.store(uri), "q")
             self.oracle.lives.open(queue.state.queue_id, {message.producer for message in source.batches[0]})
             producer = Producer(queue)
             while not source.is_exhausted():
                 number = source.done
-                batch = source.batches[number]
                 producer.refresh()
                 record = BatchRecord(source.setup.sink, number, source.setup.query)
                 try:
-                    producer.write(record, lambda written, batch=batch: _files(queue, batch, written), lambda _: 0)  # type: ignore[misc]
+                    producer.write(
+                        record,
+                        lambda number=number: _files(queue, self._computed(source, number)),  # type: ignore[misc]
+                        lambda number=number: len(self._computed(source, number)),  # type: ignore[misc]
+                    )
                 except SinkAheadError:
                     if source.done > number:
                         continue  # its twin has gone on
@@ -255,7 +275,7 @@ class Run:
                         return
                     raise
                 self.world.scheduler.point()
-                self.oracle.accepted(batch)
+                self.oracle.accepted(uri, source.setup.query, number)
                 source.done = max(source.done, number + 1)
                 process.sleep(source.setup.pause_s)
 
@@ -330,6 +350,7 @@ class Run:
         ending.check_stored(self.oracle, self.live, lost=self.setup.primary_lost)
         if self.setup.anew_s is not None:
             ending.check_strays(self.oracle, self.live, self.world.files(self.live))
+        ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
 
@@ -368,8 +389,8 @@ class Job:
             self.unexpected = f"ERROR: {self.name}: {self.last_error}\n{trace}"
 
 
-def _files(queue: Queue, batch: list[Message], written):  # type: ignore[no-untyped-def]
+def _files(queue: Queue, batch: list[Message]) -> list[NewFile]:
     columns = {"k": [m.key for m in batch], "id": [m.id for m in batch]}
     table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
     others = [crc32(m.id.encode()) for m in batch]
-    return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others), written)
+    return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others))

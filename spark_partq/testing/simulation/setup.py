@@ -46,6 +46,8 @@ class ProducerSetup:
     ----------
     twins : int
         Processes that run it at once, as when one is taken for dead.
+    recomputes : bool
+        A batch that is computed again has other rows.
     """
 
     sink: str
@@ -53,6 +55,7 @@ class ProducerSetup:
     batches: int
     twins: int = 1
     pause_s: float = 0.5
+    recomputes: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Setup:
     max_barrier_wait_ms : int
         How long consumers wait at the barrier for others that acknowledge by hand.
     ingress_s : tuple or None
-        When ingress is disabled, and when it is enabled again.
+        When ingress is disabled, and when it is enabled again. `discards`: what comes in between is discarded, not refused.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
     anew_s : float or None
@@ -178,6 +181,7 @@ class Setup:
     old_checkpoints: bool = False
     put_back_s: tuple[float, float] | None = None
     ingress_s: tuple[float, float] | None = None
+    discards: bool = False
     delete_group_s: tuple[str, float] | None = None
     copy_stuck_s: float | None = None
     anew_s: float | None = None
@@ -191,11 +195,11 @@ class Setup:
 
 def possible(s: Setup) -> Setup:
     """The same without what cannot end."""
-    if _shares_a_sink(s) or s.retention_ms is not None or s.primary_lost:
-        # What is refused, too old, or lost with its store completes no sequence.
+    if _shares_a_sink(s) or s.retention_ms is not None or s.primary_lost or s.discards:
+        # What is refused, discarded, too old, or lost with its store completes no sequence.
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.primary_lost:  # and with it, perhaps, that ingress was enabled again
-        s = replace(s, ingress_s=None)
+        s = replace(s, ingress_s=None, discards=False)
     if s.replicas < 2 or s.promoted_s is None:
         s = replace(s, other_promoted_s=None)
     if (

@@ -16,6 +16,7 @@ _KIND = ":"
 _OPTIONAL: dict[str, Any] = {
     "maintain_every_s": None,
     "delete_group_s": None,
+    "discards": False,
     "ingress_s": None,
     "copy_stuck_s": None,
     "anew_s": None,
@@ -84,6 +85,8 @@ def _smaller(s: Setup) -> Iterator[Setup]:
             yield replace(s, producers=(*s.producers[:i], fewer, *s.producers[i + 1 :]))
         if producer.twins > 1:
             yield replace(s, producers=(*s.producers[:i], replace(producer, twins=1), *s.producers[i + 1 :]))
+        if producer.recomputes:
+            yield replace(s, producers=(*s.producers[:i], replace(producer, recomputes=False), *s.producers[i + 1 :]))
     for i, query in enumerate(s.queries):
         if query.flows > 1:
             yield replace(s, queries=(*s.queries[:i], replace(query, flows=1), *s.queries[i + 1 :]))

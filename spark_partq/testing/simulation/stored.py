@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +19,22 @@ from spark_partq.storage.log.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Message:
-    """A row: its key, and its number among those of its producer. Both together are its value in the queue."""
+    """A row: its key, and its number among those of its producer. Both together are its value in the queue.
+
+    Attributes
+    ----------
+    attempt : int
+        How often its batch had been computed before, by a producer whose rows are others each time.
+    """
 
     producer: str
     number: int
     key: str | None
+    attempt: int = 0
 
     @property
     def id(self) -> str:
-        return f"{self.producer}:{self.number}"
+        return f"{self.producer}:{self.number}" + (f".{self.attempt}" if self.attempt else "")
 
 
 @dataclass
@@ -46,22 +54,21 @@ class StoredPartition:
         """A replica takes over."""
         return self.fence > self.unfenced
 
-    def jump(self, files: Files, folder: str, snapshot: Snapshot) -> dict[str, int]:
-        """Become what a checkpoint says; the messages that it names, each with its offset."""
+    def jump(self, snapshot: Snapshot, ids_of: Callable[[str], list[str]]) -> dict[str, int]:
+        """Become what a checkpoint says; what was removed before is not known. Returns the offset of each message that is there."""
         self.version, self.files = snapshot.version, {}
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
-            base = int(add.partition_values["base_offset"] or 0)
-            ids = column_of(files, f"{folder}/{add.path}", "id")
+            base, ids = int(add.partition_values["base_offset"] or 0), ids_of(add.path)
             self.ids += ["?"] * (base - len(self.ids))
             self.ids[base : base + len(ids)] = ids
             self.files[add.path] = base, base + len(ids)
-            found.update({i: base + n for n, i in enumerate(ids)})
+            offsets.update({id_: base + n for n, id_ in enumerate(ids)})
         recorded = {app: txn.version for app, txn in snapshot.transactions.items()}
         self.sealed = recorded.get("partq:sealed", -1)
         self.fence, self.unfenced = recorded.get("partq:fenced", -1), recorded.get("partq:unfenced", -1)
         self.ids += ["?"] * (recorded.get("partq:next", 0) - len(self.ids))
-        return found
+        return offsets
 
 
 @dataclass

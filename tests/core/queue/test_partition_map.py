@@ -15,7 +15,6 @@ from spark_partq.core.queue.partition_map import (
     Generation,
     drained,
     generation_at,
-    is_in,
     may_append,
     partition_numbers,
     target,
@@ -179,16 +178,6 @@ def test_where_a_row_goes(hash_: int, count: int, partition: int) -> None:
     """Q2: the remainder is never negative."""
     assert target(hash_, count) == partition
     assert partition in partition_numbers(count)
-
-
-def test_a_row_is_in_if_any_generation_wrote_it() -> None:
-    """S5: not only the last one; and only where that generation would have put it."""
-    generations = [Generation(2), Generation(3), Generation(4)]
-    assert is_in(5, generations, {0: {1}})
-    assert is_in(5, generations, {1: {2}})
-    assert not is_in(5, generations, {0: {0}, 1: {0, 1}})
-    assert not is_in(5, generations, {})
-    assert is_in(5, [Generation(0), Generation(2)], {0: {PARENT}})
 
 
 @pytest.mark.parametrize("sealed", range(-1, 4))

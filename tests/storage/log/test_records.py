@@ -23,7 +23,6 @@ def _apps() -> st.SearchStrategy[str]:
         st.sampled_from([NEXT, CLOCK, SEALED, "partq:cut/0", "partq:cut/7", "other", "partq:sinks"]),
         sinks.map("partq:sink/{}".format),
         st.tuples(sinks, st.integers(0, 3)).map(lambda pair: "partq:sink/{}/{}".format(*pair)),
-        st.tuples(sinks, st.sampled_from("qr")).map(lambda pair: "partq:by/{}/{}".format(*pair)),
         sinks.map("partq:discarded/{}".format),
     )
 
@@ -45,7 +44,7 @@ def test_which_records_expire(records: Mapping[str, Transaction], day: int) -> N
     for app, txn in records.items():
         kind, _, rest = app.partition("/")
         last = f"partq:sink/{rest.split('/')[0]}"
-        if kind in ("partq:sink", "partq:by") and rest:
+        if kind == "partq:sink" and rest:
             superseded = last not in records or records[last].version > txn.version
             if superseded or last in dead:
                 expected.add(app)
@@ -78,7 +77,7 @@ def test_checkpoint_forgets_records(files: MemoryFiles, clock: list[int]) -> Non
     writer.commit(transactions=BatchRecord("alive", 4, "r").transactions(1))
     writer.checkpoint()
     left = {app: txn.version for app, txn in fresh(files).transactions.items()}
-    assert left == {**always, "partq:sink/alive": 4, "partq:sink/alive/1": 4, "partq:by/alive/r": 4}
+    assert left == {**always, "partq:sink/alive": 4, "partq:sink/alive/1": 4}
     assert fresh(files).base == writer.version
 
 
@@ -100,4 +99,4 @@ def test_records_of_many_sinks_do_not_pile_up(files: MemoryFiles, clock: list[in
             most = max(most, len(found.transactions))
             newest = [app for app in found.transactions if app.startswith(f"partq:sink/sink-{sink}")]
             assert sorted(newest) == [f"partq:sink/sink-{sink}", f"partq:sink/sink-{sink}/9"]
-    assert most <= 1 + 3 * (100 + 1)
+    assert most <= 1 + 2 * (100 + 1)

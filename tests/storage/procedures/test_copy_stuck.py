@@ -15,6 +15,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.keys import partition_of
+from spark_partq.core.queue.manifest import STUCK_SINK
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import copy_stuck, scale
@@ -240,7 +241,7 @@ def test_the_parent_does_not_come_back_meanwhile(store: str, monkeypatch: pytest
 
 def test_no_sink_can_have_its_name() -> None:
     with pytest.raises(partq.InvalidArgumentError):
-        check_name("sink", copy_stuck.SINK)
+        check_name("sink", STUCK_SINK)
 
 
 def test_ingress_is_not_heeded(store: str) -> None:

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.storage.procedures.ingress import set_ingress
+from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.helpers import in_parallel, opened
 from tests.scaled import Reader, Sink, assert_in_order, make, messages, stored
@@ -69,12 +70,32 @@ def test_discarded_once_by_whoever_it_comes_from(store: str) -> None:
     assert partq.describe_queue(store, "q").discarded == 10
     Sink(store, "t").write(3, messages(0, 4))
     Sink(store).write(4, messages(10, 13))
-    Sink(store).write(3, messages(0, 10))
+    with pytest.raises(partq.SinkAheadError):
+        Sink(store).write(3, messages(0, 10))
     assert partq.describe_queue(store, "q").discarded == 17
     toggle(store, 80)  # the facts are merged meanwhile
     DeltaTable(f"{store}/queues/q/control").create_checkpoint()
     Sink(store).write(4, messages(10, 13))
     assert partq.describe_queue(store, "q").discarded == 17
+
+
+def test_a_batch_that_was_discarded_is_not_stored(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3: not when ingress is enabled again, and not if its producer died before it counted it."""
+    make(store, 2, reject_to_sender="off")
+    partq.set_ingress(store, "q", False)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(QueueControl, "discard", dies)
+        with pytest.raises(KeyboardInterrupt):
+            Sink(store).write(0, messages(0, 10))
+    partq.set_ingress(store, "q", True)
+    for _ in range(2):
+        assert Sink(store).write(0, messages(0, 12)) == 0
+        assert partq.describe_queue(store, "q").discarded == 10 and count(store) == 0
+    assert Sink(store).write(1, messages(12, 20)) == 8
 
 
 def test_nothing_new(store: str) -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import spark_partq as partq
 from spark_partq.core.payload.schema import MAX_DEPTH
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.queue import messages
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
-from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, NewFile
+from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
 from spark_partq.storage.store import Store, partition_folder
 
 SCHEMA = pa.schema(

@@ -21,6 +21,7 @@ from tests.testing.planted.setups import (
 from tests.testing.planted.stores import in_a_store
 
 PRODUCER, TABLE = "storage.procedures.produce:Producer", "storage.queue.partition_table:PartitionTable"
+BATCH = "storage.procedures.batch:Batch"
 
 
 # ---- records
@@ -30,15 +31,15 @@ def a_record_without_its_generation(original, record, generation):
     return f"{record.app}/0"
 
 
-@bug(f"{PRODUCER}._recorded", resized, as_is(TWINS))
-def a_replay_asks_the_last_generation_only(original, producer, record):
+@bug(f"{BATCH}.recorded", resized, as_is(TWINS))
+def a_replay_asks_the_last_generation_only(original, batch):
     """What was written under earlier maps is written again."""
-    last = producer._queue.state.generation
-    return {g: partitions for g, partitions in original(producer, record).items() if g == last}
+    last = batch._queue.state.generation
+    return {g: partitions for g, partitions in original(batch).items() if g == last}
 
 
-@bug(f"{PRODUCER}._written_before", resized, as_is(TWINS))
-def a_replay_asks_nobody(original, producer, record):
+@bug(f"{BATCH}.recorded", resized, as_is(TWINS))
+def a_replay_asks_nobody(original, batch):
     """A process that starts again takes its batch for new."""
     return {}
 
@@ -58,31 +59,18 @@ def a_removed_partition_forgets_its_batches(original, producer):
     return [table for table in original(producer) if table.partition in producer._queue.state.partition_numbers]
 
 
-@bug("core.queue.partition_map:is_in", resized, as_is(TWINS))
-def a_row_that_is_in_is_written_again(original, hash_, generations, written):
-    """A replay writes all rows of its batch, wherever they are."""
-    return False
+@bug("core.queue.manifest:Manifest.left", resized, as_is(TWINS))
+def a_row_that_is_in_is_written_again(original, manifest, recorded):
+    """When the map has changed all rows of the batch are placed again, wherever they are."""
+    return manifest.files
 
 
-@bug(f"{TABLE}.has_another_query", change=as_is(ONE_SINK))
-def queries_are_not_compared(original, table, record):
+@bug(f"{BATCH}._check_query", change=as_is(ONE_SINK))
+def queries_are_not_compared(original, batch, manifest):
     """A batch of another query with the same sink id is taken for written."""
-    return False
 
 
 # ---- places
-@bug("storage.procedures.place:key_hashes", resized, as_is(TWINS))
-def rows_without_a_key_go_in_turns(original, state, batch, otherwise):
-    """A row without a key goes to the next partition, also when it is written again."""
-    return original(state, batch, [CHANCE.randrange(2) + n for n, _ in enumerate(otherwise)])
-
-
-@bug("storage.procedures.place:key_hashes", resized, as_is(TWINS))
-def rows_without_a_key_go_anywhere(original, state, batch, otherwise):
-    """A row without a key goes to a partition that is drawn."""
-    return original(state, batch, [CHANCE.randrange(100) for _ in otherwise])
-
-
 @bug("core.queue.partition_map:target", resized_and_read)
 def a_key_goes_where_it_has_room(original, hash_, count):
     """Rows of one key are spread over partitions."""

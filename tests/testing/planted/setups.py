@@ -163,6 +163,25 @@ LEFT_TO_TWO_GROUPS = replace(
 ONE_SINK = Setup(
     0, producers=(ProducerSetup("s", "query", 5), ProducerSetup("s", "another", 5)), faults=Faults(slow=0.2)
 )
+# Batches that are computed again with other rows: by twins, in a queue that is scaled, by two processes of which one is slow.
+RECOMPUTED = replace(
+    TWINS, producers=(replace(TWINS.producers[0], recomputes=True),), faults=Faults(kill=0.02, slow=0.2)
+)
+SLOW_TWINS = replace(
+    RECOMPUTED,
+    partitions=4,
+    scalings=(),
+    producers=(ProducerSetup("s", "query", 8, twins=2, pause_s=0.0, recomputes=True),),
+    faults=Faults(slow=0.2, stall=0.02, stall_s=0.3),
+)
+# What comes while ingress is disabled is discarded, by a producer that dies now and then.
+DISCARDED = Setup(
+    0,
+    producers=(ProducerSetup("s", "query", 8, pause_s=0.2, recomputes=True),),
+    ingress_s=(0.2, 0.8),
+    discards=True,
+    faults=Faults(kill=0.05),
+)
 # Consumers that come and go while there is always something to read.
 ROLLING = Setup(
     0,
@@ -193,6 +212,18 @@ MOVED = replace(
     promoted_s=1.0,
     producers=tuple(replace(p, pause_s=0.1, batches=15) for p in SEALED_OFTEN.producers),
     chaos_s=4.0,
+)
+# Producers stand still half-way while a pass goes on, until the primary is lost: they finish their batches with the rows that they had there.
+MOVED_HALF_WAY = replace(
+    MOVED,
+    partitions=4,
+    keys=5,
+    producers=tuple(ProducerSetup(f"s{i}", f"query-{i}", 25, pause_s=0.0, recomputes=True) for i in range(3)),
+    promoted_s=2.0,
+    primary_lost=True,
+    blows=tuple(Blow(f"query-{i}a", 1.7 + 0.1 * i, 2, "commits", "stall") for i in range(3)),
+    faults=Faults(slow=0.5),
+    chaos_s=8.0,
 )
 # A change of the count stands still before it seals, until a replica has taken over.
 MOVED_BESIDE_A_RESIZE = replace(

@@ -8,6 +8,7 @@ from tests.testing.planted import (
     delivery,
     logs,
     maintenance,
+    manifests,
     ownership,
     producers,
     protocols,
@@ -16,6 +17,6 @@ from tests.testing.planted import (
 )
 from tests.testing.planted.bugs import BUGS
 
-SUBJECTS = (ownership, delivery, protocols, logs, producers, resizes, by_hand, maintenance, replicas, anew)
+SUBJECTS = (ownership, delivery, protocols, logs, producers, manifests, resizes, by_hand, maintenance, replicas, anew)
 
 __all__ = ["BUGS", "SUBJECTS"]

@@ -13,6 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
+from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import COLUMNS
 from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
@@ -70,6 +71,8 @@ class QueueCheck(Check):
             self.found.messages += messages
             self.found.findings += findings
         self._check_marks(queue, replica)
+        with contextlib.suppress(PartqError):  # of a table that cannot be read: its own check says so
+            ManifestCheck(queue, self.found).check()
 
     def _check_marks(self, queue: Queue, replica: bool) -> None:
         """Every table is sealed and fenced as the control table explains (S5, S7)."""

@@ -1,0 +1,211 @@
+"""What one batch of a sink is, as it was first made durable (Q5).
+
+The files of a batch are written first. Then its *manifest* names them, and only then they are committed to the partitions. Whoever
+writes the batch again finds the manifest and goes on with its files, so what is recomputed, and how, is no matter.
+
+If the partition map changes in between, what is not in yet is placed again from the files, under another manifest. So the manifests of a
+batch are numbered 0, 1, 2…; each says what the tables recorded of the batch under the earlier maps, which nothing changes any more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from spark_partq.core import format, stored
+from spark_partq.core.names import is_name
+from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
+
+# What copies that which is stuck in the parent (S6): a name that no sink of a user can have.
+STUCK_SINK = "_stuck"
+MAX_BYTES = 64 << 20
+_MAX_STATS = 1 << 20
+_NAME = re.compile(r"([A-Za-z0-9._-]{1,128})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
+
+# By generation of the map, the partitions whose tables record a batch under it.
+Recorded = Mapping[int, Collection[int]]
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A Parquet file that a task has written and nobody has committed yet."""
+
+    partition: int
+    path: str  # relative to the partition's folder
+    rows: int
+    size_bytes: int
+    stats: str  # Delta's statistics, JSON
+    order: int  # place of its first row in the order in which the rows were read
+
+
+class ManifestName(NamedTuple):
+    """Which manifest a file is, as its name says. They sort by sink, batch and number."""
+
+    sink_id: str
+    batch_id: int
+    number: int
+
+    @property
+    def file(self) -> str:
+        return f"{self.sink_id}~{self.batch_id:020d}.{self.number}.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A batch, durable.
+
+    Attributes
+    ----------
+    query_id : str or None
+        The streaming query that wrote it.
+    generation, partition_count : int
+        The map under which its files were placed.
+    files : tuple of NewFile
+        In the order of their rows; of one partition none or several.
+    placed : dict
+        By earlier generation, the partitions whose tables hold a part of the batch: its files have the rest.
+    discarded : int or None
+        The batch is not stored: so many messages were discarded, as ingress was disabled (S3).
+    """
+
+    name: ManifestName
+    query_id: str | None
+    generation: int
+    partition_count: int
+    files: tuple[NewFile, ...] = ()
+    placed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    discarded: int | None = None
+
+    def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
+        """Whether it goes on from what the tables say.
+
+        One that does not was put by a pass that slept while the replica, to which it copied, took over: its primary had gone another way.
+
+        Parameters
+        ----------
+        generations : sequence of Generation
+            Of the queue, and `recorded` by its tables, both read after the manifest.
+        """
+        g = self.generation
+        known = g < len(generations) and generations[g].partition_count == self.partition_count
+        return known and dict(self.placed) == in_under(recorded, g)
+
+    def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
+        """The files that are not in."""
+        partitions = recorded.get(self.generation, ())
+        return tuple(file for file in self.files if file.partition not in partitions)
+
+
+def in_under(recorded: Recorded, before: int) -> dict[int, tuple[int, ...]]:
+    """What is recorded under the generations before one; nobody writes under them any more."""
+    return {g: tuple(sorted(partitions)) for g, partitions in sorted(recorded.items()) if g < before and partitions}
+
+
+def last_that_holds(
+    manifests: Iterable[Manifest], generations: Sequence[Generation], recorded: Recorded
+) -> Manifest | None:
+    """Of a batch's manifests, in order, the one with which to go on."""
+    return next((m for m in reversed(list(manifests)) if m.holds(generations, recorded)), None)
+
+
+def parse_name(file: str) -> ManifestName | None:
+    """Which manifest a file is; None if it is none."""
+    match = _NAME.fullmatch(file)
+    if match is None or not (is_name(match[1]) or match[1] == STUCK_SINK) or int(match[2]) > stored.MOST:
+        return None
+    return ManifestName(match[1], int(match[2]), int(match[3]))
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The bytes of its file.
+
+    Raises
+    ------
+    ValueError
+        If they are more than anybody would read.
+    """
+    plain: dict[str, Any] = {
+        **format.of_new_tables().body(),
+        "sink": manifest.name.sink_id,
+        "batch": manifest.name.batch_id,
+        "query": manifest.query_id,
+        "generation": manifest.generation,
+        "partition_count": manifest.partition_count,
+        "placed": {str(g): list(partitions) for g, partitions in manifest.placed.items()},
+    }
+    if manifest.discarded is None:
+        plain["files"] = [asdict(file) for file in manifest.files]
+    else:
+        plain["discarded"] = manifest.discarded
+    data = json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"its manifest would have {len(data):,} bytes, more than {MAX_BYTES:,}")
+    return data
+
+
+def decode(name: ManifestName, data: bytes) -> Manifest:
+    """What a file of that name says.
+
+    Raises
+    ------
+    ValueError, KeyError
+        If it is no such manifest.
+    NewerStoreError
+        If only a newer program may go on with it.
+    """
+    body = stored.body_of(data.decode(), "it")
+    format.check_writable(format.parse(body), f"manifest {name.file}")
+    if (body["sink"], body["batch"]) != (name.sink_id, name.batch_id):
+        raise ValueError("sink and batch are not those of its name")
+    count = stored.whole(body["partition_count"], "partition_count", 0, stored.MAX_PARTITIONS)
+    discarded = stored.whole_or_none(body.get("discarded"), "discarded")
+    return Manifest(
+        name,
+        stored.text_or_none(body["query"], "query"),
+        stored.whole(body["generation"], "generation"),
+        count,
+        () if discarded is not None else _files(body["files"], partition_numbers(count)),
+        _placed(body["placed"]),
+        discarded,
+    )
+
+
+def _files(value: object, partitions: range) -> tuple[NewFile, ...]:
+    found = tuple(_file(plain, partitions) for plain in stored.items(value, "files"))
+    if len({(file.partition, file.path) for file in found}) < len(found):
+        raise ValueError("files names one twice")
+    return found
+
+
+def _file(value: object, partitions: range) -> NewFile:
+    if not isinstance(value, dict):
+        raise ValueError("files has one that is no object")
+    file = NewFile(
+        stored.whole(value["partition"], "partition", partitions.start, partitions.stop - 1),
+        stored.file_name(value["path"], "path"),
+        stored.whole(value["rows"], "rows", 1),
+        stored.whole(value["size_bytes"], "size_bytes", 1),
+        stored.text(value["stats"], "stats", _MAX_STATS),
+        stored.whole(value["order"], "order"),
+    )
+    if stored.body_of(file.stats, "stats").get("numRecords") != file.rows:
+        raise ValueError(f"stats of {file.path} has another number of rows than {file.rows}")
+    return file
+
+
+def _placed(value: object) -> dict[int, tuple[int, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError("placed is no object")
+    every = range(PARENT, stored.MAX_PARTITIONS)
+    placed = {}
+    for key, partitions in value.items():
+        if not isinstance(key, str) or not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
+            raise ValueError("placed has a key that is no generation")
+        numbers = [stored.whole(n, "placed", every.start, every.stop - 1) for n in stored.items(partitions, "placed")]
+        if not numbers or numbers != sorted(set(numbers)):
+            raise ValueError(f"placed has partitions of generation {key} twice, unsorted, or none")
+        placed[int(key)] = tuple(numbers)
+    return placed

@@ -1,0 +1,71 @@
+"""Checks the batches that sinks have begun: a manifest that is damaged, and a batch that nobody finishes (Q5)."""
+
+from __future__ import annotations
+
+import contextlib
+
+from spark_partq.core.errors import CorruptTableError, NewerStoreError
+from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.inspect.doctor.check import RESTORE, Check
+from spark_partq.storage.inspect.doctor.findings import Diagnosis
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.partition_table import BatchRecord
+
+# A producer that finishes its batch needs less; and one that waits for the next map gives up sooner.
+_PATIENCE_MS = 3_600_000
+
+
+class ManifestCheck(Check):
+    """The last batch of each sink of a queue."""
+
+    def __init__(self, queue: Queue, found: Diagnosis) -> None:
+        super().__init__(queue.store, f"queue {queue.name}", found)
+        self._queue = queue
+        self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+
+    def check(self) -> None:
+        names = self._manifests.names()
+        last = {name.sink_id: name.batch_id for name in names}  # they are sorted
+        for sink_id, batch_id in last.items():
+            numbers = [name for name in names if name[:2] == (sink_id, batch_id)]
+            age_ms = self.store.now_ms() - names[numbers[-1]].modified_ns // 1_000_000
+            manifests = [manifest for name in numbers if (manifest := self._read(name)) is not None]
+            if len(manifests) == len(numbers) and age_ms > _PATIENCE_MS:
+                self._check_finished(manifests)
+
+    def _read(self, name: ManifestName) -> Manifest | None:
+        try:
+            with contextlib.suppress(FileMissing):  # its sink has gone on
+                return self._manifests.read(name)
+        except (CorruptTableError, NewerStoreError) as error:
+            self.unreadable(error, RESTORE.format(self._manifests.path(name)))
+        return None
+
+    def _check_finished(self, manifests: list[Manifest]) -> None:
+        """All that the batch's last manifest names is in."""
+        queue, name = self._queue, manifests[0].name
+        record = BatchRecord(name.sink_id, name.batch_id)
+        tables = [queue.table(number) for number in queue.state.all_partitions]
+        for table in tables:  # after the manifests
+            table.refresh()
+        queue.control.refresh()
+        every = range(queue.state.generation + 1)
+        recorded = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
+        manifest = last_that_holds(manifests, queue.state.generations, recorded)
+        if manifest is None:
+            return
+        if manifest.discarded is not None:
+            if queue.control.last_discarded(name.sink_id) < name.batch_id:
+                self._unfinished(name, f"its {manifest.discarded} messages, which are discarded, are not counted")
+            return
+        left = sum(file.rows for file in manifest.left(recorded))
+        if left:
+            self._unfinished(name, f"{left} of its messages are not in the queue")
+
+    def _unfinished(self, name: ManifestName, what: str) -> None:
+        self.warn(
+            f"batch {name.batch_id} of sink {name.sink_id} was begun over an hour ago, and {what}",
+            "start the query of this sink again: it finishes the batch",
+        )

@@ -1,0 +1,200 @@
+"""A batch of a sink: what was made durable of it, and what the partitions record (Q5).
+
+Four rules let any number of processes write a batch at once, each dying wherever it does:
+
+- Manifests are read first and the tables' records after. So what a manifest says of the tables is there by then.
+- A manifest is put only if there is none of its number. Whoever finds another one goes on with that.
+- A sink's manifests go only once there is one of a later batch, which begins when this one is in as a whole. So the last one stays, and
+  who lists the manifests after having put one learns that others are further.
+- Under generations of the map that have ended nobody writes. So what the tables record under them, and with it the next manifest, is the
+  same to everybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from spark_partq.core.errors import CommitFailedError, CorruptTableError, SinkAheadError, StoreUnavailableError
+from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, last_that_holds
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files.port import TEMPORARY
+from spark_partq.storage.queue.clock import ComparedClock
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
+
+
+class Batch:
+    """One batch of one sink. Used by one thread.
+
+    Parameters
+    ----------
+    tables : function
+        Every table that the queue ever had, refreshed.
+    """
+
+    def __init__(self, queue: Queue, record: BatchRecord, tables: Callable[[], Sequence[PartitionTable]]) -> None:
+        self.record = record
+        self._queue, self._tables = queue, tables
+        self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+        self.is_in = False  # as a whole, though it has no manifest any more
+        self._next = 0  # the number of its next manifest
+        self._earlier: list[ManifestName] = []  # of batches that are in
+
+    def find(self) -> Manifest | None:
+        """The manifest with which to go on; None if there is none, then `is_in` says why.
+
+        Raises
+        ------
+        SinkAheadError
+            If the sink is further, or another query wrote this batch.
+        CorruptTableError, NewerStoreError
+        """
+        while True:
+            names = self._names()
+            try:
+                manifests = [self._manifests.read(name) for name in names]
+            except FileMissing:
+                continue  # others have gone on
+            for manifest in manifests:
+                self._check_query(manifest)
+            if manifests:
+                self._queue.control.refresh()
+            recorded = self.recorded()
+            found = last_that_holds(manifests, self._queue.state.generations, recorded)
+            if found is not None or not recorded:
+                return found
+            if names == self._names():  # else it was begun after the manifests were listed
+                break
+        if names:
+            raise CorruptTableError(
+                f"partitions of queue {self._queue.name!r} hold a part of batch {self.record.batch_id} of sink {self.record.sink_id!r} that "
+                f"{self._manifests.path(names[-1])} does not explain: it was edited. Restore it from a backup",
+                queue=self._queue.name,
+                sink_id=self.record.sink_id,
+                batch_id=self.record.batch_id,
+            )
+        self.is_in = True
+        return None
+
+    def put(self, batch: Manifest) -> tuple[Manifest, bool]:
+        """Make the batch durable, unless somebody else has; returns the manifest with which to go on, and whether it is this one.
+
+        Parameters
+        ----------
+        batch : Manifest
+            What it is; it gets its name, and the query's, here.
+
+        Raises
+        ------
+        SinkAheadError, CorruptTableError, NewerStoreError
+            As `find`.
+        CommitFailedError
+            If the queue is gone.
+        """
+        while True:
+            name = ManifestName(self.record.sink_id, self.record.batch_id, self._next)
+            manifest = replace(batch, name=name, query_id=self.record.query_id)
+            try:
+                was_put = self._manifests.put(manifest)
+            except FileMissing:
+                raise self._gone() from None
+            names = self._names()
+            if was_put and names[-1:] == [manifest.name]:
+                self._forget_earlier()
+                return manifest, True
+            found = self.find()
+            if found is not None:
+                self._forget_earlier()
+                return found, found == manifest
+            if self.is_in or not names:
+                raise self._gone()
+
+    def recorded(self) -> dict[int, set[int]]:
+        """By generation of the map, the partitions that hold a part of the batch.
+
+        Raises
+        ------
+        SinkAheadError
+        """
+        tables, record = self._tables(), self.record
+        last = max((table.recorded(record.app) for table in tables), default=-1)
+        if last > record.batch_id:
+            raise self._ahead(last)
+        every = range(self._queue.state.generation + 1)
+        found = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
+        return {g: partitions for g, partitions in found.items() if partitions}
+
+    def check_files(self, files: Sequence[NewFile], generation: int) -> None:
+        """Make sure that files which somebody else has written, or this process long ago, are there to be committed.
+
+        Raises
+        ------
+        CommitFailedError
+        """
+        queue = self._queue
+        for file in files:
+            table = queue.table(file.partition)
+            if queue.store.files.info(f"{table.folder}/{file.path}") is not None:
+                continue
+            table.refresh()
+            if not table.has(self.record, generation):  # else it was committed, and read, meanwhile
+                raise CommitFailedError(
+                    f"batch {self.record.batch_id} of sink {self.record.sink_id!r} was begun, and {table.folder}/{file.path} of "
+                    f"{queue.store.uri}, which is not in the queue yet, is missing. Restore it from a backup, then start the query again",
+                    queue=queue.name,
+                    sink_id=self.record.sink_id,
+                    batch_id=self.record.batch_id,
+                    path=f"{table.folder}/{file.path}",
+                )
+
+    def compare(self, clock: ComparedClock) -> None:
+        """Compare this machine's clock with the store's, by a file that is written now and deleted."""
+        runtime, files = self._queue.store.runtime, self._queue.store.files
+        path, began_s = f"{self._manifests.folder}/.{runtime.new_uuid().hex}{TEMPORARY}", runtime.monotonic_s()
+        try:
+            files.put(path, b"")
+        except FileMissing:
+            raise self._gone() from None
+        clock.compare(path, began_s, runtime.monotonic_s())
+        files.delete(path)
+
+    def _check_query(self, manifest: Manifest) -> None:
+        if manifest.query_id != self.record.query_id:
+            raise self._ahead(self.record.batch_id, "another query")
+
+    def _names(self) -> list[ManifestName]:
+        """The batch's manifests, in order; raises if there is one of a later batch."""
+        names = self._manifests.of_sink(self.record.sink_id)
+        if names and names[-1].batch_id > self.record.batch_id:
+            raise self._ahead(names[-1].batch_id)
+        self._earlier = [name for name in names if name.batch_id < self.record.batch_id]
+        own = [name for name in names if name.batch_id == self.record.batch_id]
+        self._next = own[-1].number + 1 if own else 0
+        return own
+
+    def _forget_earlier(self) -> None:
+        """Remove the manifests of earlier batches, which are in; maintenance does it for who may not."""
+        with contextlib.suppress(StoreUnavailableError):
+            self._manifests.delete(self._earlier)
+
+    def _gone(self) -> CommitFailedError:
+        """The manifests are not there: mostly since the queue is being deleted, which has an error of its own."""
+        self._queue.control.refresh(sure=True)
+        return CommitFailedError(
+            f"the folder of manifests {self._manifests.folder} in {self._queue.store.uri} is gone, or is emptied by others; nothing of this "
+            "batch was written. Check that the queue is still there: spark-partq doctor",
+            queue=self._queue.name,
+        )
+
+    def _ahead(self, last: int, who: str = "an older position") -> SinkAheadError:
+        record = self.record
+        return SinkAheadError(
+            f"sink {record.sink_id!r} has already written batch {last} to queue {self._queue.name!r}, and batch {record.batch_id} of "
+            f"{who} came now; it would be skipped. Continue with the sink's own checkpoint, or choose another sink_id for a new one",
+            sink_id=record.sink_id,
+            batch_id=record.batch_id,
+            recorded=last,
+        )

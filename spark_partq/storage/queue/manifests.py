@@ -1,0 +1,91 @@
+"""The folder of a queue's manifests: each batch of a sink as it was made durable, before it is placed (Q5).
+
+It is named by the queue's id, so a producer that does not know yet that its queue was deleted and made anew leaves the new one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_partq.core.errors import CommitFailedError, CorruptTableError
+from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName, decode, encode, parse_name
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge
+from spark_partq.storage.store import Store, manifests_folder
+
+
+class Manifests:
+    """The manifests of one queue. Keeps nothing in mind."""
+
+    def __init__(self, store: Store, queue: str, queue_id: str) -> None:
+        self._files, self.store, self.queue = store.files, store, queue
+        self.folder = manifests_folder(queue, queue_id)
+
+    def make_folder(self) -> None:
+        self._files.make_folder(self.folder)
+
+    def path(self, name: ManifestName) -> str:
+        return f"{self.folder}/{name.file}"
+
+    def names(self) -> dict[ManifestName, FileInfo]:
+        """All, sorted."""
+        return self._named(self._files.list_files(self.folder))
+
+    def of_sink(self, sink_id: str) -> list[ManifestName]:
+        """Those of a sink, sorted."""
+        found = self._named(self._files.list_files(self.folder, after=sink_id))
+        return [name for name in found if name.sink_id == sink_id]
+
+    def _named(self, files: Iterable[FileInfo]) -> dict[ManifestName, FileInfo]:
+        found = {name: info for info in files if (name := parse_name(info.name)) is not None}
+        return dict(sorted(found.items()))
+
+    def read(self, name: ManifestName) -> Manifest:
+        """What it says.
+
+        Raises
+        ------
+        FileMissing
+        CorruptTableError, NewerStoreError
+            If it is damaged, or only a newer program may go on with it.
+        """
+        try:
+            return decode(name, self._files.read(self.path(name), MAX_BYTES))
+        except (FileTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
+            why = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise CorruptTableError(
+                f"manifest {self.store.uri_of(self.path(name))} of queue {self.queue!r} is damaged: {why}. Batch {name.batch_id} of sink "
+                f"{name.sink_id!r} cannot be finished without it; restore it from a backup",
+                queue=self.queue,
+                sink_id=name.sink_id,
+                batch_id=name.batch_id,
+                path=self.path(name),
+            ) from error
+
+    def put(self, manifest: Manifest) -> bool:
+        """Put it unless there is one of that name; was it put?
+
+        Raises
+        ------
+        FileMissing
+            If the folder is gone.
+        CommitFailedError
+            If the batch has too many files.
+        """
+        name = manifest.name
+        try:
+            self._files.put_if_absent(self.path(name), encode(manifest))
+        except FileAlreadyExists:
+            return False
+        except ValueError as error:
+            raise CommitFailedError(
+                f"batch {name.batch_id} of sink {name.sink_id!r} cannot be written to queue {self.queue!r}: {error}. Nothing of it is in; "
+                "make the batches smaller",
+                queue=self.queue,
+                sink_id=name.sink_id,
+                batch_id=name.batch_id,
+            ) from error
+        return True
+
+    def delete(self, names: Iterable[ManifestName]) -> None:
+        for name in names:
+            self._files.delete(self.path(name))

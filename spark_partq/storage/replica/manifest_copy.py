@@ -1,0 +1,80 @@
+"""Follows the manifests of a queue: a partition of the copy that has a part of a batch has its manifest, and the files of the rest (Q5, S7).
+
+A pass captures what is new in the partitions, then copies the manifests that there are by then, and only then lets the copies go on. A
+batch that has a part in what was captured has its manifest, unless it was complete, and the sink further, when the manifests were listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_partq.core.errors import ReplicaError
+from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
+from spark_partq.storage.files import FileAlreadyExists, FileMissing, FileTooLarge
+from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.replica.table_copy import copy_file, put_same
+from spark_partq.storage.store import Store, partition_folder
+
+
+class ManifestCopy:
+    """The manifests of one queue and their copies, in one pass. Made before anything of the partitions is captured.
+
+    Parameters
+    ----------
+    check_open : function
+        Raises if the copy is not a copy any more.
+    """
+
+    def __init__(
+        self, source: Store, target: Store, queue: str, queue_id: str, check_open: Callable[[], None] = lambda: None
+    ) -> None:
+        self._source, self._target, self._queue = source, target, queue
+        self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
+        self._check_open = check_open
+        # What the source has removed by now was complete, and what made it so will be captured.
+        self._there = self._to.names()
+        self._gone = self._there.keys() - self._from.names().keys()
+
+    def copy(self) -> None:
+        """Copy those that are new, each after its files; after the partitions were captured.
+
+        Raises
+        ------
+        ReplicaError
+            If the copy has gone its own way.
+        """
+        for name, info in self._from.names().items():  # in the order of their numbers
+            if name in self._there and self._there[name].size == info.size:
+                continue
+            try:
+                manifest = self._from.read(name)
+                self._bring_files(manifest)
+                data = self._source.files.read(self._from.path(name), MAX_BYTES)
+                self._check_open()
+                self._to.make_folder()
+                put_same(self._target.files, self._to.path(name), data)
+            except (FileMissing, FileTooLarge):
+                continue  # its sink has gone on
+            except FileAlreadyExists:
+                raise self._is_other(name) from None
+
+    def _bring_files(self, manifest: Manifest) -> None:
+        """Copy its files as far as they are there; one that was committed and removed since is not needed."""
+        for file in manifest.files:
+            path = f"{partition_folder(self._queue, file.partition)}/{file.path}"
+            found, here = self._target.files.info(path), self._source.files.info(path)
+            if here is not None and (found is None or found.size != file.size_bytes):
+                copy_file(self._source, self._target, path, file.size_bytes)
+
+    def remove(self) -> None:
+        """Remove those that the source had removed before the partitions were captured; after what was captured is applied."""
+        self._check_open()
+        self._to.delete(self._gone)
+
+    def _is_other(self, name: ManifestName) -> ReplicaError:
+        return ReplicaError(
+            f"{self._target.uri_of(self._to.path(name))} is another manifest than that of {self._source.uri}: the queue there was "
+            "promoted, or written by something else; it is a replica no more",
+            queue=self._queue,
+            location=self._target.uri,
+        )

@@ -1,0 +1,114 @@
+"""What maintenance keeps of batches that were begun, and what it removes (Q5, Q8)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.queue.records import KEPT_MS
+from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.runtime import SYSTEM
+from tests.clocks import no_grace
+from tests.helpers import opened
+from tests.scaled import Sink, make, messages, stored
+
+
+def half_of_a_batch(store: str, sink_id: str = "s") -> None:
+    """A producer dies when one of two partitions has its part."""
+    append = PartitionTable.append
+
+    def half(self: PartitionTable, *args: Any) -> int | None:
+        if self.partition == 1:
+            raise KeyboardInterrupt
+        return append(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartitionTable, "append", half)
+        with pytest.raises(KeyboardInterrupt):
+            Sink(store, sink_id).write(0, messages(0, 20))
+
+
+def manifests(store: str) -> list[Path]:
+    return sorted(Path(store).glob("queues/q/manifests/*/*.json"))
+
+
+def test_files_that_are_still_to_be_committed_stay(store: str) -> None:
+    """Q5: however old they are; what nobody has begun goes, and what was committed and removed."""
+    make(store, 2)
+    half_of_a_batch(store)
+    folder = Path(store) / "queues/q/partitions/partition=1"
+    (left,) = folder.glob("*.parquet")
+    stray = folder / "part-stray.parquet"
+    stray.write_bytes(b"x")
+    for file in (left, stray):
+        os.utime(file, (0, 0))
+    with no_grace():
+        assert maintain(opened(store)).vacuumed_files == 1
+    assert left.exists() and not stray.exists()
+    before = len(stored(store)[0])
+    assert Sink(store).write(0, []) == 20 - before > 0
+    assert sorted(row for rows in stored(store).values() for row in rows) == sorted(messages(0, 20))
+
+
+def test_files_of_a_damaged_manifest_stay(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody knows which these are, so none is deleted; messages are removed as ever."""
+    make(store, 2, retention_ms=0)
+    half_of_a_batch(store)
+    manifests(store)[0].write_bytes(b"{")
+    (left,) = (Path(store) / "queues/q/partitions/partition=1").glob("*.parquet")
+    os.utime(left, (0, 0))
+    with no_grace():
+        report = maintain(opened(store))
+    assert left.exists() and report.vacuumed_files == 0 and report.removed_messages > 0
+    assert "is damaged" in caplog.text
+    with pytest.raises(partq.CorruptTableError, match=r"s~0{20}\.0\.json.*restore it from a backup"):
+        Sink(store).write(0, messages(0, 20))
+
+
+def test_which_manifests_go(store: str) -> None:
+    """Q5: those of earlier batches; and the last of a sink that no table knows any more, if it is 30 days old."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 20))
+    first = manifests(store)[0].read_bytes()
+    Sink(store).write(1, messages(20, 40))
+    assert [path.name[-8:] for path in manifests(store)] == ["1.0.json"]
+    manifests(store)[0].with_name("s~00000000000000000000.0.json").write_bytes(first)
+    Sink(store, "empty").write(7, [])
+    maintain(opened(store))
+    assert [path.name for path in manifests(store)] == [
+        "empty~00000000000000000007.0.json",
+        "s~00000000000000000001.0.json",
+    ]
+    for path in manifests(store):
+        os.utime(path, (path.stat().st_mtime - KEPT_MS / 1000 - 1,) * 2)
+    maintain(opened(store))
+    assert [path.name for path in manifests(store)] == ["s~00000000000000000001.0.json"]
+    assert Sink(store).write(1, messages(20, 40)) == 0
+
+
+def test_age_is_by_the_stores_clock(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maintainer whose clock is a year ahead removes no manifest, and no file that is to be committed."""
+    make(store, 2)
+    half_of_a_batch(store)
+    Sink(store, "empty").write(7, [])
+    year_ns, time_ns = 365 * 86_400 * 10**9, SYSTEM.time_ns
+    monkeypatch.setattr(SYSTEM, "time_ns", lambda: time_ns() + year_ns)
+    maintain(opened(store))
+    assert len(manifests(store)) == 2
+    assert Sink(store).write(0, messages(0, 20)) > 0
+
+
+def test_a_manifest_of_a_silent_sink_stays_as_long_as_its_records(store: str) -> None:
+    """Q5: so another query with its sink's id is told so for ever, and not taken for its replay."""
+    make(store, 2)
+    Sink(store, query_id="first").write(0, messages(0, 20))
+    for path in manifests(store):
+        os.utime(path, (0, 0))
+    maintain(opened(store))
+    with pytest.raises(partq.SinkAheadError, match="another query"):
+        Sink(store, query_id="second").write(0, messages(0, 20))

@@ -1,0 +1,105 @@
+"""A batch is durable before it is placed: manifests, of those who write it and of those who copy it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.core.queue.manifest import ManifestName
+from tests.storage.procedures import test_begun as begun
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import DISCARDED, MOVED_HALF_WAY, RECOMPUTED, SLOW_TWINS, as_is
+from tests.testing.planted.stores import in_a_store
+
+BATCH, PRODUCER = "storage.procedures.batch:Batch", "storage.procedures.produce:Producer"
+COPY = "storage.replica.manifest_copy:ManifestCopy"
+
+
+def named(batch, manifest):
+    name = ManifestName(batch.record.sink_id, batch.record.batch_id, batch._next)
+    return replace(manifest, name=name, query_id=batch.record.query_id)
+
+
+@bug(f"{BATCH}.put", change=as_is(RECOMPUTED))
+def a_manifest_is_put_after_the_commits(original, batch, manifest):
+    """A producer that dies between two commits leaves nothing that says what the rest is."""
+    batch.later = named(batch, manifest)
+    return batch.later, True
+
+
+@a_manifest_is_put_after_the_commits.also(f"{PRODUCER}._finish")
+def _(original, producer, placed, batch):
+    added = original(producer, placed, batch)
+    if "later" in vars(batch):
+        batch._manifests.put(batch.later)
+    return added
+
+
+@bug(f"{BATCH}.put", change=as_is(RECOMPUTED))
+def a_replay_goes_on_with_what_it_computed(original, batch, manifest):
+    """A producer that finds a manifest commits its own files."""
+    original(batch, manifest)
+    return named(batch, manifest), True
+
+
+@a_replay_goes_on_with_what_it_computed.also(f"{BATCH}.find")
+def _(original, batch):
+    found = original(batch)
+    return None if found is not None and found.files else found
+
+
+@bug(f"{BATCH}.put", change=as_is(SLOW_TWINS))
+def manifests_are_not_listed_again(original, batch, manifest):
+    """A producer that slept until its twin had gone on begins the batch anew."""
+    own = named(batch, manifest)
+    if batch._manifests.put(own):
+        batch._forget_earlier()
+        return own, True
+    return original(batch, manifest)
+
+
+@bug(f"{PRODUCER}._finish", change=as_is(SLOW_TWINS))
+def a_manifest_goes_when_its_batch_is_in(original, producer, placed, batch):
+    """A producer removes the manifest before there is that of the next batch."""
+    added = original(producer, placed, batch)
+    batch._manifests.delete(batch._manifests.of_sink(batch.record.sink_id))
+    return added
+
+
+@bug(f"{BATCH}.put", change=as_is(replace(RECOMPUTED, partitions=2)))
+def what_is_placed_again_has_no_manifest(original, batch, manifest):
+    """When the map changes what is left is placed again, and nobody else knows where."""
+    if batch._next == 0:
+        return original(batch, manifest)
+    return named(batch, manifest), True
+
+
+@bug(f"{BATCH}.put", change=as_is(DISCARDED))
+def a_discard_is_not_made_durable(original, batch, manifest):
+    """A batch is counted as discarded, and stored when its producer has died and ingress is enabled again."""
+    return original(batch, manifest) if manifest.discarded is None else (named(batch, manifest), True)
+
+
+@bug(f"{COPY}.copy", change=as_is(MOVED_HALF_WAY))
+def a_pass_copies_commits_before_manifests(original, copy):
+    """A replica that takes over before the next pass has a part of a batch, and nothing says what the rest is."""
+
+
+@a_pass_copies_commits_before_manifests.also(f"{COPY}.__init__")
+def _(original, copy, *arguments):
+    original(copy, *arguments)
+    type(copy).copy.__wrapped__(copy)
+
+
+@bug(
+    "storage.procedures.begun:BegunBatches.files_left",
+    test=lambda: in_a_store(begun.test_files_that_are_still_to_be_committed_stay),
+)
+def maintenance_ignores_manifests(original, batches, table):
+    """Files of a batch that was begun long ago are deleted before they are committed."""
+    return set()
+
+
+@bug("storage.procedures.begun:BegunBatches.forget", test=lambda: in_a_store(begun.test_which_manifests_go))
+def the_last_manifest_goes(original, batches):
+    """Maintenance removes a manifest once its batch is in."""
+    batches._manifests.delete(batches._names)
