@@ -12,7 +12,6 @@ import spark_partq as partq
 from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.runtime import SYSTEM
 from tests.clocks import no_grace
 from tests.helpers import opened
 from tests.scaled import Sink, make, messages, stored
@@ -89,18 +88,6 @@ def test_which_manifests_go(store: str) -> None:
     maintain(opened(store))
     assert [path.name for path in manifests(store)] == ["s~00000000000000000001.0.json"]
     assert Sink(store).write(1, messages(20, 40)) == 0
-
-
-def test_age_is_by_the_stores_clock(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A maintainer whose clock is a year ahead removes no manifest, and no file that is to be committed."""
-    make(store, 2)
-    half_of_a_batch(store)
-    Sink(store, "empty").write(7, [])
-    year_ns, time_ns = 365 * 86_400 * 10**9, SYSTEM.time_ns
-    monkeypatch.setattr(SYSTEM, "time_ns", lambda: time_ns() + year_ns)
-    maintain(opened(store))
-    assert len(manifests(store)) == 2
-    assert Sink(store).write(0, messages(0, 20)) > 0
 
 
 def test_a_manifest_of_a_silent_sink_stays_as_long_as_its_records(store: str) -> None:
