@@ -260,7 +260,8 @@ class Producer:
     def _discard(self, count: int, record: BatchRecord | None) -> None:
         """Count a batch as discarded, once if it has an identity (S3)."""
         queue = self._queue
-        queue.control.discard(count, None if record is None else (record.sink_id, record.batch_id))
+        batch = None if record is None else (record.sink_id, record.batch_id)
+        queue.control.discard(count, batch, lambda: check_primary(queue))  # where a replica took over nobody sees it
         _log.warning("ingress of queue %s is disabled: %s messages were discarded", queue.name, count)
 
     def _tables(self) -> list[PartitionTable]:

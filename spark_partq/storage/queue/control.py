@@ -212,11 +212,18 @@ class QueueControl:
         """Messages, as of the last refresh."""
         return self._rows.recorded(DISCARDED, 0)
 
-    def discard(self, messages: int, batch: tuple[str, int] | None) -> None:
-        """Count messages as discarded; those of a batch (sink, number) once, however often it comes."""
+    def discard(self, messages: int, batch: tuple[str, int] | None, check: Callable[[], object] = lambda: None) -> None:
+        """Count messages as discarded; those of a batch (sink, number) once, however often it comes.
+
+        Parameters
+        ----------
+        check : function
+            Raises if the queue, on whose newest state they are counted, takes nothing any more.
+        """
 
         def attempt() -> None:
             self.refresh()
+            check()
             transactions = {DISCARDED: self.discarded + messages}
             if batch is not None:
                 app = f"{DISCARDED}/{batch[0]}"
