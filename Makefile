@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test long soak lint bench lock clean
+.PHONY: setup demo test long soak mutants lint bench lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -36,6 +36,10 @@ soak: setup
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 1000 --disk
 	$(BIN)/python -m tests.fuzz --inputs 1000000
 
+# Small changes of the product's code that a test should notice; `make mutants SEED=7` repeats a run.
+mutants: setup
+	$(BIN)/python -m tests.mutants --sample 500 $(if $(SEED),--seed $(SEED)) --jobs 2
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,4 +59,4 @@ lock:
 	$(LOCK) --all-extras --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
-	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
+	rm -rf .demo .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
