@@ -124,7 +124,7 @@ def offsets_by_partition(value: object, what: str, partitions: range) -> dict[in
 def partition_number(key: object, what: str, partitions: range) -> int:
     """The number of a partition, which is a key of a JSON object."""
     plain = str(key) if type(key) is int else key  # JSON makes texts of them
-    number = int(plain) if isinstance(plain, str) and len(plain) < 6 and plain.lstrip("-").isdecimal() else None
+    number = int(plain) if isinstance(plain, str) and len(plain) < 6 and plain.removeprefix("-").isdecimal() else None
     if number is None or number not in partitions or str(number) != plain:
         raise ValueError(f"{what} has {_shown(key)}, which is no number of a partition")
     return number

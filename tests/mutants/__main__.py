@@ -15,7 +15,7 @@ from tests.mutants import ROOT
 from tests.mutants.accepted import accepted, why
 from tests.mutants.campaign import Campaign
 from tests.mutants.choice import Choice
-from tests.mutants.mutations import UNDER, MutatedFile, Mutant, files
+from tests.mutants.mutations import UNDER, Mutant, MutatedFile, files
 from tests.mutants.recording import SIMULATION, SIMULATION_SEEDS, recorded
 from tests.mutants.trial import CAUGHT, HUNG, Verdict
 
@@ -23,7 +23,9 @@ REPORT = ROOT / ".mutants" / "report.json"
 
 
 def main(
-    under: Annotated[list[str] | None, typer.Argument(help="Files and folders of the product; usual: core and storage.")] = None,
+    under: Annotated[
+        list[str] | None, typer.Argument(help="Files and folders of the product; usual: core and storage.")
+    ] = None,
     sample: Annotated[int, typer.Option(help="How many mutants are drawn; 0: all.", min=0)] = 500,
     seed: Annotated[int | None, typer.Option(help="Of the drawing; drawn and printed if it is not given.")] = None,
     minutes: Annotated[float, typer.Option(help="No mutant is begun later.")] = 120.0,
@@ -36,7 +38,11 @@ def main(
 ) -> None:
     """Mutants of the product's code, and the tests that should fail with them. The exit code is 1 if one survives."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run of the simulation
-        os.execve(sys.executable, [sys.executable, "-m", "tests.mutants", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.mutants", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     kept = recorded(again, stale)
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     sources = {path: MutatedFile(path) for path in files(tuple(under or UNDER))}
@@ -46,7 +52,9 @@ def main(
     if line is not None:
         mutants = [mutant for mutant in mutants if mutant.line == line]
     print(f"seed {seed}: {len(mutants):,} of {len(every):,} mutants", flush=True)
-    campaign = Campaign(mutants, sources, minutes, jobs, Choice(kept, most_s), seeds, kept.seconds[SIMULATION] / SIMULATION_SEEDS)
+    campaign = Campaign(
+        mutants, sources, minutes, jobs, Choice(kept, most_s), seeds, kept.seconds[SIMULATION] / SIMULATION_SEEDS
+    )
     campaign.run({test.split("::")[0] for test in kept.seconds} - {SIMULATION})
     if campaign.stopped:
         raise SystemExit(campaign.stopped)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.mutants.accepted import accepted, why
 from tests.mutants.choice import Choice
-from tests.mutants.mutations import MutatedFile, Mutant
+from tests.mutants.mutations import Mutant, MutatedFile
 from tests.mutants.trial import CAUGHT, HUNG, BrokenTrial, Trials, Verdict
 
 CONTROLS = 10

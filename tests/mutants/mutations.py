@@ -29,12 +29,18 @@ UNDER = (
 # Texts, and a picture for the documents.
 NOT_MUTATED = {"spark_partq/core/errors.py", "spark_partq/core/diagram.py"}
 
-# Calls whose further arguments are for people: what is broken, and why a status changed.
-_TEXT_AFTER_FIRST = {"must_hold", "change_status"}
+# Calls with an argument for people, at this place: what is broken, why a status changed, the name of a value that is wrong.
+_TEXT_AT = {"check_name": 0} | dict.fromkeys(
+    (
+        "must_hold", "_must", "change_status", "_given", "body_of", "whole", "whole_or_none", "positive", "text",
+        "text_or_none", "texts", "flag", "name", "offsets_by_partition", "partition_number",
+    ),
+    1,
+)  # fmt: skip
 _FOR_PEOPLE = {"debug", "info", "warning", "error", "exception"}
 _FOR_TYPES = {"cast", "TypeVar", "NewType", "ParamSpec"}
 # Without an argument, or with None, they fail: nothing would be learned.
-_NEVER = {"len", "isinstance", "super", "field", "Field"}
+_NEVER = {"len", "isinstance", "super", "zip"}
 
 
 @dataclass(frozen=True)
@@ -155,8 +161,10 @@ class _Visitor(cst.CSTVisitor):
                 self._statements.append(position.start.line)
             if self._bodies and not isinstance(node, cst.FunctionDef):
                 self._mutate(node, position.start.line, position.end.line)
-        if isinstance(node, cst.Call) and _name(node.func) in _TEXT_AFTER_FIRST:
-            node.args[0].visit(self)
+        if isinstance(node, cst.Call) and _name(node.func) in _TEXT_AT:
+            for place, argument in enumerate(node.args):
+                if place != _TEXT_AT[_name(node.func)]:
+                    argument.visit(self)
             return False
         return True
 
@@ -171,12 +179,14 @@ class _Visitor(cst.CSTVisitor):
             self._statements.pop()
 
     def _mutate(self, node: cst.CSTNode, line: int, last_line: int) -> None:
-        if isinstance(node, cst.Call) and _name(node.func) in _NEVER | _TEXT_AFTER_FIRST:
+        if isinstance(node, cst.Call) and _name(node.func) in {*_NEVER, *_TEXT_AT}:
             return
         first, body = self._statements[-1], self._bodies[-1]
         for of, operator in mutation_operators:
             if isinstance(node, of):
-                place = _Place(".".join(self._names), line, last_line, first, body, operator.__name__.removeprefix("operator_"))
+                place = _Place(
+                    ".".join(self._names), line, last_line, first, body, operator.__name__.removeprefix("operator_")
+                )
                 self.found += [(place, node, instead) for instead in operator(node) if not instead.deep_equals(node)]
 
 
@@ -187,7 +197,9 @@ def _is_skipped(node: cst.CSTNode) -> bool:
             return True
         case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString()):
             return True
-        case cst.If(test=cst.Name(value="TYPE_CHECKING")) | cst.Arg(keyword=cst.Name(value="description")):
+        case cst.If(test=cst.Name(value="TYPE_CHECKING")):
+            return True
+        case cst.Arg(keyword=cst.Name(value="strict")):  # it asserts what always holds
             return True
         case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value="__all__" | "__slots__" | "_log"))]):
             return True

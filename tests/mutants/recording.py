@@ -147,7 +147,16 @@ def _record(files: list[str]) -> None:
         recorder = _Recorder(cover)
         tests = [file for file in files if file != SIMULATION]
         if tests:
-            arguments = ["-q", "-o", "addopts=", "-m", "not long", "-p", "no:cacheprovider", f"--basetemp={folder}/pytest"]
+            arguments = [
+                "-q",
+                "-o",
+                "addopts=",
+                "-m",
+                "not long",
+                "-p",
+                "no:cacheprovider",
+                f"--basetemp={folder}/pytest",
+            ]
             pytest.main([*arguments, *tests], [recorder])
         if SIMULATION in files:
             cover.switch_context(SIMULATION)
@@ -177,5 +186,9 @@ def _simulate() -> float:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
-        os.execve(sys.executable, [sys.executable, "-m", "tests.mutants.recording", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.mutants.recording", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     _record(sys.argv[1:])

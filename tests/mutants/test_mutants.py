@@ -123,4 +123,13 @@ def test_a_reason_is_of_the_mutants_that_it_names() -> None:
     one = Accepted("a.py", "match", "return d * 2", "x", "return d * 3")
     assert why(mutant, [one]) == "x"
     assert why(mutant, [Accepted("a.py", "match", "return d * 2", "all of the line")]) == "all of the line"
-    assert why(mutant, [Accepted("a.py", "match", "return d * 2", "x", "return d / 2"), Accepted("b.py", "match", "return d * 2", "x")]) == ""
+    assert (
+        why(
+            mutant,
+            [
+                Accepted("a.py", "match", "return d * 2", "x", "return d / 2"),
+                Accepted("b.py", "match", "return d * 2", "x"),
+            ],
+        )
+        == ""
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import resource
@@ -24,7 +25,7 @@ import pytest
 
 from tests.mutants import ROOT
 from tests.mutants.choice import Choice
-from tests.mutants.mutations import Mutant
+from tests.mutants.mutations import Mutant, files
 
 MOST_BYTES = 6 << 30  # of memory, for a mutant that does not stop to make lists
 
@@ -127,7 +128,9 @@ class Trials:
         return found
 
     def prepare(self) -> None:
-        """Look for all functions before the first process is forked."""
+        """Load all that has mutants, and look for its functions, before the first process is forked."""
+        for path in files():
+            importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         if self.seeds:
             import spark_partq.testing.simulation.__main__  # noqa: F401
         assert self._items and self._functions

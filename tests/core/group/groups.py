@@ -67,6 +67,7 @@ class Decided:
     def do(self, *events: Event) -> list[GroupFact]:
         before = self.state
         self.facts = decide(before, self.acks, events, "test", assignor=self.assignor, loads=self.loads)
+        assert all(fact.cause and fact.by == "test" for fact in self.facts), self.facts
         self.state = before.copy()
         for fact in self.facts:
             self.state.replay(fact)
