@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
 from collections import Counter
 from typing import Annotated
@@ -43,6 +44,7 @@ def main(
             [sys.executable, "-m", "tests.mutants", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and so end what it has started
     kept = recorded(again, stale)
     seed = random.SystemRandom().randrange(10**6) if seed is None else seed
     sources = {path: MutatedFile(path) for path in files(tuple(under or UNDER))}

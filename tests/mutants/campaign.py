@@ -13,7 +13,7 @@ from tests.mutants.choice import Choice
 from tests.mutants.mutations import Mutant, MutatedFile
 from tests.mutants.trial import CAUGHT, HUNG, BrokenTrial, Trials, Verdict
 
-CONTROLS = 10
+CONTROLS = 5
 
 
 @dataclass

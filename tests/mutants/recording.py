@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -121,21 +122,28 @@ class _Recorder:
     def __init__(self, coverage: Any) -> None:
         self._coverage = coverage
         self.seconds: dict[str, float] = {}
-        self._began_s = 0.0
+        self._began_s = self._others_s = 0.0
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if not NOT_RUN & set(getattr(item, "fixturenames", ()))]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._began_s = time.process_time()
+        self._began_s, self._others_s = time.process_time(), _others_s()
         self._coverage.switch_context(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
+        """Tests that start processes are left out: there would be no mutant in these."""
+        if report.when == "call" and report.passed and _others_s() == self._others_s:
             self.seconds[report.nodeid] = time.process_time() - self._began_s
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._coverage.switch_context("")
+
+
+def _others_s() -> float:
+    """The time of processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _record(files: list[str]) -> None:

@@ -184,6 +184,7 @@ class _Child:
         """In the process: it ends with this."""
         status = _BROKEN
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()
             resource.setrlimit(resource.RLIMIT_CPU, (int(self._most_s), int(self._most_s) + 5))
             resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
