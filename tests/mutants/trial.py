@@ -96,7 +96,8 @@ class Trials:
         for function, instead in self._replaced(mutant.path, code):
             function.__code__ = instead
         items = [self._items[test] for test in tests]
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for place, item in enumerate(items):
+            following = items[place + 1] if place + 1 < len(items) else None
             self.session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.session.testsfailed:
                 return item.nodeid
