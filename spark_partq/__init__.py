@@ -14,15 +14,17 @@ __version__ = "0.1.0"
 # fmt: off
 # isort: off
 __all__ = [
-    "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "CorruptTableError", "DataLossError", "FencedError",
+    "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "ConstraintViolatedError", "CorruptTableError",
+    "DataLossError", "DeltaSink", "FencedError",
     "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
-    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OtherHistoryError", "PartitionDescription", "PartqError", "Promotion",
+    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OtherHistoryError", "PartitionDescription", "PartqError",
+    "Position", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
-    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "acknowledge", "add_listener",
-    "append", "assign", "copy_stuck", "create_queue", "delete_group", "delete_queue", "describe_group",
-    "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "promote",
+    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener",
+    "append", "assign", "copy_stuck", "create_queue", "delete_group", "delete_queue", "delta_sink", "describe_group",
+    "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
     "queue_sink", "register", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
 ]
 
@@ -33,16 +35,19 @@ if TYPE_CHECKING:
         copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress,
     )
     from spark_partq.api.replicas import promote, remove_replica, replicas, replicate
-    from spark_partq.api.sinks import append, queue_sink
+    from spark_partq.api.sinks import append, delta_sink, positions, queue_sink
     from spark_partq.core.assignors import Member, assign
     from spark_partq.core.errors import (
-        AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, CorruptTableError, DataLossError, FencedError,
+        AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, ConstraintViolatedError, CorruptTableError,
+        DataLossError, FencedError,
         GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
         NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError, QueueFencedError,
         QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,
-        SinkAheadError, StoreUnavailableError, UnknownAssignorError,
+        SinkAheadError, StoreUnavailableError, UnknownAssignorError, UnsupportedTableError,
     )
+    from spark_partq.core.delivery.positions import Position
     from spark_partq.core.payload.keys import partition_of
+    from spark_partq.spark.delta_sink import DeltaSink
     from spark_partq.spark.driver import FlowChange, RebalanceListener
     from spark_partq.spark.session import register, session
     from spark_partq.spark.sink import QueueSink
@@ -61,10 +66,12 @@ else:
         "api.listeners": "add_listener flow_changes",
         "api.queues": "copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
         "api.replicas": "promote remove_replica replicas replicate",
-        "api.sinks": "append queue_sink",
+        "api.sinks": "append delta_sink positions queue_sink",
         "core.assignors": "Member assign",
         "core.errors": " ".join(name for name in __all__ if name.endswith("Error")),
+        "core.delivery.positions": "Position",
         "core.payload.keys": "partition_of",
+        "spark.delta_sink": "DeltaSink",
         "spark.driver": "FlowChange RebalanceListener",
         "spark.session": "register session",
         "spark.sink": "QueueSink",

@@ -1,13 +1,19 @@
-"""Writing messages from Spark."""
+"""Writing from Spark: messages into queues, and what became of messages into Delta tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from spark_partq.core.delivery.positions import Position
+from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.sink import QueueSink
 from spark_partq.storage.store import Store, StorePath
+
+if TYPE_CHECKING:
+    from spark_partq.spark.delta_sink import DeltaSink
 
 
 def queue_sink(
@@ -60,3 +66,59 @@ def append(
     """
     sink = queue_sink(store, queue, order_by=order_by, sink_id=sink_id, storage_options=storage_options)
     return sink.append(df, batch_id)
+
+
+def delta_sink(
+    table: StorePath,
+    *,
+    partition_by: str | Iterable[str] | None = None,
+    create: bool = True,
+    merge_schema: bool = False,
+    name: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DeltaSink:
+    """A function for ``writeStream.foreachBatch`` that writes each message's rows into a Delta table exactly once.
+
+    The rows come from queues of one group, row by row (select, filter, explode, a join with a table), and keep ``_queue``, ``_partition`` and
+    ``_offset``. They are committed together with the group's position in each partition. So it does not matter that a consumer is killed, is
+    too slow, or hands a partition over, that the queue is resized, or that a checkpoint is lost: a row is neither lost nor there twice.
+
+    Parameters
+    ----------
+    table : str or path
+        A folder, or an object store's URI. Delta's ``OPTIMIZE``, ``VACUUM`` and readers may use the table meanwhile.
+    partition_by : str or list of str, optional
+        Columns that partition a table that is made.
+    create : bool
+        Make the table if there is none, with the columns of the first micro-batch.
+    merge_schema : bool
+        Add columns that the table lacks, as nullable ones. ``_queue``, ``_partition``, ``_offset`` and the others that the source adds are
+        columns only of a table that was made with them.
+    name : str, optional
+        Tells several sinks of one group apart that write into one table; each has positions of its own.
+
+    Raises
+    ------
+    InvalidArgumentError, SchemaMismatchError, ConstraintViolatedError, UnsupportedTableError
+        From a micro-batch, before anything of it is committed.
+    """
+    from spark_partq.spark.delta_sink import DeltaSink  # here, as it loads delta-rs
+
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
+    return DeltaSink(Store.at(table, storage_options), columns, name, create=create, merge_schema=merge_schema)
+
+
+def positions(batch: DataFrame) -> dict[QueuePartition, Position]:
+    """What a micro-batch holds of each partition, as a value for a transaction of your own.
+
+    For use in a ``foreachBatch`` function, with its DataFrame. Keep ``end`` per group, queue id and partition where the results are, in the
+    same transaction, and leave out messages below what is kept there.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Outside of a micro-batch, or if the query reads queues by several groups.
+    """
+    from spark_partq.spark.micro_batch import micro_batch
+
+    return micro_batch(batch).positions

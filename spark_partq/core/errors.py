@@ -15,6 +15,8 @@
     ├── QueueFencedError          QUEUE_FENCED           its replica was promoted and took over
     ├── GroupNotFoundError        GROUP_NOT_FOUND
     ├── SchemaMismatchError       SCHEMA_MISMATCH        rows or queues whose columns differ
+    ├── ConstraintViolatedError   CONSTRAINT_VIOLATED    a row that a Delta table's constraint does not let in
+    ├── UnsupportedTableError     UNSUPPORTED_TABLE      a Delta table with features that a sink does not know, or another one than before
     ├── OffsetOutOfRangeError     OFFSET_OUT_OF_RANGE    a requested offset that the queue does not have
     ├── DataLossError             DATA_LOSS              messages were removed before they were read
     ├── CorruptTableError         CORRUPT_TABLE          a foreign or damaged file or log in the store
@@ -203,6 +205,14 @@ class SchemaMismatchError(PartqError):
     error_class = "SCHEMA_MISMATCH"
     next_step = "Select and cast the columns that the message names."
     retry = "No: the same rows are refused again."
+
+
+class ConstraintViolatedError(PartqError):
+    error_class = "CONSTRAINT_VIOLATED"
+
+
+class UnsupportedTableError(PartqError):
+    error_class = "UNSUPPORTED_TABLE"
 
 
 class OffsetOutOfRangeError(PartqError):

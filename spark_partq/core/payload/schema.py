@@ -107,6 +107,17 @@ def payload_schema(schema: str | Struct, key: Sequence[str] = ()) -> Struct:
     return struct
 
 
+def normalized(struct: Struct) -> Struct:
+    """Each column nullable and without metadata.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a column's name or type cannot be kept in a Delta table as this package writes it.
+    """
+    return _normalized_struct(struct, (), 1)
+
+
 def is_hashable(type_: Any) -> bool:
     """Whether Spark's ``xxhash64`` takes values of this type."""
     if not isinstance(type_, dict):
@@ -222,7 +233,7 @@ def _normalized_type(type_: Any, path: tuple[str, ...], depth: int) -> Any:
         if 1 <= precision <= 38 and scale <= precision:
             return f"decimal({precision},{scale})"
     raise InvalidArgumentError(
-        f"column {'.'.join(path)}: type {type_name(type_)} cannot be kept in a queue; use one of "
+        f"column {'.'.join(path)}: type {type_name(type_)} cannot be kept; use one of "
         f"{', '.join(sorted(_ATOMIC))}, decimal (up to 38 digits), array, map or struct of these",
         column=".".join(path),
     )

@@ -1,0 +1,188 @@
+"""The sink for Delta tables: the tasks write a micro-batch's files, then the driver commits them with the positions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from spark_partq.core.delivery.positions import Position
+from spark_partq.core.errors import ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
+from spark_partq.core.ids import PartitionId, QueuePartition
+from spark_partq.core.names import check_name
+from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
+from spark_partq.spark.hashing import quoted
+from spark_partq.spark.micro_batch import micro_batch
+from spark_partq.storage.procedures.deliver_once import deliver_once
+from spark_partq.storage.store import Store
+from spark_partq.target.files import TableFile, is_partition_type
+from spark_partq.target.table import DeltaTarget
+from spark_partq.target.task import RESULT, Problem, Wanted, write_task
+
+SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
+_ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
+
+
+class DeltaSink:
+    """Writes micro-batches into a Delta table; made by `delta_sink`, for ``writeStream.foreachBatch``."""
+
+    def __init__(
+        self, place: Store, partition_by: Sequence[str], name: str | None, *, create: bool, merge_schema: bool
+    ) -> None:
+        self._place, self._partition_by = place, list(partition_by)
+        self._name = None if name is None else check_name("sink", name)
+        self._create, self._merge_schema = create, merge_schema
+        self._target: DeltaTarget | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        group, positions = micro_batch(batch)
+        given = _columns_of(batch)
+        target = self._opened(given)
+        target.refresh()
+        columns = self._columns(target, given)
+        by_id = {(position.queue_id, number): position for (_, number), position in positions.items()}
+        names = {position.queue_id: queue for (queue, _), position in positions.items()}
+
+        def write(left: Mapping[PartitionId, int]) -> list[TableFile]:
+            return self._write(batch, target, columns, _wanted(names, by_id, left))
+
+        deliver_once(target, self._place.runtime, group, self._name, by_id, write)
+
+    def _opened(self, given: Struct) -> DeltaTarget:
+        if self._target is None:
+            if self._create and not DeltaTarget.exists(self._place):
+                self._check_partitioning(given)
+                DeltaTarget.create(self._place, given, self._partition_by)
+            target = DeltaTarget(self._place)
+            if self._partition_by and target.partition_by != self._partition_by:
+                raise InvalidArgumentError(
+                    f"{target.what} is partitioned by {target.partition_by}, not by {self._partition_by}; leave partition_by out",
+                    table=self._place.uri,
+                )
+            self._target = target
+        return self._target
+
+    def _check_partitioning(self, given: Struct) -> None:
+        types = {f["name"]: f["type"] for f in given["fields"]}
+        for name in self._partition_by:
+            if name not in types or not is_partition_type(types[name]):
+                has = f"is {type_name(types[name])}" if name in types else f"is none of {', '.join(types)}"
+                raise InvalidArgumentError(
+                    f"partition_by column {name!r} {has}; choose a column with texts, whole numbers, dates or truth values",
+                    column=name,
+                )
+
+    def _columns(self, target: DeltaTarget, given: Struct) -> list[dict[str, Any]]:
+        """The columns to write, in the table's order; those of the messages that the table lacks are left out.
+
+        Raises
+        ------
+        SchemaMismatchError
+            Naming each column at fault.
+        """
+        if self._merge_schema:
+            target.add_columns([f for f in given["fields"] if f["name"] not in _ADDED])
+        table = {f["name"]: f for f in target.schema["fields"]}
+        have = {f["name"]: f["type"] for f in given["fields"]}
+        faults = [f"it has no column {n} {type_name(t)}" for n, t in have.items() if n not in table and n not in _ADDED]
+        faults += [
+            f"its column {n} is {type_name(table[n]['type'])}, not {type_name(t)}"
+            for n, t in have.items()
+            if n in table and table[n]["type"] != t
+        ]
+        faults += [
+            f"its column {n} must not be null, and the rows have none of that name"
+            for n, f in table.items()
+            if n not in have and not f["nullable"]
+        ]
+        faults += [
+            f"its partition column {n} is {type_name(table[n]['type'])}, of which no folder can be named"
+            for n in target.partition_by
+            if not is_partition_type(table[n]["type"])
+        ]
+        if faults:
+            raise SchemaMismatchError(
+                f"{target.what} does not take the rows: {'; '.join(faults)}. Nothing was written. Select and cast the columns of the table, or "
+                "let it get new columns with merge_schema=True",
+                table=self._place.uri,
+                faults="; ".join(faults),
+            )
+        return [{**f, "metadata": {}} for n, f in table.items() if n in have]
+
+    def _write(
+        self, batch: DataFrame, target: DeltaTarget, columns: Sequence[Mapping[str, Any]], wanted: Wanted
+    ) -> list[TableFile]:
+        """Run the job and return the files of all tasks; none is left if a row is at fault."""
+        constraints = target.constraints
+        rows = batch.select(
+            *(quoted(f["name"]).alias(f"_{i}") for i, f in enumerate(columns)),
+            *(sf.expr(f"boolean({condition})").alias(f"c{i}") for i, condition in enumerate(constraints.values())),
+            sf.col("_queue").cast("string").alias("queue"),
+            sf.col("_partition").cast("long").alias("partition"),
+            sf.col("_offset").cast("long").alias("offset"),
+        )
+        task = write_task(
+            self._place, {"type": "struct", "fields": list(columns)}, target.partition_by, len(constraints), wanted
+        )
+        results = [json.loads(row[RESULT]) for row in rows.mapInArrow(task, f"{RESULT} string").collect()]
+        files = [TableFile(**found["file"]) for found in results if "file" in found]
+        problems = [Problem(**found["problem"]) for found in results if "problem" in found]
+        if problems:
+            target.discard(files)
+            raise _refused(target.what, problems[0], list(constraints.items()))
+        return files
+
+
+def _columns_of(batch: DataFrame) -> Struct:
+    """The columns of the rows, each nullable.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the rows cannot be traced to messages, or a column cannot be kept in a table.
+    """
+    given: Struct = batch.schema.jsonValue()
+    lacking = [name for name in SOURCE if name not in batch.columns]
+    if lacking:
+        raise InvalidArgumentError(
+            f"the rows have no {', '.join(lacking)}, so nobody can tell which messages they come from: keep these columns through select, "
+            "filter and explode. An aggregate has none: keep its state in a table of your own, in a transaction that holds the positions "
+            "too (partq.positions)",
+            columns=lacking,
+        )
+    return normalized(given)
+
+
+def _wanted(
+    names: Mapping[str, str], batch: Mapping[PartitionId, Position], left: Mapping[PartitionId, int]
+) -> dict[QueuePartition, tuple[int, int, int]]:
+    return {
+        (names[queue_id], number): (position.start, position.end, left.get((queue_id, number), position.end))
+        for (queue_id, number), position in batch.items()
+    }
+
+
+def _refused(
+    what: str, problem: Problem, constraints: Sequence[tuple[str, str]]
+) -> InvalidArgumentError | ConstraintViolatedError:
+    message = f"message {problem.offset} of partition {problem.partition} of queue {problem.queue!r}"
+    if problem.constraint is not None:
+        name, condition = constraints[problem.constraint]
+        return ConstraintViolatedError(
+            f"a row of {message} does not fulfil {name} ({condition}) of {what}. Nothing of the micro-batch was written. Filter such rows, or "
+            "change the constraint, and start the query again",
+            constraint=name,
+            queue=problem.queue,
+            partition=problem.partition,
+            offset=problem.offset,
+        )
+    return InvalidArgumentError(
+        f"a row says that it comes from {message}, which is none of this micro-batch. Nothing was written. Keep _queue, _partition and _offset "
+        "as they are; what keeps rows for later micro-batches (a stateful operator) cannot be written exactly once",
+        queue=problem.queue,
+        partition=problem.partition,
+        offset=problem.offset,
+    )

@@ -1,0 +1,168 @@
+"""Parquet files of a user's Delta table, written by the tasks of a sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from spark_partq.storage.arrow import integers
+from spark_partq.storage.store import Store
+
+# A row group is written when a file has gathered so much, or the largest when all together have gathered more.
+_ROW_GROUP_BYTES = 64 << 20
+_GATHERED_BYTES = 256 << 20
+
+_PARTITION_TYPES = frozenset(
+    ["string", "integer", "long", "short", "byte", "boolean", "date", "timestamp", "timestamp_ntz"]
+)
+
+Values = tuple[str | None, ...]
+
+
+def is_partition_type(type_: Any) -> bool:
+    """Whether values of a column can be partition values."""
+    return isinstance(type_, str) and (type_ in _PARTITION_TYPES or type_.startswith("decimal("))
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file that a task has written and nobody has committed yet.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the table.
+    values : dict
+        Of the partition columns, as Delta's log has them.
+    stats : str
+        Delta's statistics, JSON.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    values: Mapping[str, str | None]
+    stats: str
+
+
+class TableWriter:
+    """Writes the rows of one task, for each combination of the partition columns' values a file.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        All columns of the rows.
+    partition_by : sequence of str
+        Those that are in Delta's log and not in the files.
+    """
+
+    def __init__(self, store: Store, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        self._store, self._partition_by = store, list(partition_by)
+        self.schema = pa.schema([f for f in schema if f.name not in self._partition_by])
+        self._open: dict[Values, _File] = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if not self._partition_by:
+            self._file(()).write(rows)
+            return
+        codes, texts = np.zeros(rows.num_rows, np.int64), []
+        for name in self._partition_by:
+            values, of_rows = _values(rows.column(name)) if name in rows.schema.names else ([None], codes * 0)
+            texts.append((values, of_rows))
+            codes = codes * len(values) + of_rows
+        by_value = np.argsort(codes, kind="stable")
+        _, firsts = np.unique(codes[by_value], return_index=True)
+        ordered = rows.select(self.schema.names).take(integers(by_value))
+        for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(by_value)], strict=True):
+            row = by_value[first]
+            self._file(tuple(values[of_rows[row]] for values, of_rows in texts)).write(
+                ordered.slice(first, last - first)
+            )
+        if sum(file.gathered_bytes for file in self._open.values()) > _GATHERED_BYTES:
+            max(self._open.values(), key=lambda file: file.gathered_bytes).flush()
+
+    def finish(self) -> list[TableFile]:
+        """Let all files appear."""
+        return [file.close(dict(zip(self._partition_by, values, strict=True))) for values, file in self._open.items()]
+
+    def discard(self) -> None:
+        for file in self._open.values():
+            file.discard()
+
+    def _file(self, values: Values) -> _File:
+        if values not in self._open:
+            self._open[values] = _File(self._store, self.schema)
+        return self._open[values]
+
+
+class _File:
+    def __init__(self, store: Store, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.path = f"part-{store.runtime.new_uuid()}.zstd.parquet"
+        self._out = store.files.open_output(self.path)
+        self._metadata: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._out.sink, schema, compression="zstd", compression_level=1, metadata_collector=self._metadata
+        )
+        self._gathered: list[pa.RecordBatch] = []
+        self.gathered_bytes = self._rows = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._gathered.append(rows)
+        self._rows += rows.num_rows
+        self.gathered_bytes += rows.nbytes
+        if self.gathered_bytes > _ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._gathered:
+            self._writer.write_table(pa.Table.from_batches(self._gathered))
+            self._gathered, self.gathered_bytes = [], 0
+
+    def close(self, values: Mapping[str, str | None]) -> TableFile:
+        self.flush()
+        self._writer.close()
+        size = self._out.close()
+        return TableFile(self.path, self._rows, size, values, json.dumps(self._stats(), default=str))
+
+    def discard(self) -> None:
+        self._out.discard()
+
+    def _stats(self) -> dict[str, Any]:
+        """The row count; nulls, and bounds of integers and dates, which are exact, for readers that skip files."""
+        stats: dict[str, Any] = {"numRecords": self._rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+        plain = {f.name: f.type for f in self._schema if not pa.types.is_nested(f.type)}
+        groups = [meta.row_group(g) for meta in self._metadata for g in range(meta.num_row_groups)]
+        for column in (group.column(c) for group in groups for c in range(group.num_columns)):
+            name, found = column.path_in_schema, column.statistics
+            if name not in plain or found is None:
+                continue
+            if found.has_null_count:
+                stats["nullCount"][name] = stats["nullCount"].get(name, 0) + found.null_count
+            if found.has_min_max and (pa.types.is_integer(plain[name]) or pa.types.is_date(plain[name])):
+                for bounds, better, value in (("minValues", min, found.min), ("maxValues", max, found.max)):
+                    stats[bounds][name] = better(stats[bounds].get(name, value), value)
+        return stats
+
+
+def _values(column: pa.Array) -> tuple[list[str | None], NDArray[np.int64]]:
+    """The different values of a partition column as Delta's log has them, and of each row which it is."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return _texts(encoded.dictionary), np.from_dlpack(encoded.indices).astype(np.int64)
+
+
+def _texts(values: pa.Array) -> list[str | None]:
+    """An empty text is a null there."""
+    if pa.types.is_boolean(values.type):
+        return [None if v is None else str(v).lower() for v in values.to_pylist()]
+    texts = values.cast(pa.string()).to_pylist()
+    if pa.types.is_timestamp(values.type) and values.type.tz:
+        texts = [v and v.replace(" ", "T") for v in texts]
+    return [v or None for v in texts]

@@ -1,0 +1,237 @@
+"""A user's Delta table: what a sink may write into it, and its commits, each a compare-and-set of its own.
+
+delta-rs reads the log and puts the entry. It is told to try once: what to do after a lost race depends on the positions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError as LostRace
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from spark_partq.core.errors import (
+    CommitFailedError,
+    CorruptTableError,
+    InvalidArgumentError,
+    StoreUnavailableError,
+    UnsupportedTableError,
+)
+from spark_partq.core.payload.schema import Struct
+from spark_partq.storage.files import FileInfo
+from spark_partq.storage.files.credentials import redacted
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.store import Store
+from spark_partq.target.files import TableFile
+
+# What a table may use: features that ask nothing of who appends rows, and those whose rules a sink checks.
+SUPPORTED = frozenset(
+    ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"]
+)  # fmt: skip
+_FAILED = (DeltaError, OSError)  # delta-rs raises the second when a place cannot be reached
+_CONSTRAINT = "delta.constraints."
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+# In the metadata of a column: what only Delta's own writers compute.
+_COMPUTED = ("delta.generationExpression", "delta.identity.start")
+
+
+class DeltaTarget:
+    """A handle on a table that exists. Used by one thread.
+
+    Raises
+    ------
+    UnsupportedTableError
+        If it has features that a sink does not know.
+    """
+
+    def __init__(self, place: Store) -> None:
+        self._place = place
+        self.what = f"Delta table {place.uri}"
+        self._table = self._opened()
+        self._id = str(self._table.metadata().id)
+        self._checked = -1
+        self._check()
+        self._seen = self._entry()
+
+    @classmethod
+    def exists(cls, place: Store) -> bool:
+        return DeltaTable.is_deltatable(place.uri, storage_options=_options(place))
+
+    @classmethod
+    def create(cls, place: Store, schema: Struct, partition_by: Sequence[str]) -> None:
+        """Make the table, unless another process has by now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If something else is there.
+        """
+        if place.files.list_files("") or place.files.list_folders(""):
+            if cls.exists(place):
+                return
+            raise InvalidArgumentError(
+                f"{place.uri} holds something else than a Delta table; choose an empty or new folder", table=place.uri
+            )
+        place.files.make_folder("")
+        try:
+            DeltaTable.create(
+                place.uri,
+                Schema.from_json(json.dumps(schema)),
+                mode="error",
+                partition_by=list(partition_by),
+                storage_options=_options(place),
+            )
+        except _FAILED as error:
+            if not cls.exists(place):
+                raise CommitFailedError(
+                    f"{place.uri}: the Delta table cannot be made: {_said(error, place)}", table=place.uri
+                ) from error
+
+    def _opened(self) -> DeltaTable:
+        try:
+            return DeltaTable(self._place.uri, storage_options=_options(self._place))
+        except TableNotFoundError as error:
+            raise InvalidArgumentError(
+                f"there is no Delta table at {self._place.uri}; check the path, or let the sink create it",
+                table=self._place.uri,
+            ) from error
+        except _FAILED as error:
+            raise self._unreadable(error) from error
+
+    # ---- what it is
+    @property
+    def schema(self) -> Struct:
+        found: Struct = json.loads(self._table.schema().to_json())
+        return found
+
+    @property
+    def partition_by(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
+
+    @property
+    def constraints(self) -> dict[str, str]:
+        """SQL conditions that each row must fulfil, by name."""
+        found = {
+            f"{column['name']} NOT NULL": f"{_quoted(column['name'])} IS NOT NULL"
+            for column in self.schema["fields"]
+            if not column["nullable"]
+        }
+        for column in self.schema["fields"]:
+            if "delta.invariants" in column["metadata"]:
+                rule = json.loads(column["metadata"]["delta.invariants"])["expression"]["expression"]
+                found[f"invariant of {column['name']}"] = rule
+        for key, condition in self._table.metadata().configuration.items():
+            if key.startswith(_CONSTRAINT):
+                found[key.removeprefix(_CONSTRAINT)] = condition
+        return found
+
+    def _check(self) -> None:
+        """Refuse what a sink cannot write, once for each version."""
+        version = self._table.version()
+        if version == self._checked:
+            return
+        if str(self._table.metadata().id) != self._id:
+            raise UnsupportedTableError(
+                f"{self.what} was replaced by another table while the query ran: its positions are gone, and nothing was written to the new "
+                "one. Start the query again if the new table shall get the messages from the group's position on",
+                table=self._place.uri,
+            )
+        protocol, configuration = self._table.protocol(), self._table.metadata().configuration
+        unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - SUPPORTED)
+        if configuration.get("delta.columnMapping.mode", "none") != "none":
+            unknown.append("columnMapping")
+        for column in self.schema["fields"]:
+            unknown += [f"{rule} of column {column['name']}" for rule in _COMPUTED if rule in column["metadata"]]
+        if unknown:
+            raise UnsupportedTableError(
+                f"{self.what} has features that this sink does not support: {', '.join(unknown)}. Nothing was written. Write into another "
+                "table, or in a transaction of your own (see partq.positions)",
+                table=self._place.uri,
+                features=", ".join(unknown),
+            )
+        self._checked = version
+
+    # ---- the positions and the rows
+    def refresh(self) -> None:
+        if self._seen is None or self._entry() != self._seen:  # cleaned up, or of another table
+            self._table, self._checked = self._opened(), -1
+        try:
+            self._table.update_incremental()
+        except _FAILED as error:
+            raise self._unreadable(error) from error
+        self._check()
+        self._seen = self._entry()
+
+    def _entry(self) -> FileInfo | None:
+        """The file of the table's version, which shows when another table lies there: delta-rs asks for later versions only."""
+        return self._place.files.info(f"_delta_log/{self._table.version():020}.json")
+
+    def recorded(self, app: str) -> int | None:
+        return self._table.transaction_version(app)
+
+    def commit(self, files: Sequence[TableFile], transactions: Mapping[str, int]) -> None:
+        version, now_ms = self._table.version(), self._place.now_ms()
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size_bytes, f.values, now_ms, True, f.stats) for f in files
+        ]
+        once = CommitProperties(
+            max_commit_retries=0, app_transactions=[Transaction(app, end) for app, end in transactions.items()]
+        )
+        try:
+            self._table.create_write_transaction(
+                adds, "append", self._table.schema(), partition_by=self.partition_by, commit_properties=once
+            )
+        except LostRace as error:
+            self.refresh()
+            if self._table.version() > version:
+                raise Conflict from None
+            raise self._refused(error) from error
+        except _FAILED as error:
+            raise self._refused(error) from error
+
+    def discard(self, files: Sequence[TableFile]) -> None:
+        for file in files:
+            self._place.files.delete(file.path)
+
+    def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Add nullable columns, unless another process has by now."""
+        self.refresh()
+        known = {column["name"] for column in self.schema["fields"]}
+        added = [field for field in fields if field["name"] not in known]
+        if added:
+            new = Schema.from_json(json.dumps({"type": "struct", "fields": [{**f, "nullable": True} for f in added]}))
+            try:
+                self._table.alter.add_columns(list(new.fields))
+            except _FAILED as error:
+                raise self._refused(error) from error
+            self.refresh()
+
+    def _refused(self, error: Exception) -> CommitFailedError:
+        return CommitFailedError(
+            f"{self.what} refused a commit: {_said(error, self._place)}. Nothing of the micro-batch is lost: it is delivered again when the "
+            "query is started again",
+            table=self._place.uri,
+        )
+
+    def _unreadable(self, error: Exception) -> CorruptTableError | StoreUnavailableError:
+        kind = StoreUnavailableError if isinstance(error, OSError) else CorruptTableError
+        return kind(f"{self.what} cannot be read: {_said(error, self._place)}", path=self._place.uri)
+
+
+def _options(place: Store) -> dict[str, str] | None:
+    """Commits are conditional puts, as delta-rs would otherwise ask for a lock table."""
+    return None if place.uri.startswith("/") else {"conditional_put": "etag", **place.storage_options}
+
+
+def _said(error: Exception, place: Store) -> str:
+    """What delta-rs says, on one line without colours."""
+    return redacted(" ".join(_COLOUR.sub("", str(error)).split()), place.storage_options)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,110 @@
+"""What a task of the Delta sink does with its rows: it leaves out what the table has, checks the rest, and writes files.
+
+Nothing here needs Spark or delta-rs, which a worker would have to import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_partq.core.ids import QueuePartition
+from spark_partq.core.payload.schema import Struct
+from spark_partq.storage.arrow import arrow_schema, integers, texts
+from spark_partq.storage.store import Store
+from spark_partq.target.files import TableWriter
+
+RESULT = "result"  # the job's one column: a file or a problem, as JSON
+
+Batches = Iterable[pa.RecordBatch]
+Wanted = Mapping[
+    QueuePartition, tuple[int, int, int]
+]  # of a partition the micro-batch's start and end, and from where on rows are wanted
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A row at fault: which one, and the number of the constraint that it does not fulfil (none: it is no message of the micro-batch)."""
+
+    queue: str | None
+    partition: int | None
+    offset: int | None
+    constraint: int | None = None
+
+
+def write_task(
+    place: Store, columns: Struct, partition_by: Sequence[str], constraints: int, wanted: Wanted
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def write(batches: Batches) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(columns)
+        writer = TableWriter(place, schema, partition_by)
+        try:
+            found = _write_rows(writer, schema, constraints, wanted, batches)
+        except BaseException:
+            writer.discard()
+            raise
+        if found:
+            yield pa.RecordBatch.from_arrays([texts(found)], [RESULT])
+
+    return write
+
+
+def _write_rows(
+    writer: TableWriter, schema: pa.Schema, constraints: int, wanted: Wanted, batches: Batches
+) -> list[str]:
+    """Write the rows that are wanted; files, or the first problem, as JSON."""
+    width = len(schema)
+    for batch in batches:
+        *_, queues, partitions, offsets = batch.columns
+        keep, foreign = _sorted_out(queues, partitions, offsets, wanted)
+        problem = None
+        if foreign is not None:
+            problem = _problem(batch, foreign)
+        for number in range(constraints):
+            held = batch.column(width + number)
+            if problem is None and held.true_count < batch.num_rows:
+                broken = [i for i, value in enumerate(held.to_pylist()) if not value and keep[i]]
+                problem = _problem(batch, broken[0], number) if broken else None
+        if problem is not None:
+            writer.discard()
+            return [json.dumps({"problem": asdict(problem)})]
+        if keep.any():
+            columns = [_cast(batch.column(i), field.type) for i, field in enumerate(schema)]
+            rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+            writer.write(rows if keep.all() else rows.take(integers(np.flatnonzero(keep))))
+    return [json.dumps({"file": asdict(file)}) for file in writer.finish()]
+
+
+def _sorted_out(
+    queues: pa.Array, partitions: pa.Array, offsets: pa.Array, wanted: Wanted
+) -> tuple[NDArray[np.bool_], int | None]:
+    """Which rows are wanted, and the first that is no message of the micro-batch, if there is one."""
+    for column in (queues, partitions, offsets):
+        if column.null_count:
+            return np.zeros(len(column), bool), column.is_null().index(pa.scalar(True)).as_py()
+    named = queues.dictionary_encode()
+    numbers, at = np.from_dlpack(partitions), np.from_dlpack(offsets)
+    codes = np.from_dlpack(named.indices).astype(np.int64) * 2**32 + numbers
+    keep, own = np.zeros(len(codes), bool), np.zeros(len(codes), bool)
+    for code in np.unique(codes):
+        rows = codes == code
+        first = int(np.flatnonzero(rows)[0])
+        place = queues[first].as_py(), int(numbers[first])
+        start, end, since = wanted.get(place, (0, 0, 0))
+        own |= rows & (at >= start) & (at < end)
+        keep |= rows & (at >= since)
+    return keep & own, None if own.all() else int(np.flatnonzero(~own)[0])
+
+
+def _problem(batch: pa.RecordBatch, row: int, constraint: int | None = None) -> Problem:
+    queue, partition, offset = (column[row].as_py() for column in batch.columns[-3:])
+    return Problem(queue, partition, offset, constraint)
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    return column if column.type == type_ else column.cast(type_)

@@ -1,0 +1,192 @@
+"""The rows of each message in a Delta table exactly once, with Spark: restarts, lost checkpoints, another application, a resize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+import spark_partq as partq
+from tests.helpers import put, stream
+
+pytestmark = pytest.mark.usefixtures("stopped_queries")
+
+Sink = Callable[[DataFrame, int], None]
+
+
+@pytest.fixture
+def queue(store: str) -> str:
+    """Messages 0 to 29 in two of three partitions; who comes back waits for no rebalance delay."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=3, rebalance_delay_ms=0)
+    for partition, first in ((0, 0), (1, 20)):
+        put(store, partition, range(first, first + (20, 10)[partition]))
+    return store
+
+
+def run(df: DataFrame, checkpoint: Path, sink: Sink) -> None:
+    """All that is there now, through the sink."""
+    query = (
+        df.writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def values(table: Path, column: str = "v") -> list[Any]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().column(column).to_pylist())
+
+
+def more(spark: SparkSession, store: str, first: int, count: int) -> None:
+    partq.append(spark.range(first, first + count).select(sf.col("id").alias("v")), store, "q")
+
+
+class Failing:
+    """A sink whose query dies after the commit, before Spark knows that the micro-batch is done."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.left = 1
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self._sink(batch, batch_id)
+        if self.left:
+            self.left -= 1
+            raise InterruptedError("the driver is gone")
+
+
+def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """A query that dies after its commit, a lost checkpoint, another group, a resize; of each message the rows that it makes."""
+    table, cp = tmp_path / "t", tmp_path / "cp"
+
+    def rows() -> DataFrame:
+        made = stream(spark, queue, group="g").filter("v % 3 != 0")
+        return made.select("*", sf.explode(sf.expr("array(v, -v)")).alias("w"), (sf.col("v") % 2).alias("odd"))
+
+    def wanted(end: int) -> list[int]:
+        return sorted(w for v in range(end) if v % 3 for w in (v, -v))
+
+    with pytest.raises(StreamingQueryException, match="the driver is gone"):
+        run(rows(), cp, Failing(partq.delta_sink(table, partition_by="odd")))
+    assert values(table, "w") == wanted(30)
+    run(rows(), cp, partq.delta_sink(table))
+    assert values(table, "w") == wanted(30)
+
+    more(spark, queue, 30, 20)
+    partq.scale(queue, "q", 5)
+    more(spark, queue, 50, 20)
+    with pytest.raises(StreamingQueryException, match="the driver is gone"):
+        run(rows(), tmp_path / "fresh", Failing(partq.delta_sink(table)))
+    run(rows(), tmp_path / "fresher", partq.delta_sink(table))
+    assert values(table, "w") == wanted(70)
+
+    read = spark.read.format("delta").load(str(table))
+    assert read.filter("odd = 1").count() == sum(1 for w in wanted(70) if w % 2)
+    assert {"k", "v", "_partition", "_offset"} - set(read.columns) == {"k"}
+    run(stream(spark, queue, group="h").withColumn("w", sf.col("v")), tmp_path / "h", partq.delta_sink(table))
+    assert len(values(table, "w")) == len(wanted(70)) + 70
+
+
+def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    small, large = partq.delta_sink(table, name="small"), partq.delta_sink(table, name="large")
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        small(batch.filter("v < 5"), batch_id)
+        large(batch.filter("v >= 5").withColumn("v", sf.col("v") * 100), batch_id)
+
+    for _ in range(2):  # the second time with a lost checkpoint
+        run(stream(spark, queue, group="g"), tmp_path / f"cp{_}", both)
+    assert values(table) == [*range(5), *range(500, 3000, 100)]
+
+
+def test_a_table_of_delta_spark(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Constraints, NOT NULL, deletion vectors, and what Delta does beside the sink; the table has its own columns only."""
+    table = tmp_path / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (v BIGINT NOT NULL, note STRING, day DATE) USING delta PARTITIONED BY (day) "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT small CHECK (v < 1000)")
+    sink = partq.delta_sink(table)
+    rows = stream(spark, queue, group="g").withColumn("day", sf.expr("date '2024-01-01' + cast(v % 2 as int)"))
+    run(rows, tmp_path / "cp", sink)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE v = 7")
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    more(spark, queue, 30, 5)
+    run(rows, tmp_path / "other", sink)
+    found = spark.read.format("delta").load(str(table))
+    assert sorted(r.v for r in found.collect()) == [v for v in range(35) if v != 7]
+    assert found.columns == ["v", "note", "day"] and found.filter("day = '2024-01-02'").count() == 16
+
+    more(spark, queue, 1000, 1)
+    version = DeltaTable(str(table)).version()
+    with pytest.raises(StreamingQueryException, match=r"CONSTRAINT_VIOLATED.*does not fulfil small \(v < 1000\)"):
+        run(rows, tmp_path / "third", sink)
+    with pytest.raises(StreamingQueryException, match=r"CONSTRAINT_VIOLATED.*v NOT NULL"):
+        run(rows.withColumn("v", sf.lit(None).cast("bigint")), tmp_path / "fourth", sink)
+    assert DeltaTable(str(table)).version() == version
+    run(rows.filter("v < 1000"), tmp_path / "third", sink)
+
+
+def refused(df: DataFrame, checkpoint: Path, sink: Sink) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        run(df, checkpoint, sink)
+    return str(caught.value)
+
+
+def test_what_cannot_be_written_exactly_once_is_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    table, seen = tmp_path / "t", stream(spark, queue, group="g")
+    sink = partq.delta_sink(table)
+
+    def through(change: Callable[[DataFrame], DataFrame], checkpoint: str, into: Sink = sink) -> str:
+        return refused(seen, tmp_path / checkpoint, lambda batch, n: into(change(batch), n))
+
+    assert "so nobody can tell which messages they come from" in through(lambda b: b.groupBy("v").count(), "a")
+    assert "none of this micro-batch" in through(lambda b: b.withColumn("_offset", sf.col("_offset") + 1000), "b")
+    assert "none of this micro-batch" in through(lambda b: b.withColumn("_queue", sf.lit(None).cast("string")), "c")
+    assert "type void cannot be kept" in through(lambda b: b.withColumn("x", sf.lit(None)), "d")
+    by = partq.delta_sink(tmp_path / "other", partition_by="nothing")
+    assert "partition_by column 'nothing' is none of" in through(lambda b: b, "e", by)
+    missing = partq.delta_sink(tmp_path / "other", create=False)
+    assert "there is no Delta table" in through(lambda b: b, "f", missing)
+    assert not (tmp_path / "other").exists()
+
+    run(seen, tmp_path / "cp", sink)
+    more(spark, queue, 30, 1)
+    text = through(lambda b: b.withColumn("v", sf.col("v").cast("string")).withColumn("x", sf.lit(1)), "cp")
+    assert "it has no column x integer; its column v is long, not string" in text
+    run(seen.withColumn("x", sf.lit(1)), tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
+    assert values(table) == list(range(31)) and values(table, "x").count(1) == 1
+
+
+def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Of all that the micro-batch holds, also where a filter leaves nothing."""
+    found: list[Any] = []
+    seen: list[Row] = []
+
+    def take(batch: DataFrame, batch_id: int) -> None:
+        found.append(partq.positions(batch.filter("false")))
+        seen.extend(batch.collect())
+
+    run(stream(spark, queue, group="g").filter("_partition = 1"), tmp_path / "cp", take)
+    queue_id = partq.describe_queue(queue, "q").queue_id
+    assert found == [
+        {
+            ("q", 0): partq.Position(0, 20, 1, queue_id),
+            ("q", 1): partq.Position(0, 10, 1, queue_id),
+            ("q", 2): partq.Position(0, 0, 1, queue_id),
+        }
+    ]
+    with pytest.raises(partq.InvalidArgumentError, match="those of a micro-batch"):
+        partq.positions(spark.range(1))

@@ -1,0 +1,145 @@
+"""Micro-batches into a table, each message once, whatever the consumers do to each other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_partq.core.delivery.positions import Position
+from spark_partq.core.ids import PartitionId
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.procedures.deliver_once import deliver_once
+from spark_partq.storage.runtime import SYSTEM
+
+Q = "id"
+Message = tuple[int, int]  # partition, offset
+
+
+class Table:
+    """What all handles see."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.rows: list[Message] = []
+        self.transactions: dict[str, int] = {}
+
+
+class Handle:
+    """One process's view of the table; a file is a list of messages."""
+
+    def __init__(self, table: Table, meanwhile: Sequence[Callable[[], object]] = ()) -> None:
+        self.what = "the table"
+        self._table, self._meanwhile = table, list(meanwhile)
+        self.discarded: list[list[Message]] = []
+        self.answer_is_lost = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._version, self._transactions = self._table.version, dict(self._table.transactions)
+
+    def recorded(self, app: str) -> int | None:
+        return self._transactions.get(app)
+
+    def commit(self, files: Sequence[list[Message]], transactions: Mapping[str, int]) -> None:
+        if self._meanwhile:
+            self._meanwhile.pop(0)()
+        if self._version != self._table.version:
+            raise Conflict
+        self._table.version += 1
+        self._table.rows += [row for file in files for row in file]
+        self._table.transactions |= transactions
+        if self.answer_is_lost:  # an object store that is asked again says that there is an entry of that version
+            self.answer_is_lost = False
+            raise Conflict
+
+    def discard(self, files: Sequence[list[Message]]) -> None:
+        self.discarded += files
+
+
+def of(ranges: Mapping[int, tuple[int, int]]) -> dict[PartitionId, Position]:
+    return {(Q, number): Position(start, end, 1, Q) for number, (start, end) in ranges.items()}
+
+
+def deliver(
+    handle: Handle, ranges: Mapping[int, tuple[int, int]], group: str = "g", during: Callable[[], object] | None = None
+) -> bool:
+    """Deliver a micro-batch; `during` happens while its files are written."""
+
+    def write(left: Mapping[PartitionId, int]) -> list[list[Message]]:
+        if during is not None:
+            during()
+        return [[(number, offset) for offset in range(first, ranges[number][1])] for (_, number), first in left.items()]
+
+    return deliver_once(handle, SYSTEM, group, None, of(ranges), write)
+
+
+def test_a_micro_batch_that_comes_again_adds_nothing() -> None:
+    table = Table()
+    assert deliver(Handle(table), {0: (0, 10), 1: (0, 5)})
+    assert not deliver(Handle(table), {0: (0, 10), 1: (0, 5)})
+    assert deliver(Handle(table), {0: (5, 15), 1: (0, 5)})
+    assert sorted(table.rows) == [(0, i) for i in range(15)] + [(1, i) for i in range(5)]
+
+
+def test_a_zombie_adds_nothing_while_its_successor_commits() -> None:
+    table = Table()
+    zombie = Handle(table, [lambda: deliver(Handle(table), {0: (0, 20)})])
+    assert not deliver(zombie, {0: (0, 10)})
+    assert sorted(table.rows) == [(0, i) for i in range(20)]
+    assert zombie.discarded == []  # nobody knows whether a commit that was tried has landed
+
+
+def test_a_successor_writes_what_the_former_owner_has_not() -> None:
+    table = Table()
+    successor = Handle(table)
+    assert deliver(
+        successor, {0: (0, 20)}, during=lambda: deliver(Handle(table), {0: (0, 8)}) if not table.rows else None
+    )
+    assert sorted(table.rows) == [(0, i) for i in range(20)]
+    assert successor.discarded == [[(0, i) for i in range(20)]]
+
+
+def test_a_commit_of_another_group_costs_another_try_and_no_other_file() -> None:
+    table = Table()
+    other = Handle(table, [lambda: deliver(Handle(table), {0: (0, 3)}, "h")])
+    written: list[int] = []
+    assert deliver(other, {0: (0, 10)}, during=lambda: written.append(1))
+    assert len(written) == 1 and len(table.rows) == 13
+
+
+def test_a_commit_whose_answer_is_lost_is_found() -> None:
+    table = Table()
+    handle = Handle(table)
+    handle.answer_is_lost = True
+    assert not deliver(handle, {0: (0, 10)})
+    assert sorted(table.rows) == [(0, i) for i in range(10)] and handle.discarded == []
+
+
+def test_a_gap_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    table = Table()
+    deliver(Handle(table), {0: (0, 10)})
+    with caplog.at_level(logging.WARNING, "spark_partq"):
+        deliver(Handle(table), {0: (30, 40)})
+    assert "below offset 10, and this micro-batch begins at 30" in caplog.text
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.integers(0, 9), st.booleans()), max_size=12)
+
+
+@given(STEPS)
+def test_each_message_once_in_any_order(steps: list[tuple[int, int, int, bool]]) -> None:
+    """Consumers begin anywhere at or below what the table has, as a group's position never lies above what is finished."""
+    table, ends = Table(), {0: 0, 1: 0}
+    for number, back, length, nested in steps:
+        start = max(0, ends[number] - back)
+        ranges = {number: (start, start + length)}
+        other = {number: (start, start + length // 2 + 1)}
+        meanwhile = [lambda other=other: deliver(Handle(table), other)] if nested else []
+        deliver(Handle(table, meanwhile), ranges)
+        reached = [start + length, *([start + length // 2 + 1] if nested and length else [])]
+        ends[number] = max(ends[number], *reached) if length else ends[number]
+    assert sorted(table.rows) == [(number, offset) for number, end in sorted(ends.items()) for offset in range(end)]

@@ -1,0 +1,215 @@
+"""A user's Delta table as a sink sees it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
+
+import spark_partq as partq
+from spark_partq.core.payload.schema import payload_schema
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.store import Store
+from spark_partq.target.files import TableFile, TableWriter
+from spark_partq.target.table import DeltaTarget
+
+COLUMNS = "v bigint, day date, k string"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Store:
+    return Store(tmp_path / "t")
+
+
+@pytest.fixture
+def target(place: Store) -> DeltaTarget:
+    DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])
+    return DeltaTarget(place)
+
+
+def files(place: Store, values: list[int], keys: list[str | None] | None = None) -> list[TableFile]:
+    schema = arrow_schema(payload_schema(COLUMNS))
+    writer = TableWriter(place, schema, ["k"])
+    keys = keys or ["a"] * len(values)
+    writer.write(
+        pa.RecordBatch.from_arrays(
+            [pa.array(values), pa.nulls(len(values), pa.date32()), pa.array(keys)], schema=schema
+        )
+    )
+    return writer.finish()
+
+
+def test_rows_and_positions_go_in_together(place: Store, target: DeltaTarget) -> None:
+    assert target.recorded("partq:g/id/0") is None
+    target.commit(files(place, [1, 2, 3, 4], ["a", None, "ü/=%", ""]), {"partq:g/id/0": 7})
+    target.refresh()
+    assert target.recorded("partq:g/id/0") == 7
+    rows = DeltaTable(place.uri).to_pyarrow_table().to_pylist()
+    assert sorted((r["v"], r["k"]) for r in rows) == [(1, "a"), (2, None), (3, "ü/=%"), (4, None)]
+
+
+def test_a_commit_is_a_compare_and_set(place: Store, target: DeltaTarget) -> None:
+    slow = DeltaTarget(place)
+    target.commit(files(place, [1]), {"a": 1})
+    with pytest.raises(Conflict):
+        slow.commit(files(place, [2]), {"b": 1})
+    assert slow.recorded("a") == 1  # what is new was read
+    slow.commit(files(place, [2]), {"b": 1})
+    assert DeltaTable(place.uri).to_pyarrow_table().num_rows == 2
+
+
+def test_positions_without_rows(place: Store, target: DeltaTarget) -> None:
+    target.commit([], {"a": 5})
+    target.refresh()
+    assert target.recorded("a") == 5
+
+
+def test_positions_outlive_checkpoints_and_what_they_clean_up(place: Store, target: DeltaTarget) -> None:
+    target.commit(files(place, [1]), {"a": 5})
+    target.refresh()
+    target.commit(files(place, [2]), {"b": 1})
+    table = DeltaTable(place.uri)
+    table.create_checkpoint()
+    for entry in (Path(place.uri) / "_delta_log").glob("*[01].json"):
+        entry.unlink()
+    again = DeltaTarget(place)
+    assert again.recorded("a") == 5
+    again.commit(files(place, [3]), {"a": 6})
+    target.refresh()
+    assert target.recorded("a") == 6
+
+
+def test_two_processes_make_one_table(place: Store) -> None:
+    DeltaTarget.create(place, payload_schema(COLUMNS), [])
+    DeltaTarget.create(place, payload_schema("other bigint"), [])
+    assert [f["name"] for f in DeltaTarget(place).schema["fields"]] == ["v", "day", "k"]
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(partq.InvalidArgumentError, match="holds something else than a Delta table"):
+        DeltaTarget.create(Store(tmp_path), payload_schema(COLUMNS), [])
+    assert [p.name for p in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_no_table(place: Store) -> None:
+    with pytest.raises(partq.InvalidArgumentError, match="there is no Delta table"):
+        DeltaTarget(place)
+
+
+def test_a_table_that_was_replaced_is_refused(place: Store, target: DeltaTarget, tmp_path: Path) -> None:
+    Path(place.uri).rename(tmp_path / "old")
+    DeltaTarget.create(place, payload_schema(COLUMNS), [])
+    with pytest.raises(partq.UnsupportedTableError, match="was replaced by another table"):
+        target.refresh()
+
+
+def edited(place: Store, change: Any) -> None:
+    """Put the table's first entry anew with its actions changed."""
+    first = Path(place.uri) / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    for action in actions:
+        change(action)
+    first.write_text("\n".join(map(json.dumps, actions)) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "configuration", "named"),
+    [
+        ({"minReaderVersion": 2, "minWriterVersion": 5}, {"delta.columnMapping.mode": "name"}, "columnMapping"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}, {}, "rowTracking"),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}, {}, "identityColumns"),
+    ],
+)
+def test_features_that_a_sink_does_not_know_are_refused(
+    place: Store, protocol: dict[str, Any], configuration: dict[str, str], named: str
+) -> None:
+    DeltaTarget.create(place, payload_schema(COLUMNS), [])
+
+    def change(action: dict[str, Any]) -> None:
+        if "protocol" in action:
+            action["protocol"] = protocol
+        if "metaData" in action:
+            action["metaData"]["configuration"] |= configuration
+            schema = json.loads(action["metaData"]["schemaString"])
+            for number, field in enumerate(schema["fields"]):
+                mapping = {"id": number, "physicalName": f"c{number}"}
+                field["metadata"] = {f"delta.columnMapping.{name}": value for name, value in mapping.items()}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+
+    edited(place, change)
+    with pytest.raises(partq.UnsupportedTableError, match=named):
+        DeltaTarget(place)
+
+
+def test_a_generated_column_is_refused(place: Store) -> None:
+    DeltaTarget.create(place, payload_schema(COLUMNS), [])
+
+    def change(action: dict[str, Any]) -> None:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            schema["fields"][0]["metadata"] = {"delta.generationExpression": "1"}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+
+    edited(place, change)
+    with pytest.raises(partq.UnsupportedTableError, match="generationExpression of column v"):
+        DeltaTarget(place)
+
+
+def test_constraints_are_those_of_the_table_and_of_its_columns(place: Store) -> None:
+    schema = Schema([Field("v", PrimitiveType("long"), nullable=False), Field("k", PrimitiveType("string"))])
+    DeltaTable.create(place.uri, schema)
+    DeltaTable(place.uri).alter.add_constraint({"small": "v < 10"})
+    assert DeltaTarget(place).constraints == {"small": "v < 10", "v NOT NULL": "`v` IS NOT NULL"}
+
+
+def test_a_damaged_log_is_told_from_a_place_that_cannot_be_reached(place: Store) -> None:
+    DeltaTarget.create(place, payload_schema(COLUMNS), [])
+    (Path(place.uri) / "_delta_log" / f"{0:020}.json").write_text("{")
+    with pytest.raises(partq.CorruptTableError, match="cannot be read"):
+        DeltaTarget(place)
+
+
+def test_columns_are_added_once(place: Store, target: DeltaTarget) -> None:
+    other = DeltaTarget(place)
+    new = payload_schema("v bigint, more string")["fields"]
+    target.add_columns(new)
+    other.add_columns(new)
+    assert [f["name"] for f in other.schema["fields"]] == ["v", "day", "k", "more"]
+    assert DeltaTable(place.uri).version() == 1
+
+
+def test_others_write_beside_it(place: Store, target: DeltaTarget) -> None:
+    """An append, OPTIMIZE and VACUUM of other programs keep positions and rows."""
+    for n in range(4):
+        target.refresh()
+        target.commit(files(place, [n]), {"a": n})
+    table = DeltaTable(place.uri)
+    write_deltalake(table, pa.table({"v": pa.array([9]), "k": ["a"]}), mode="append", schema_mode="merge")
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    target.refresh()
+    assert target.recorded("a") == 3
+    target.commit(files(place, [4]), {"a": 4})
+    assert sorted(DeltaTable(place.uri).to_pyarrow_table().column("v").to_pylist()) == [0, 1, 2, 3, 4, 9]
+
+
+def test_credentials_are_not_in_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "0123456789abcdef"
+    options = {
+        "aws_access_key_id": "somebody-1",
+        "aws_secret_access_key": secret,
+        "endpoint": "http://127.0.0.1:9",
+        "allow_http": "true",
+    }
+    place = Store("s3://nowhere/t", {**options, "region": "x", "max_retries": "0", "retry_timeout": "1s"})
+    with caplog.at_level(logging.DEBUG), pytest.raises(partq.PartqError) as caught:
+        DeltaTarget(place)
+    assert secret not in str(caught.value) + caplog.text + repr(place)
