@@ -139,33 +139,49 @@ def test_a_table_of_delta_spark(spark: SparkSession, queue: str, tmp_path: Path)
     run(rows.filter("v < 1000"), tmp_path / "third", sink)
 
 
-def refused(df: DataFrame, checkpoint: Path, sink: Sink) -> str:
-    with pytest.raises(StreamingQueryException) as caught:
-        run(df, checkpoint, sink)
-    return str(caught.value)
-
-
 def test_what_cannot_be_written_exactly_once_is_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Before anything is written; the micro-batch is then written as it is."""
+    table, other, said = tmp_path / "t", tmp_path / "other", []
+
+    def try_all(batch: DataFrame, batch_id: int) -> None:
+        sink, v = partq.delta_sink(table), sf.col("v")
+        partq.delta_sink(table, name="other")(batch.limit(0), batch_id)  # makes the table
+        for into, rows in (
+            (sink, batch.groupBy("v").count()),
+            (sink, batch.withColumn("_offset", sf.col("_offset") + 1000)),
+            (sink, batch.withColumn("_queue", sf.lit(None).cast("string"))),
+            (sink, batch.withColumn("x", sf.lit(None))),
+            (sink, batch.withColumn("v", v.cast("string")).withColumn("x", sf.lit(1))),
+            (partq.delta_sink(other, partition_by="nothing"), batch),
+            (partq.delta_sink(other, create=False), batch),
+        ):
+            with pytest.raises(partq.PartqError) as caught:
+                into(rows, batch_id)
+            said.append(caught.value.message)
+        assert values(table) == []
+
+    run(stream(spark, queue, group="g"), tmp_path / "cp", try_all)
+    for text, begins in zip(
+        said,
+        (
+            "the rows have no _queue, _partition, _offset, so nobody can tell which messages they come from",
+            "a row says that it comes from message 1000 of partition 0 of queue 'q', which is none of this micro-batch",
+            "a row says that it comes from message 0 of partition 0 of queue None",
+            "column x: type void cannot be kept",
+            f"Delta table {table} does not take the rows: it has no column x integer; its column v is long, not string",
+            "partition_by column 'nothing' is none of v, _queue",
+            f"there is no Delta table at {other}",
+        ),
+        strict=True,
+    ):
+        assert text.startswith(begins), text
+    assert not other.exists()
+
+
+def test_columns_are_added_if_that_is_asked_for(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table, seen = tmp_path / "t", stream(spark, queue, group="g")
-    sink = partq.delta_sink(table)
-
-    def through(change: Callable[[DataFrame], DataFrame], checkpoint: str, into: Sink = sink) -> str:
-        return refused(seen, tmp_path / checkpoint, lambda batch, n: into(change(batch), n))
-
-    assert "so nobody can tell which messages they come from" in through(lambda b: b.groupBy("v").count(), "a")
-    assert "none of this micro-batch" in through(lambda b: b.withColumn("_offset", sf.col("_offset") + 1000), "b")
-    assert "none of this micro-batch" in through(lambda b: b.withColumn("_queue", sf.lit(None).cast("string")), "c")
-    assert "type void cannot be kept" in through(lambda b: b.withColumn("x", sf.lit(None)), "d")
-    by = partq.delta_sink(tmp_path / "other", partition_by="nothing")
-    assert "partition_by column 'nothing' is none of" in through(lambda b: b, "e", by)
-    missing = partq.delta_sink(tmp_path / "other", create=False)
-    assert "there is no Delta table" in through(lambda b: b, "f", missing)
-    assert not (tmp_path / "other").exists()
-
-    run(seen, tmp_path / "cp", sink)
+    run(seen, tmp_path / "cp", partq.delta_sink(table))
     more(spark, queue, 30, 1)
-    text = through(lambda b: b.withColumn("v", sf.col("v").cast("string")).withColumn("x", sf.lit(1)), "cp")
-    assert "it has no column x integer; its column v is long, not string" in text
     run(seen.withColumn("x", sf.lit(1)), tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
     assert values(table) == list(range(31)) and values(table, "x").count(1) == 1
 

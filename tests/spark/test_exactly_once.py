@@ -1,0 +1,129 @@
+"""The examples of docs/exactly-once.md, across a crash after the commit, a lost checkpoint, a resize and a handoff."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from pgserver import PostgresServer, get_server
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import spark_partq as partq
+from tests.helpers import eventually
+
+pytestmark = pytest.mark.usefixtures("stopped_queries")
+
+PAGE = Path(__file__).parents[2] / "docs" / "exactly-once.md"
+TOTALS = "customer STRING, queue_id STRING, number INT, total DOUBLE, next BIGINT"
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    server = get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="stop")
+    yield server
+    server.cleanup()
+
+
+class Orders:
+    """Messages, and what their results must be."""
+
+    def __init__(self, spark: SparkSession, store: str) -> None:
+        self._spark, self._store, self.count = spark, store, 0
+
+    def send(self, count: int) -> None:
+        columns = "concat('o', id) order_id", "concat('c', id % 7) customer", "cast(id as double) amount"
+        rows = self._spark.range(self.count, self.count + count).selectExpr(*columns)
+        partq.append(rows, self._store, "orders")
+        self.count += count
+
+    @property
+    def ids(self) -> list[str]:
+        return sorted(f"o{i}" for i in range(self.count))
+
+    @property
+    def totals(self) -> dict[str, float]:
+        return {f"c{c}": float(sum(range(c, self.count, 7))) for c in range(7)}
+
+
+def examples(spark: SparkSession, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]:
+    """What the page's programs define; the query of the first one is started."""
+    names: dict[str, Any] = {"partq": partq, "F": F, "queue": queue, "connect": lambda: psycopg.connect(uri)}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert len(blocks) == 3
+    for block in blocks:
+        block = re.sub(r'"(billed|totals|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
+        exec(compile(block, str(PAGE), "exec"), names)
+    return names
+
+
+def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: PostgresServer) -> None:
+    partq.create_queue(
+        store,
+        "orders",
+        "order_id string, customer string, amount double",
+        key="customer",
+        partitions=3,
+        rebalance_delay_ms=0,
+    )
+    orders = Orders(spark, store)
+    orders.send(30)
+    queue = spark.readStream.format("partq").option("path", store).option("queue", "orders")
+    names = examples(spark, tmp_path, queue, database.get_uri())
+    (first,) = spark.streams.active
+    first.processAllAvailable()
+    first.stop()
+    billed = DeltaTable(str(tmp_path / "billed")).to_pyarrow_table()
+    assert sorted(billed.column("order_id").to_pylist()) == sorted(set(orders.ids) - {"o0"})  # its amount is 0
+
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'totals'}` ({TOTALS}) USING delta")
+    with psycopg.connect(database.get_uri()) as db:
+        db.execute(names["SCHEMA"])
+    crashes = iter([True])
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        names["bill"](batch, batch_id)
+        names["add_up"](batch, batch_id)
+        if next(crashes, False):
+            raise InterruptedError("the driver is gone")
+
+    def started(instance: str, checkpoint: str, group: str = "totals") -> Any:
+        rows = queue.option("group", group).option("instanceId", instance).load()
+        return rows.writeStream.foreachBatch(both).option("checkpointLocation", str(tmp_path / checkpoint)).start()
+
+    def counted() -> int:
+        with psycopg.connect(database.get_uri()) as db:
+            (count,) = db.execute("select count(*) from bills").fetchone() or (0,)
+        return int(count)
+
+    def in_result(what: str) -> None:
+        eventually(lambda: counted() >= orders.count, what)
+
+    with pytest.raises(StreamingQueryException, match="the driver is gone"):
+        started("a", "a").awaitTermination()
+    partq.scale(store, "orders", 5)
+    orders.send(30)
+    a = started("a", "fresh")
+    in_result("what the first query reads again, and what came after the resize")
+    b = started("b", "b")
+    eventually(lambda: len(partq.describe_group(store, "totals").members) == 2, "a second member")
+    orders.send(40)
+    in_result("what both read")
+    a.stop()
+    orders.send(20)
+    in_result("what the second reads")
+    b.processAllAvailable()
+    b.stop()
+
+    with psycopg.connect(database.get_uri()) as db:
+        assert sorted(row[0] for row in db.execute("select order_id from bills")) == orders.ids
+    totals = (
+        spark.read.format("delta").load(str(tmp_path / "totals")).groupBy("customer").agg(F.sum("total").alias("total"))
+    )
+    assert {row.customer: row.total for row in totals.collect()} == orders.totals
