@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pgserver import PostgresServer, get_server
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from tests.helpers import eventually
@@ -54,7 +54,7 @@ class Orders:
 
 def examples(spark: SparkSession, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]:
     """What the page's programs define; the query of the first one is started."""
-    names: dict[str, Any] = {"partq": partq, "F": F, "queue": queue, "connect": lambda: psycopg.connect(uri)}
+    names: dict[str, Any] = {"partq": partq, "F": sf, "queue": queue, "connect": lambda: psycopg.connect(uri)}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(blocks) == 3
     for block in blocks:
@@ -124,6 +124,9 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: Pos
     with psycopg.connect(database.get_uri()) as db:
         assert sorted(row[0] for row in db.execute("select order_id from bills")) == orders.ids
     totals = (
-        spark.read.format("delta").load(str(tmp_path / "totals")).groupBy("customer").agg(F.sum("total").alias("total"))
+        spark.read.format("delta")
+        .load(str(tmp_path / "totals"))
+        .groupBy("customer")
+        .agg(sf.sum("total").alias("total"))
     )
     assert {row.customer: row.total for row in totals.collect()} == orders.totals
