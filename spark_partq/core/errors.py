@@ -208,11 +208,19 @@ class SchemaMismatchError(PartqError):
 
 
 class ConstraintViolatedError(PartqError):
+    """A row does not fulfil a ``CHECK`` constraint, an invariant or ``NOT NULL`` of the Delta table that a sink writes."""
+
     error_class = "CONSTRAINT_VIOLATED"
+    next_step = "Filter such rows, or change the table's constraint, and start the query again. Nothing of the micro-batch was written."
+    retry = "No: the same rows are refused again."
 
 
 class UnsupportedTableError(PartqError):
+    """The Delta table that a sink writes has features that the sink does not know, or was replaced by another table."""
+
     error_class = "UNSUPPORTED_TABLE"
+    next_step = "Write into another table, or in a transaction of your own with `positions`. Nothing was written."
+    retry = "No; after a replacement yes, when the query is started again."
 
 
 class OffsetOutOfRangeError(PartqError):

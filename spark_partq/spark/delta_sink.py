@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from spark_partq.core.delivery.positions import Position
-from spark_partq.core.errors import ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError
+from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
@@ -20,7 +19,7 @@ from spark_partq.storage.procedures.deliver_once import deliver_once
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile, is_partition_type
 from spark_partq.target.table import DeltaTarget
-from spark_partq.target.task import RESULT, Problem, Wanted, write_task
+from spark_partq.target.task import RESULT, Wanted, taken, write_task
 
 SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 _ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
@@ -117,6 +116,9 @@ class DeltaSink:
     ) -> list[TableFile]:
         """Run the job and return the files of all tasks; none is left if a row is at fault."""
         constraints = target.constraints
+        if constraints:  # they may be about columns that the rows lack, which are null then
+            lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
+            batch = batch.withColumns({f["name"]: sf.lit(None).cast(type_name(f["type"])) for f in lacking})
         rows = batch.select(
             *(quoted(f["name"]).alias(f"_{i}") for i, f in enumerate(columns)),
             *(sf.expr(f"boolean({condition})").alias(f"c{i}") for i, condition in enumerate(constraints.values())),
@@ -127,12 +129,10 @@ class DeltaSink:
         task = write_task(
             self._place, {"type": "struct", "fields": list(columns)}, target.partition_by, len(constraints), wanted
         )
-        results = [json.loads(row[RESULT]) for row in rows.mapInArrow(task, f"{RESULT} string").collect()]
-        files = [TableFile(**found["file"]) for found in results if "file" in found]
-        problems = [Problem(**found["problem"]) for found in results if "problem" in found]
-        if problems:
+        files, problem = taken(row[RESULT] for row in rows.mapInArrow(task, f"{RESULT} string").collect())
+        if problem is not None:
             target.discard(files)
-            raise _refused(target.what, problems[0], list(constraints.items()))
+            raise problem.error(target.what, list(constraints.items()))
         return files
 
 
@@ -163,26 +163,3 @@ def _wanted(
         (names[queue_id], number): (position.start, position.end, left.get((queue_id, number), position.end))
         for (queue_id, number), position in batch.items()
     }
-
-
-def _refused(
-    what: str, problem: Problem, constraints: Sequence[tuple[str, str]]
-) -> InvalidArgumentError | ConstraintViolatedError:
-    message = f"message {problem.offset} of partition {problem.partition} of queue {problem.queue!r}"
-    if problem.constraint is not None:
-        name, condition = constraints[problem.constraint]
-        return ConstraintViolatedError(
-            f"a row of {message} does not fulfil {name} ({condition}) of {what}. Nothing of the micro-batch was written. Filter such rows, or "
-            "change the constraint, and start the query again",
-            constraint=name,
-            queue=problem.queue,
-            partition=problem.partition,
-            offset=problem.offset,
-        )
-    return InvalidArgumentError(
-        f"a row says that it comes from {message}, which is none of this micro-batch. Nothing was written. Keep _queue, _partition and _offset "
-        "as they are; what keeps rows for later micro-batches (a stateful operator) cannot be written exactly once",
-        queue=problem.queue,
-        partition=problem.partition,
-        offset=problem.offset,
-    )

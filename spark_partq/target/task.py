@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_partq.core.errors import ConstraintViolatedError, InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.arrow import arrow_schema, integers, texts
 from spark_partq.storage.store import Store
-from spark_partq.target.files import TableWriter
+from spark_partq.target.files import TableFile, TableWriter
 
 RESULT = "result"  # the job's one column: a file or a problem, as JSON
 
 Batches = Iterable[pa.RecordBatch]
-Wanted = Mapping[
-    QueuePartition, tuple[int, int, int]
-]  # of a partition the micro-batch's start and end, and from where on rows are wanted
+# Of a partition the micro-batch's start and end, and from where on rows are wanted
+Wanted = Mapping[QueuePartition, tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,36 @@ class Problem:
     partition: int | None
     offset: int | None
     constraint: int | None = None
+
+    def error(
+        self, what: str, constraints: Sequence[tuple[str, str]]
+    ) -> InvalidArgumentError | ConstraintViolatedError:
+        """Why nothing is written into the table; of its constraints the names and conditions."""
+        message = f"message {self.offset} of partition {self.partition} of queue {self.queue!r}"
+        if self.constraint is not None:
+            name, condition = constraints[self.constraint]
+            return ConstraintViolatedError(
+                f"a row of {message} does not fulfil {name} ({condition}) of {what}. Nothing of the micro-batch was written. Filter such rows, "
+                "or change the constraint, and start the query again",
+                constraint=name,
+                queue=self.queue,
+                partition=self.partition,
+                offset=self.offset,
+            )
+        return InvalidArgumentError(
+            f"a row says that it comes from {message}, which is none of this micro-batch. Nothing was written. Keep _queue, _partition and "
+            "_offset as they are; what keeps rows for later micro-batches (a stateful operator) cannot be written exactly once",
+            queue=self.queue,
+            partition=self.partition,
+            offset=self.offset,
+        )
+
+
+def taken(results: Iterable[str]) -> tuple[list[TableFile], Problem | None]:
+    """What all tasks have written, and the first row at fault, if there is one."""
+    found = [json.loads(result) for result in results]
+    problems = [Problem(**result["problem"]) for result in found if "problem" in result]
+    return [TableFile(**result["file"]) for result in found if "file" in result], problems[0] if problems else None
 
 
 def write_task(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import spark_partq as partq
+from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
+from spark_partq.target.table import DeltaTarget
 from tests import queries
 from tests.groups import Consumer
 from tests.helpers import eventually, opened
@@ -35,6 +38,15 @@ def a_used_folder(world: World) -> None:
     """The other path is a folder with something else."""
     Path(world.there).mkdir()
     (Path(world.there) / "notes.txt").write_text("hello")
+
+
+def a_table_with_row_tracking(world: World) -> None:
+    """There is a Delta table with row tracking."""
+    DeltaTarget.create(Store(world.there), payload_schema("v bigint"), [])
+    entry = Path(world.there) / "_delta_log" / f"{0:020}.json"
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    entry.write_text("".join(json.dumps({"protocol": protocol} if "protocol" in a else a) + "\n" for a in actions))
 
 
 def a_file(world: World) -> None:

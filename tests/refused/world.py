@@ -11,12 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import spark_partq as partq
 from spark_partq.core.assignors.api import target
 from spark_partq.core.assignors.plugin import PlugIn
+from spark_partq.core.payload.schema import payload_schema
 from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.store import Store
+from spark_partq.target.table import DeltaTarget
+from spark_partq.target.task import taken, write_task
 from tests import queries
 from tests.groups import Consumer
 from tests.scaled import Sink, make, messages
@@ -76,6 +82,8 @@ class World:
             "rows": rows,
             "hours_ahead": hours_ahead,
             "asked": asked,
+            "add": add,
+            "add_to": lambda table: DeltaTarget(Store(table)),
             "taken_over": self._taken_over,
             "nan": float("nan"),
         }
@@ -117,6 +125,23 @@ def rows(**columns: str) -> Any:
     return SimpleNamespace(
         schema=StructType([StructField(name, types[type_]) for name, type_ in columns.items()]), sparkSession=None
     )
+
+
+def add(table: str, offset: int, v: int) -> int:
+    """Write a row of that message into a Delta table that takes values below 10, as a task of the Delta sink does; the files."""
+    place, columns = Store(table), payload_schema("v bigint")
+    DeltaTarget.create(place, columns, [])
+    DeltaTable(table).alter.add_constraint({"small": "v < 10"})
+    target = DeltaTarget(place)
+    row = {"_0": [v], "c0": [v < 10], "queue": ["q"], "partition": [0], "offset": [offset]}
+    task = write_task(place, columns, [], len(target.constraints), {("q", 0): (0, 5, 0)})
+    files, problem = taken(
+        text for batch in task([pa.RecordBatch.from_pydict(row)]) for text in batch.column(0).to_pylist()
+    )
+    shutil.rmtree(table)
+    if problem is not None:
+        raise problem.error(target.what, list(target.constraints.items()))
+    return len(files)
 
 
 def asked(answer: Callable[[list[tuple[str, int]]], list[tuple[str, int]]]) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_partq.core.errors import (
     ClockSkewError,
+    ConstraintViolatedError,
     FencedError,
     GroupActiveError,
     GroupNotFoundError,
@@ -16,6 +17,7 @@ from spark_partq.core.errors import (
     ReplicaError,
     SchemaMismatchError,
     SinkAheadError,
+    UnsupportedTableError,
 )
 from tests.refused import damage, others
 from tests.refused.case import Case, python
@@ -42,6 +44,14 @@ CASES: dict[str, list[Case]] = {
         python("write(store, batch_id=1)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_queue_for_newer_writers),
         python("write(store, batch_id=1)", QueueFencedError, "queue 'q' in STORE was taken over by its replica in THERE; use that store.", others.promoted),
         python("write(there, batch_id=1)", ReplicaError, "queue 'q' in THERE is a replica: it can be read as a DataFrame, and nothing else. Use its primary, or promote it", others.replicated),
+    ],
+    "Sinks into Delta tables": [
+        python("delta_sink(there, name='a/b')", InvalidArgumentError, "'a/b' cannot name a sink: use 1 to 128 of A-Z a-z 0-9 . _ -, beginning with a letter or digit and not ending in a dot"),
+        python("delta_sink('s3://key:secret@bucket/table')", InvalidArgumentError, "the store's URI s3://*** has a user, a password, or something behind ? or #."),
+        python("add(there, offset=3, v=20)", ConstraintViolatedError, "a row of message 3 of partition 0 of queue 'q' does not fulfil small (v < 10) of Delta table THERE. Nothing of the micro-batch was written."),
+        python("add(there, offset=9, v=2)", InvalidArgumentError, "a row says that it comes from message 9 of partition 0 of queue 'q', which is none of this micro-batch. Nothing was written."),
+        python("add_to(there)", InvalidArgumentError, "there is no Delta table at THERE; check the path, or let the sink create it"),
+        python("add_to(there)", UnsupportedTableError, "Delta table THERE has features that this sink does not support: rowTracking. Nothing was written.", others.a_table_with_row_tracking),
     ],
     "Groups": [
         python("describe_group(store, 'nobody')", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),
