@@ -29,8 +29,10 @@ NAMES = [
     "CheckpointMismatchError",
     "ClockSkewError",
     "CommitFailedError",
+    "ConstraintViolatedError",
     "CorruptTableError",
     "DataLossError",
+    "DeltaSink",
     "FencedError",
     "FlowChange",
     "FlowDescription",
@@ -52,6 +54,7 @@ NAMES = [
     "OtherHistoryError",
     "PartitionDescription",
     "PartqError",
+    "Position",
     "Promotion",
     "QueueAlreadyExistsError",
     "QueueDescription",
@@ -69,6 +72,7 @@ NAMES = [
     "Store",
     "StoreUnavailableError",
     "UnknownAssignorError",
+    "UnsupportedTableError",
     "acknowledge",
     "add_listener",
     "append",
@@ -77,6 +81,7 @@ NAMES = [
     "create_queue",
     "delete_group",
     "delete_queue",
+    "delta_sink",
     "describe_group",
     "describe_queue",
     "flow_changes",
@@ -85,6 +90,7 @@ NAMES = [
     "list_queues",
     "maintain",
     "partition_of",
+    "positions",
     "promote",
     "queue_sink",
     "register",
@@ -191,7 +197,8 @@ def test_an_error_loads_nothing(name: str) -> None:
 WITHOUT_SPARK = [
     name
     for name in NAMES
-    if name not in ("QueueSink", "append", "queue_sink", "register", "session") and "Error" not in name
+    if name not in ("DeltaSink", "QueueSink", "append", "delta_sink", "positions", "queue_sink", "register", "session")
+    and "Error" not in name
 ]
 
 
@@ -234,12 +241,13 @@ def test_a_program_without_spark(tmp_path: Path) -> None:
 # ---- stores
 def test_every_function_takes_a_store() -> None:
     only_name_one = {"add_listener", "flow_changes"}
+    stores = {"store", "table"}  # or the table of a user
     names = [name for name in NAMES if name not in only_name_one]
     functions = [getattr(partq, name) for name in names if inspect.isfunction(getattr(partq, name))]
     parameters = {(f.__name__, p.name): p for f in functions for p in inspect.signature(f).parameters.values()}
-    places = {key: p.annotation for key, p in parameters.items() if key[1] in ("store", "location", "path")}
+    places = {key: p.annotation for key, p in parameters.items() if key[1] in {*stores, "location", "path"}}
     assert len(places) > 15 and set(places.values()) == {"StorePath"}
-    assert {name for name, p in places if p == "store"} == {name for name, p in parameters if p == "storage_options"}
+    assert {name for name, p in places if p in stores} == {name for name, p in parameters if p == "storage_options"}
 
 
 def test_a_store_serves_as_its_path_does(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say
 from spark_partq.spark.jobs import Stop, ToOptions, key_values
-from spark_partq.storage.procedures import replicate as replicator
+from spark_partq.storage.procedures.keep_replicas import keep_replicas
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport
 
 
@@ -73,7 +73,7 @@ def _watch(follower: Replicator, every_s: float) -> None:
     def complain(error: partq.PartqError) -> None:
         say(f"error: {error}", error=True)
 
-    replicator.run([follower], every_s, stop.wait, report, complain)
+    keep_replicas([follower], every_s, stop.wait, report, complain)
 
 
 @app.command("promote")

@@ -51,7 +51,7 @@ CASES: dict[str, list[Case]] = {
         python("add(there, offset=3, v=20)", ConstraintViolatedError, "a row of message 3 of partition 0 of queue 'q' does not fulfil small (v < 10) of Delta table THERE. Nothing of the micro-batch was written."),
         python("add(there, offset=9, v=2)", InvalidArgumentError, "a row says that it comes from message 9 of partition 0 of queue 'q', which is none of this micro-batch. Nothing was written."),
         python("add_to(there)", InvalidArgumentError, "there is no Delta table at THERE; check the path, or let the sink create it"),
-        python("add_to(there)", UnsupportedTableError, "Delta table THERE has features that this sink does not support: rowTracking. Nothing was written.", others.a_table_with_row_tracking),
+        python("add_to(there)", UnsupportedTableError, "Delta table THERE has features that this sink does not support: domainMetadata, rowTracking. Nothing was written.", others.a_table_with_row_tracking),
     ],
     "Groups": [
         python("describe_group(store, 'nobody')", GroupNotFoundError, "there is no group 'nobody' in STORE; its groups: g"),

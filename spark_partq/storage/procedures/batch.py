@@ -100,7 +100,7 @@ class Batch:
             try:
                 was_put = self._manifests.put(manifest)
             except FileMissing:
-                raise self._gone() from None
+                raise self._no_queue() from None
             names = self._names()
             if was_put and names[-1:] == [manifest.name]:
                 self._forget_earlier()
@@ -110,7 +110,7 @@ class Batch:
                 self._forget_earlier()
                 return found, found == manifest
             if self.is_in or not names:
-                raise self._gone()
+                raise self._no_queue()
 
     def recorded(self) -> dict[int, set[int]]:
         """By generation of the map, the partitions that hold a part of the batch.
@@ -157,7 +157,7 @@ class Batch:
         try:
             files.put(path, b"")
         except FileMissing:
-            raise self._gone() from None
+            raise self._no_queue() from None
         clock.compare(path, began_s, runtime.monotonic_s())
         files.delete(path)
 
@@ -180,7 +180,7 @@ class Batch:
         with contextlib.suppress(StoreUnavailableError):
             self._manifests.delete(self._earlier)
 
-    def _gone(self) -> CommitFailedError:
+    def _no_queue(self) -> CommitFailedError:
         """The manifests are not there: mostly since the queue is being deleted, which has an error of its own."""
         self._queue.control.refresh(sure=True)
         return CommitFailedError(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_partq.core.errors import CorruptTableError, OtherHistoryError, PartqError, ReplicaError
+from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
@@ -352,38 +352,6 @@ def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:
         if state.explains(marks[SEALED], is_fenced(marks[FENCED], marks[UNFENCED])):
             yield from held
             held.clear()
-
-
-def run(
-    replicators: Sequence[Replicator],
-    every_s: float,
-    wait: Callable[[float], bool],
-    report: Callable[[Replicator, SyncReport], None],
-    complain: Callable[[PartqError], None] | None = None,
-) -> None:
-    """Pass after pass, until `wait` returns True.
-
-    Parameters
-    ----------
-    wait : function
-        Waits so many seconds; True, at once, if it is to stop.
-    complain : function
-        Called with an error of one of them, once as long as it stays the same; the loop goes on. Without it the error is raised.
-    """
-    last_reported: dict[int, str] = {}
-    while True:
-        for n, replicator in enumerate(replicators):
-            try:
-                report(replicator, replicator.sync())
-                last_reported.pop(n, None)
-            except PartqError as error:
-                if complain is None:
-                    raise
-                if last_reported.get(n) != str(error):
-                    complain(error)
-                last_reported[n] = str(error)
-        if wait(every_s):
-            return
 
 
 def replicate(

@@ -272,7 +272,7 @@ def test_no_group_attaches_to_a_fenced_queue() -> None:
     assert decide.attach_group(fenced, "g", 0) == ()
     with pytest.raises(InvariantError, match="GroupAttached, although a has taken over"):
         follow(fenced, decide.attach_group(state, "g", 0))
-    back = follow(fenced, decide.become_primary(fenced))
+    back = follow(fenced, decide.become_primary(fenced, "i"))
     assert follow(back, decide.attach_group(back, "g", 0)).groups == {"g": 0}
 
 

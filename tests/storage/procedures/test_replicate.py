@@ -14,8 +14,9 @@ import spark_partq as partq
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures.keep_replicas import keep_replicas
 from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate, run
+from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate
 from spark_partq.storage.replica import table_copy
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
@@ -251,7 +252,7 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     assert group_of(there).position(consumer.partition_id(0, "p")) == 8
 
 
-def test_run(queue: str, there: str) -> None:
+def test_replicas_are_kept(queue: str, there: str) -> None:
     """S7: pass after pass; an error is told once and the loop goes on."""
     replicator = Replicator(Store.at(queue), "q", there)
     replicator.register()
@@ -269,13 +270,13 @@ def test_run(queue: str, there: str) -> None:
             os.rename(f"{there}-away", there)
         return len(waits) == 6
 
-    run([replicator], 0.5, wait, lambda _, synced: seen.append(synced), errors.append)
+    keep_replicas([replicator], 0.5, wait, lambda _, synced: seen.append(synced), errors.append)
     assert [s.commits > 0 for s in seen] == [True, True, False, False]
     assert len(errors) == 1 and waits == [0.5] * 6
     assert [s.total_lag for s in seen] == [0] * 4
     os.rename(there, f"{there}-away")
     with pytest.raises(partq.ReplicaError):
-        run([replicator], 0, wait, lambda *_: None)
+        keep_replicas([replicator], 0, wait, lambda *_: None)
 
 
 def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  # noqa: F811
