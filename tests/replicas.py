@@ -23,7 +23,7 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.control import open_control
-from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.handle import open_queue, queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests.clocks import no_grace
@@ -173,7 +173,7 @@ def grow(store: str) -> None:
     count = state.partition_count + 1
     control = open_control(primary, "q")
     control.decide(lambda state: decide.start_scaling(state, count, "live"))
-    PartitionTable(primary, "q", count - 1, state.schema).create()
+    open_queue(primary, "q").table(count - 1).create()
     cuts = {n: table(store, n).seal(state.generation) for n in range(count)}
     control.decide(lambda now: decide.open_generation(now, state.generation, cuts))
 

@@ -12,6 +12,7 @@ RANGES = {
     "flows": (1, 10_000),
     "sessionTimeoutMs": (500, 86_400_000),
     "maxPollIntervalMs": (1_000, 2_592_000_000),
+    "maxBarrierWaitMs": (0, 2_592_000_000),
     "startingTimestamp": (0, 253_402_300_799_999),
     "endingTimestamp": (0, 253_402_300_799_999),
     "maxRowsPerTrigger": (1, MOST),

@@ -134,3 +134,8 @@ class SystemRuntime:
 
 
 SYSTEM = SystemRuntime()
+
+
+def derived_id(name: str) -> str:
+    """The same UUID for the same name, everywhere."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))

@@ -32,7 +32,7 @@ class Rights:
 
 
 RIGHTS = (
-    Rights("producer", "", (Q,), (f"{Q}/partitions",)),
+    Rights("producer", "", (Q,), (f"{Q}/partitions", f"{Q}/manifests"), (f"{Q}/manifests",)),
     Rights("consumer", "", (Q, G), (G, f"{Q}/control"), not_always=(f"{Q}/control",)),
     Rights("reader", "", (Q, "groups")),
     Rights("maintainer", "", (Q, "groups"), (Q, "groups"), (Q, "groups")),

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
 from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
 from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, partition_values
+from spark_partq.storage.runtime import derived_id
 from spark_partq.storage.store import Store, partition_folder
 
 # Spark's monotonically_increasing_id: the number of the input partition above, the row's number below
@@ -93,7 +93,7 @@ class PartitionTable:
             self.folder,
             f"partition {partition} of queue {queue!r}",
             expired=expired_records,
-            table_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{queue_id}/{partition}")) if queue_id else "",
+            table_id=derived_id(f"{queue_id}/{partition}") if queue_id else "",
         )
         self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
         self._files: GrowingIndex | None = None

@@ -82,8 +82,8 @@ def test_steps_of_an_increase(store: str, monkeypatch: pytest.MonkeyPatch) -> No
     looks: list[tuple[Any, ...]] = []
     create = PartitionTable.create
 
-    def create_and_look(self: PartitionTable, *args: Any) -> None:
-        create(self, *args)
+    def create_and_look(self: PartitionTable, *args: Any, **options: Any) -> None:
+        create(self, *args, **options)
         looks.append((self.partition, *shape(store), known(store)))
         Sink(store, None).write(0, messages(0, 10))
 
