@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
-from spark_partq.core.delivery.offsets import StreamOffset
-from spark_partq.core.delivery.positions import Position
+from spark_partq.core.delivery.offsets import Range, StreamOffset
+from spark_partq.core.delivery.positions import Position, lineage
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 
@@ -56,8 +56,14 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
                     queue=place[0],
                 )
             if r.end > r.start or place not in positions:
-                positions[place] = Position(r.start, r.end, r.epoch, offset.queue_ids[place[0]])
+                positions[place] = _position(offset, place, r)
     return MicroBatch(groups[0], positions)
+
+
+def _position(offset: StreamOffset, place: QueuePartition, r: Range) -> Position:
+    queue, number = place
+    incarnations = lineage(offset.incarnations[queue], offset.former.get(queue, ()), number)
+    return Position(r.start, r.end, r.epoch, offset.queue_ids[queue], incarnations)
 
 
 def _java(batch: DataFrame) -> Any:

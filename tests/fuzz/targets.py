@@ -45,7 +45,7 @@ _CREATED = {
 _QUEUE = [
     ["QueueCreated", _CREATED], ["PartitionsCreated", {"partitions": 2}], ["ScalingStarted", {"partitions": 3, "mode": "live"}],
     ["GenerationOpened", {"partitions": 3, "cuts": {"0": 4, "1": 5, "2": 0}}], ["ReplicaAdded", {"location": "/r"}],
-    ["QueueFenced", {"location": "/r"}], ["Promoted", {"incarnation": "i"}], ["FormatRaised", _FORMAT],
+    ["QueueFenced", {"location": "/r"}], ["Promoted", {"incarnation": "i", "ends": {"0": 5}}], ["FormatRaised", _FORMAT],
 ]  # fmt: skip
 _REPLICA = [
     ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u", **_FORMAT}], ["Jumping", {"folder": "f", "version": 3}],
@@ -106,7 +106,7 @@ _MANIFEST = {
 _OFFSET = {
     "group": "g",
     "instance": "i",
-    "queues": {"q": {"id": "u", "incarnation": "u", "partitions": {"0": [1, 0, 5]}}},
+    "queues": {"q": {"id": "u", "incarnation": "i", "partitions": {"0": [1, 0, 5]}, "former": [["u", {"0": 3}]]}},
     "version": 1,
 }
 

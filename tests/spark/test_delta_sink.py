@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
+from spark_partq.core.stored import MOST
 from tests.helpers import put, stream
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
@@ -200,9 +201,8 @@ def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     queue_id = partq.describe_queue(queue, "q").queue_id
     assert found == [
         {
-            ("q", 0): partq.Position(0, 20, 1, queue_id),
-            ("q", 1): partq.Position(0, 10, 1, queue_id),
-            ("q", 2): partq.Position(0, 0, 1, queue_id),
+            ("q", number): partq.Position(0, end, 1, queue_id, ((queue_id, MOST),))
+            for number, end in enumerate((20, 10, 0))
         }
     ]
     with pytest.raises(partq.InvalidArgumentError, match="those of a micro-batch"):

@@ -13,6 +13,7 @@ from typing import Any
 from spark_partq.core import format
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError, OffsetOutOfRangeError
 from spark_partq.core.ids import QueuePartition
+from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.stored import MAX_PARTITIONS, MOST, name, partition_number, text, whole
 
@@ -140,6 +141,8 @@ class StreamOffset:
         Queue name to the queue's incarnation: it tells a checkpoint of before a promotion. A queue that is left out has not been promoted.
     ranges : dict
         (queue name, partition) to the last planned range.
+    former : dict
+        Queue name to the incarnations before, the latest first; of queues that were promoted.
     """
 
     group: str
@@ -147,6 +150,7 @@ class StreamOffset:
     queue_ids: dict[str, str]
     ranges: dict[QueuePartition, Range]
     incarnations: dict[str, str] = field(default_factory=dict)
+    former: dict[str, tuple[Former, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         incarnations = {queue: self.incarnations.get(queue, queue_id) for queue, queue_id in self.queue_ids.items()}
@@ -164,6 +168,11 @@ class StreamOffset:
             name: {"id": queue_id, "incarnation": self.incarnations[name], "partitions": {}}
             for name, queue_id in sorted(self.queue_ids.items())
         }
+        for queue, incarnations in self.former.items():
+            if incarnations:
+                queues[queue]["former"] = [
+                    [id_, {str(n): end for n, end in ends.items()}] for id_, ends in incarnations
+                ]
         for (queue, partition), r in sorted(self.ranges.items()):
             queues[queue]["partitions"][str(partition)] = [r.epoch, r.start, r.end]
         return {"group": self.group, "instance": self.instance, "queues": queues, "version": _VERSION}
@@ -194,6 +203,7 @@ class StreamOffset:
                     for queue, q in queues.items()
                     for p, numbers in q["partitions"].items()
                 },
+                former={queue: tuple(_former(*f) for f in q["former"]) for queue, q in queues.items() if "former" in q},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error
@@ -203,6 +213,11 @@ class StreamOffset:
 
 
 _PARTITIONS = range(PARENT, MAX_PARTITIONS)
+
+
+def _former(incarnation: object, ends: Mapping[str, object]) -> Former:
+    ends_by_number = {partition_number(p, "ends", _PARTITIONS): whole(end, "end") for p, end in ends.items()}
+    return Former(text(incarnation, "incarnation"), ends_by_number)
 
 
 def _name_or_empty(value: object, kind: str) -> str:

@@ -2,14 +2,21 @@
 
 A consumer that crashes, is too slow, or hands a partition over gets messages again, or another consumer does, in other micro-batches. So neither
 Spark's batch ids nor the times of anything tell what a table has. Its positions do.
+
+A position belongs to an incarnation of the queue: after a promotion offsets may name other messages, beyond those that the replica had. Below
+that they name the same, so the positions of before count as far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_partq.core.ids import PartitionId
+from spark_partq.core.queue.former import Former
+from spark_partq.core.stored import MOST
+
+Recorded = Mapping[PartitionId, Mapping[str, int]]  # of a partition by incarnation, the next offset that a table lacks
 
 
 @dataclass(frozen=True)
@@ -22,15 +29,52 @@ class Position:
         Of the ownership under which they were planned, a fencing token: a later owner has a higher one (W2).
     queue_id : str
         Of the queue, for good: a queue that is deleted and made anew has another one.
+    lineage : tuple of (str, int)
+        The queue's incarnations, that of now first, each with the offset below which its messages of the partition are those of now. A queue
+        that was never promoted has one, whose name is its id.
     """
 
     start: int
     end: int
     epoch: int
     queue_id: str
+    lineage: tuple[tuple[str, int], ...]
+
+    @property
+    def incarnation(self) -> str:
+        """That of now: what a position is kept by."""
+        return self.lineage[0][0]
+
+    def first_missing(self, recorded: Mapping[str, int]) -> int:
+        """From which offset on messages are missing, at or after `start`.
+
+        Parameters
+        ----------
+        recorded : dict
+            By incarnation, the position that was kept of this partition.
+        """
+        return max(self.start, *(min(recorded.get(incarnation, 0), shared) for incarnation, shared in self.lineage))
+
+    def moved(self, recorded: Mapping[str, int]) -> dict[str, int]:
+        """What is to be kept with the rows: by incarnation, also for who still delivers under one of before."""
+        ends = {incarnation: min(self.end, shared) for incarnation, shared in self.lineage}
+        return {i: end for i, end in ends.items() if end > recorded.get(i, -1)}
 
 
-def position_app(group: str, name: str | None, partition_id: PartitionId) -> str:
+def lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> tuple[tuple[str, int], ...]:
+    """The incarnations of a queue as `Position.lineage` has them of a partition."""
+    return tuple(_lineage(incarnation, former, partition))
+
+
+def _lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> Iterator[tuple[str, int]]:
+    shared = MOST
+    yield incarnation, shared
+    for before in former:
+        shared = min(shared, before.ends.get(partition, 0))
+        yield before.incarnation, shared
+
+
+def position_app(group: str, name: str | None, incarnation: str, partition: int) -> str:
     """The application transaction of a table that holds a group's position in a partition.
 
     Parameters
@@ -38,23 +82,21 @@ def position_app(group: str, name: str | None, partition_id: PartitionId) -> str
     name : str, optional
         Tells several sinks of one group apart that write into one table.
     """
-    queue_id, number = partition_id
-    return f"partq:{group}/{queue_id}/{number}" if name is None else f"partq:{group}/{name}/{queue_id}/{number}"
+    return "/".join(["partq:" + group, *([] if name is None else [name]), incarnation, str(partition)])
 
 
-def missing(batch: Mapping[PartitionId, Position], recorded: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
+def missing(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, int]:
     """From which offset on a table lacks messages of the micro-batch; partitions of which it has them all are left out."""
-    return {
-        partition_id: max(position.start, recorded.get(partition_id, 0))
-        for partition_id, position in batch.items()
-        if max(position.start, recorded.get(partition_id, 0)) < position.end
-    }
+    first = {place: position.first_missing(recorded.get(place, {})) for place, position in batch.items()}
+    return {place: offset for place, offset in first.items() if offset < batch[place].end}
 
 
-def gaps(batch: Mapping[PartitionId, Position], recorded: Mapping[PartitionId, int]) -> dict[PartitionId, range]:
+def gaps(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, range]:
     """Offsets that lie between what a table has and where the micro-batch begins."""
-    return {
-        partition_id: range(recorded[partition_id], position.start)
-        for partition_id, position in batch.items()
-        if partition_id in recorded and recorded[partition_id] < position.start < position.end
-    }
+    found = {}
+    for place, position in batch.items():
+        known = recorded.get(place, {})
+        had = max((min(known[i], shared) for i, shared in position.lineage if i in known), default=position.start)
+        if had < position.start < position.end:
+            found[place] = range(had, position.start)
+    return found

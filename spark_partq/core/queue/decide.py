@@ -378,10 +378,17 @@ def _fence(location: str | None) -> Facts:
     return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
 
 
-def become_primary(state: QueueState, incarnation: str) -> Facts:
-    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation."""
+def become_primary(state: QueueState, incarnation: str, ends: Mapping[int, int]) -> Facts:
+    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation.
+
+    Parameters
+    ----------
+    ends : dict
+        The next offset of each partition that it ever had. Below them it has the messages of the incarnation before.
+    """
     if not state.usable:
         return _NOTHING
     forgotten = [QueueFact(Kind.REPLICA_REMOVED, {"location": location}) for location in state.replicas]
-    begun = [QueueFact(Kind.PROMOTED, {"incarnation": incarnation})] if state.incarnation != incarnation else _NOTHING
+    body = {"incarnation": incarnation, "ends": {str(number): end for number, end in sorted(ends.items())}}
+    begun = [QueueFact(Kind.PROMOTED, body)] if state.incarnation != incarnation else _NOTHING
     return [*(_fence(None) if state.fenced_by is not None else _NOTHING), *forgotten, *begun]

@@ -59,7 +59,7 @@ class Kind(StrEnum):
     REPLICA_ADDED = "ReplicaAdded"  # location
     REPLICA_REMOVED = "ReplicaRemoved"  # location
     QUEUE_FENCED = "QueueFenced"  # location of the replica that took over; null takes that back
-    PROMOTED = "Promoted"  # incarnation; the replica that the queue here was took over
+    PROMOTED = "Promoted"  # incarnation, ends; the replica that the queue here was took over
     FORMAT_RAISED = "FormatRaised"  # the format; older programs may not read it, or not write it, from here on
     QUEUE_DELETED = "QueueDeleted"  # what remains of the queue is being removed
 

@@ -60,7 +60,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.REPLICA_ADDED: ({"location": stored.text}, {}),
     Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
-    Kind.PROMOTED: ({"incarnation": stored.text}, {}),
+    Kind.PROMOTED: ({"incarnation": stored.text, "ends": _offsets}, {}),
     Kind.FORMAT_RAISED: (_FORMAT, {}),
 }
 

@@ -11,6 +11,7 @@ from spark_partq.core.format import Format
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue import reading
 from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, Status
+from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
 from spark_partq.core.queue.settings import QueueSettings
 
@@ -124,6 +125,8 @@ class QueueState:
     incarnation : str
         UUID: `queue_id`, until a replica is promoted, which gets another one. Under another incarnation offsets may name other
         messages, so a checkpoint carries it.
+    former : tuple of Former
+        The incarnations before, the latest first.
     """
 
     name: str
@@ -145,6 +148,7 @@ class QueueState:
     fenced_by: str | None = None
     last_fence: int = 0
     incarnation: str = ""
+    former: tuple[Former, ...] = ()
     deleted: bool = False
     revision: int = 1  # number of facts replayed
 
@@ -306,7 +310,10 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(state, fenced_by=body["location"], last_fence=last_fence)
         case Kind.PROMOTED:
             _must(state.incarnation != body["incarnation"], "it was promoted so before")
-            return replace(state, incarnation=body["incarnation"])
+            ends = {int(number): end for number, end in body["ends"].items()}
+            return replace(
+                state, incarnation=body["incarnation"], former=(Former(state.incarnation, ends), *state.former)
+            )
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)

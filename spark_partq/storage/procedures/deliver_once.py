@@ -7,10 +7,10 @@ successor. Whoever commits first moves the positions, and every other one then l
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from spark_partq.core.delivery.positions import Position, gaps, missing, position_app
+from spark_partq.core.delivery.positions import Position, Recorded, gaps, missing, position_app
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import retrying
 from spark_partq.storage.runtime import Runtime
@@ -74,15 +74,24 @@ def deliver_once(
     CommitFailedError
         If the table takes no commit.
     """
-    apps = {partition_id: position_app(group, name, partition_id) for partition_id in batch}
+    apps = {
+        place: {incarnation: position_app(group, name, incarnation, place[1]) for incarnation, _ in position.lineage}
+        for place, position in batch.items()
+    }
     files: Sequence[F] = ()
     written_from: dict[PartitionId, int] | None = None  # where the files begin
     tried = False  # to commit them: from then on another process may have read that they are in
 
-    def refreshed() -> dict[PartitionId, int]:
+    def refreshed() -> Recorded:
         target.refresh()
-        known = {partition_id: target.recorded(app) for partition_id, app in apps.items()}
-        return {partition_id: offset for partition_id, offset in known.items() if offset is not None}
+        return {place: _known(target, of_place) for place, of_place in apps.items()}
+
+    def moved(left: Iterable[PartitionId], recorded: Recorded) -> dict[str, int]:
+        return {
+            apps[place][incarnation]: end
+            for place in left
+            for incarnation, end in batch[place].moved(recorded[place]).items()
+        }
 
     def attempt() -> bool:
         nonlocal files, written_from, tried
@@ -97,15 +106,19 @@ def deliver_once(
                 recorded = refreshed()  # that may have taken long
         if left:
             tried = True
-            target.commit(files, {apps[partition_id]: batch[partition_id].end for partition_id in left})
+            target.commit(files, moved(left, recorded))
         return bool(left)
 
     return retrying(runtime, attempt, target.what)
 
 
-def _warn_of_gaps(
-    what: str, group: str, batch: Mapping[PartitionId, Position], recorded: Mapping[PartitionId, int]
-) -> None:
+def _known(target: Target[F], apps: Mapping[str, str]) -> dict[str, int]:
+    """By incarnation what the table has recorded."""
+    found = {incarnation: target.recorded(app) for incarnation, app in apps.items()}
+    return {incarnation: offset for incarnation, offset in found.items() if offset is not None}
+
+
+def _warn_of_gaps(what: str, group: str, batch: Mapping[PartitionId, Position], recorded: Recorded) -> None:
     for (queue_id, number), offsets in gaps(batch, recorded).items():
         _log.warning(
             "%s has group %s's messages of partition %s (queue id %s) below offset %s, and this micro-batch begins at %s: the messages "

@@ -15,7 +15,7 @@ Each step finds what was done of it before, so a promotion that was interrupted 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -121,10 +121,11 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     _check_alone(store, table, promoting, others, force)
     state = queue_state(store, queue)
     _close(store, state)
-    floors = _begin_groups_anew(store, state)
+    firsts, ends = _bounds(store, state)
+    floors = _begin_groups_anew(store, state, firsts, ends)
     unfence_partitions(store, state)
     Manifests(store, queue, state.queue_id).make_folder()
-    open_control(store, queue).decide(lambda state: decide_queue.become_primary(state, promoting.incarnation))
+    open_control(store, queue).decide(lambda state: decide_queue.become_primary(state, promoting.incarnation, ends))
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
     return Promotion(queue, replica.primary, not problem, problem, floors)
 
@@ -244,21 +245,28 @@ def _close(store: Store, state: QueueState) -> None:
     store.map(end, folders)
 
 
-def _begin_groups_anew(store: Store, state: QueueState) -> tuple[tuple[str, int, int, int], ...]:
-    """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
-
-    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
-    """
-    raised: list[tuple[str, int, int, int]] = []
+def _bounds(store: Store, state: QueueState) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the next offset of each partition."""
     firsts, ends = {}, {}
     for number in state.all_partitions:
         table = PartitionTable(store, state.name, number, state.schema)
         table.refresh()
         firsts[number], ends[number] = table.first_offset, table.next_offset
+    return firsts, ends
+
+
+def _begin_groups_anew(
+    store: Store, state: QueueState, firsts: Mapping[int, int], ends: Mapping[int, int]
+) -> tuple[tuple[str, int, int, int], ...]:
+    """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
+
+    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
+    """
+    raised: list[tuple[str, int, int, int]] = []
+    promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
-        promoted = Promoted(state.queue_id, firsts, ends)
-        for fact in group.decide(lambda: [promoted], "promotion"):  # noqa: B023
+        for fact in group.decide(lambda: [promoted], "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
         rows = unheard_of(group.state, group.acks, promoted)

@@ -37,7 +37,7 @@ def test_nothing_follows_a_deletion() -> None:
     assert decide.set_ingress(deleted, False) == ()
     assert decide.start_copying_stuck(deleted, 0) == decide.finish_copying_stuck(deleted, None, 3) == ()
     assert decide.add_replica(deleted, "x") == decide.remove_replica(deleted, "r") == ()
-    assert decide.fence(deleted, "r") == decide.become_primary(deleted, "again") == ()
+    assert decide.fence(deleted, "r") == decide.become_primary(deleted, "again", {}) == ()
 
 
 # ---- its partition count
@@ -272,7 +272,7 @@ def test_no_group_attaches_to_a_fenced_queue() -> None:
     assert decide.attach_group(fenced, "g", 0) == ()
     with pytest.raises(InvariantError, match="GroupAttached, although a has taken over"):
         follow(fenced, decide.attach_group(state, "g", 0))
-    back = follow(fenced, decide.become_primary(fenced, "i"))
+    back = follow(fenced, decide.become_primary(fenced, "i", {}))
     assert follow(back, decide.attach_group(back, "g", 0)).groups == {"g": 0}
 
 
@@ -283,10 +283,10 @@ def test_what_was_a_replica_becomes_a_primary(fence: bool) -> None:
     if fence:
         state = follow(state, decide.fence(state, "a"))
     assert state.incarnation == state.queue_id
-    primary = follow(state, decide.become_primary(state, "second"))
+    primary = follow(state, decide.become_primary(state, "second", {0: 8, 1: 3}))
     assert (primary.replicas, primary.fenced_by, primary.incarnation) == ((), None, "second")
-    assert list(decide.become_primary(primary, "second")) == []
-    assert follow(primary, decide.become_primary(primary, "third")).incarnation == "third"
+    assert list(decide.become_primary(primary, "second", {0: 9})) == []
+    assert follow(primary, decide.become_primary(primary, "third", {0: 9})).incarnation == "third"
 
 
 def test_a_fence_that_came_since_is_not_taken_back() -> None:

@@ -44,7 +44,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
             yield partial(decide.remove_replica, state, location, unfenced=unfenced)
         yield partial(decide.fence, state, location)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
-        yield partial(decide.become_primary, state, incarnation)
+        yield partial(decide.become_primary, state, incarnation, {0: 5})
     for start in (state.copying, None):
         yield partial(decide.finish_copying_stuck, state, start, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):

@@ -74,7 +74,7 @@ def test_a_state_that_must_not_be(why: str, state: Callable[[], QueueState]) -> 
 BROKEN_STEPS: list[tuple[str, Callable[[], QueueState], str, dict[str, Any]]] = [
     ("although r has taken over", fenced, "ScalingStarted", {"partitions": 5, "mode": "live"}),
     ("x takes over after r", fenced, "QueueFenced", {"location": "x"}),
-    ("promoted, although r has taken over", fenced, "Promoted", {"incarnation": "again"}),
+    ("promoted, although r has taken over", fenced, "Promoted", {"incarnation": "again", "ends": {}}),
     ("follows the deletion", lambda: follow(ready(), decide.delete(ready())), "QueueDeleted", {}),
     ("was removed went from 7 to 1", shrunk, "PartitionsRemoved", {"ends": {2: 1, 3: 7}, "lost": 0}),
 ]

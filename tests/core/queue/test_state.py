@@ -274,7 +274,7 @@ FACTS: dict[str, tuple[dict[str, Any], set[str]]] = {  # a body that fits, and t
     "ReplicaAdded": ({"location": "x"}, set(STATES) - {"new", "deleted"}),
     "ReplicaRemoved": ({"location": "x"}, set(STATES) - {"new", "deleted"}),
     "QueueFenced": ({"location": "x"}, set(STATES) - {"new", "deleted"}),
-    "Promoted": ({"incarnation": "again"}, set(STATES) - {"new", "deleted"}),
+    "Promoted": ({"incarnation": "again", "ends": {"0": 5}}, set(STATES) - {"new", "deleted"}),
     "QueueDeleted": ({}, set(STATES)),
     "Nonsense": ({}, set()),
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_partq.core.delivery.positions import Position
 from spark_partq.core.ids import PartitionId
+from spark_partq.core.stored import MOST
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.deliver_once import deliver_once
 from spark_partq.storage.runtime import SYSTEM
@@ -61,7 +62,7 @@ class Handle:
 
 
 def of(ranges: Mapping[int, tuple[int, int]]) -> dict[PartitionId, Position]:
-    return {(Q, number): Position(start, end, 1, Q) for number, (start, end) in ranges.items()}
+    return {(Q, number): Position(start, end, 1, Q, ((Q, MOST),)) for number, (start, end) in ranges.items()}
 
 
 def deliver(
@@ -125,6 +126,21 @@ def test_a_gap_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "spark_partq"):
         deliver(Handle(table), {0: (30, 40)})
     assert "below offset 10, and this micro-batch begins at 30" in caplog.text
+
+
+def test_across_a_promotion_that_loses_messages() -> None:
+    """The replica had 8 of 12 messages; the old primary's consumer still delivers while the new one's does."""
+    table = Table()
+    deliver(Handle(table), {0: (0, 6)})
+    after = {(Q, 0): Position(4, 10, 2, Q, (("new", MOST), (Q, 8)))}
+
+    def write(left: Mapping[PartitionId, int]) -> list[list[Message]]:
+        return [[(100, offset) for offset in range(first, 10)] for first in left.values()]
+
+    late = Handle(table, [lambda: deliver_once(Handle(table), SYSTEM, "g", None, after, write)])
+    assert deliver(late, {0: (6, 12)})
+    assert table.rows == [(0, i) for i in range(6)] + [(100, i) for i in range(6, 10)] + [(0, i) for i in range(8, 12)]
+    assert not deliver_once(Handle(table), SYSTEM, "g", None, after, write)
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.integers(0, 9), st.booleans()), max_size=12)

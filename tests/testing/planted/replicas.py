@@ -156,15 +156,15 @@ def a_pass_goes_on_after_the_promotion(original, store, state):
 
 
 @bug("core.queue.decide:become_primary", reachable)
-def a_promoted_replica_stays_fenced(original, state, incarnation):
+def a_promoted_replica_stays_fenced(original, state, incarnation, ends):
     """The promoted replica is taken for a primary that was taken over from."""
-    return [fact for fact in original(state, incarnation) if fact.kind == Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends) if fact.kind == Kind.PROMOTED]
 
 
 @bug("core.queue.decide:become_primary", promoted)
-def a_promoted_replica_keeps_its_incarnation(original, state, incarnation):
+def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends):
     """Nobody can tell a checkpoint of before the promotion from one of after it."""
-    return [fact for fact in original(state, incarnation) if fact.kind != Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends) if fact.kind != Kind.PROMOTED]
 
 
 @bug(

@@ -90,7 +90,8 @@ class Subscription:
         names = {queue_id: name for name, queue_id in ids.items()}
         planned = {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
         incarnations = {name: queue.state.incarnation for name, queue in self._queues.items()}
-        return StreamOffset(group, instance, ids, planned, incarnations)
+        former = {name: queue.state.former for name, queue in self._queues.items() if queue.state.former}
+        return StreamOffset(group, instance, ids, planned, incarnations, former)
 
     # ---- changes
     def attach(self, group: str, deletions: int) -> None:

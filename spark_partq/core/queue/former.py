@@ -1,0 +1,20 @@
+"""Incarnations of a queue before a promotion (S7)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Former(NamedTuple):
+    """An incarnation that a promotion ended.
+
+    Attributes
+    ----------
+    incarnation : str
+        UUID.
+    ends : dict
+        Of each partition the offset below which its messages are those of the next incarnation, too.
+    """
+
+    incarnation: str
+    ends: dict[int, int]
