@@ -109,16 +109,17 @@ def delta_sink(
 
 
 def positions(batch: DataFrame) -> dict[QueuePartition, Position]:
-    """What a micro-batch holds of each partition, as a value for a transaction of your own.
+    """Where the messages of each partition begin and end in a micro-batch, as a value for a transaction of your own.
 
-    For use in a ``foreachBatch`` function, with its DataFrame. Keep ``end`` per group, queue id and partition where the results are, in the
-    same transaction, and leave out messages below what is kept there.
+    For use in a ``foreachBatch`` function, with its DataFrame; it runs a Spark job. Keep ``end`` by group, incarnation and partition where
+    the results are, in the same transaction, and leave out messages below what is kept there: see `Position.first_missing` and
+    `Position.moved`.
 
     Raises
     ------
     InvalidArgumentError
-        Outside of a micro-batch, or if the query reads queues by several groups.
+        Outside of a micro-batch, or if the query reads queues by several groups, or the rows do not say which messages they come from.
     """
-    from spark_partq.spark.micro_batch import micro_batch
+    from spark_partq.spark.micro_batch import delivered
 
-    return micro_batch(batch).positions
+    return delivered(batch)

@@ -14,14 +14,13 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import micro_batch
-from spark_partq.storage.procedures.deliver_once import deliver_once
+from spark_partq.spark.micro_batch import check_traceable, micro_batch
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile, is_partition_type
 from spark_partq.target.table import DeltaTarget
 from spark_partq.target.task import RESULT, Wanted, taken, write_task
 
-SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 _ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
 
 
@@ -45,8 +44,9 @@ class DeltaSink:
         by_id = {(position.queue_id, number): position for (_, number), position in positions.items()}
         names = {position.queue_id: queue for (queue, _), position in positions.items()}
 
-        def write(left: Mapping[PartitionId, int]) -> list[TableFile]:
-            return self._write(batch, target, columns, _wanted(names, by_id, left))
+        def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:
+            files, ends = self._write(batch, target, columns, _wanted(names, by_id, left))
+            return Written(files, {(positions[place].queue_id, place[1]): end for place, end in ends.items()})
 
         deliver_once(target, self._place.runtime, group, self._name, by_id, write)
 
@@ -113,8 +113,8 @@ class DeltaSink:
 
     def _write(
         self, batch: DataFrame, target: DeltaTarget, columns: Sequence[Mapping[str, Any]], wanted: Wanted
-    ) -> list[TableFile]:
-        """Run the job and return the files of all tasks; none is left if a row is at fault."""
+    ) -> tuple[list[TableFile], dict[QueuePartition, int]]:
+        """Run the job and return the files of all tasks, and where their messages end; no file is left if a row is at fault."""
         constraints = target.constraints
         if constraints:  # they may be about columns that the rows lack, which are null then
             lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
@@ -129,11 +129,11 @@ class DeltaSink:
         task = write_task(
             self._place, {"type": "struct", "fields": list(columns)}, target.partition_by, len(constraints), wanted
         )
-        files, problem = taken(row[RESULT] for row in rows.mapInArrow(task, f"{RESULT} string").collect())
+        files, ends, problem = taken(row[RESULT] for row in rows.mapInArrow(task, f"{RESULT} string").collect())
         if problem is not None:
             target.discard(files)
             raise problem.error(target.what, list(constraints.items()))
-        return files
+        return files, ends
 
 
 def _columns_of(batch: DataFrame) -> Struct:
@@ -145,14 +145,7 @@ def _columns_of(batch: DataFrame) -> Struct:
         If the rows cannot be traced to messages, or a column cannot be kept in a table.
     """
     given: Struct = batch.schema.jsonValue()
-    lacking = [name for name in SOURCE if name not in batch.columns]
-    if lacking:
-        raise InvalidArgumentError(
-            f"the rows have no {', '.join(lacking)}, so nobody can tell which messages they come from: keep these columns through select, "
-            "filter and explode. An aggregate has none: keep its state in a table of your own, in a transaction that holds the positions "
-            "too (partq.positions)",
-            columns=lacking,
-        )
+    check_traceable(batch)
     return normalized(given)
 
 

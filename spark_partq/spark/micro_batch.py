@@ -1,28 +1,32 @@
-"""Which messages a running micro-batch holds, as Spark's own log of offsets says: also of rows that a filter has dropped."""
+"""Which messages a running micro-batch holds: as they were planned, by Spark's own log of offsets, and as they came."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 from pyspark.sql.utils import is_remote
 
-from spark_partq.core.delivery.offsets import Range, StreamOffset
-from spark_partq.core.delivery.positions import Position, lineage
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.delivery.positions import Position, positions_of
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 
+SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
+
 
 class MicroBatch(NamedTuple):
-    """A group's messages in a micro-batch."""
+    """A group's messages in a micro-batch, as they were planned: a replay may hold less."""
 
     group: str
     positions: dict[QueuePartition, Position]
 
 
 def micro_batch(batch: DataFrame) -> MicroBatch:
-    """What the micro-batch holds whose `foreachBatch` function calls this with its DataFrame, or with one made from it.
+    """What was planned for the micro-batch whose `foreachBatch` function calls this with its DataFrame, or with one made from it.
 
     Raises
     ------
@@ -49,21 +53,56 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
         raise InvalidArgumentError(f"this query {read}; positions are those of one group. Use a query for each group")
     positions: dict[QueuePartition, Position] = {}
     for offset in planned:
-        for place, r in offset.ranges.items():
-            if r.end > r.start and place in positions and positions[place].end > positions[place].start:
+        for place, position in positions_of(offset).items():
+            if place in positions and positions[place].end > positions[place].start and position.end > position.start:
                 raise InvalidArgumentError(
                     f"this micro-batch reads partition {place[1]} of queue {place[0]!r} twice; read each queue once in a query",
                     queue=place[0],
                 )
-            if r.end > r.start or place not in positions:
-                positions[place] = _position(offset, place, r)
+            if position.end > position.start or place not in positions:
+                positions[place] = position
     return MicroBatch(groups[0], positions)
 
 
-def _position(offset: StreamOffset, place: QueuePartition, r: Range) -> Position:
-    queue, number = place
-    incarnations = lineage(offset.incarnations[queue], offset.former.get(queue, ()), number)
-    return Position(r.start, r.end, r.epoch, offset.queue_ids[queue], incarnations)
+def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
+    """Of each partition that has rows in this DataFrame, from the first message to the last. Runs a Spark job.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `micro_batch`; and if rows cannot be traced to messages of the micro-batch.
+    """
+    check_traceable(batch)
+    planned = micro_batch(batch).positions
+    bounds = batch.groupBy(*SOURCE[:2]).agg(sf.min(SOURCE[2]).alias("first"), sf.max(SOURCE[2]).alias("last"))
+    found = {(row[0], row[1]): (row["first"], row["last"]) for row in bounds.collect()}
+    foreign = [place for place in found if place not in planned]
+    if foreign:
+        queue, partition = foreign[0]
+        raise InvalidArgumentError(
+            f"a row says that it comes from partition {partition} of queue {queue!r}, of which this micro-batch holds nothing; keep _queue, "
+            "_partition and _offset as they are",
+            queue=queue,
+            partition=partition,
+        )
+    return {place: replace(planned[place], start=first, end=last + 1) for place, (first, last) in found.items()}
+
+
+def check_traceable(rows: DataFrame) -> None:
+    """Refuse rows that do not say which messages they come from.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    lacking = [name for name in SOURCE if name not in rows.columns]
+    if lacking:
+        raise InvalidArgumentError(
+            f"the rows have no {', '.join(lacking)}, so nobody can tell which messages they come from: keep these columns through select, "
+            "filter and explode. An aggregate has none: keep its state in a table of your own, in a transaction that holds the positions "
+            "too (partq.positions)",
+            columns=lacking,
+        )
 
 
 def _java(batch: DataFrame) -> Any:

@@ -20,7 +20,7 @@ from spark_partq.storage.arrow import arrow_schema, integers, texts
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile, TableWriter
 
-RESULT = "result"  # the job's one column: a file or a problem, as JSON
+RESULT = "result"  # the job's one column: a file, the end of a partition's messages, or a problem, as JSON
 
 Batches = Iterable[pa.RecordBatch]
 # Of a partition the micro-batch's start and end, and from where on rows are wanted
@@ -60,11 +60,18 @@ class Problem:
         )
 
 
-def taken(results: Iterable[str]) -> tuple[list[TableFile], Problem | None]:
-    """What all tasks have written, and the first row at fault, if there is one."""
+def taken(results: Iterable[str]) -> tuple[list[TableFile], dict[QueuePartition, int], Problem | None]:
+    """What all tasks have written, where the messages of each partition end in it, and the first row at fault, if there is one."""
     found = [json.loads(result) for result in results]
+    ends: dict[QueuePartition, int] = {}
+    for queue, partition, end in (result["end"] for result in found if "end" in result):
+        ends[queue, partition] = max(end, ends.get((queue, partition), 0))
     problems = [Problem(**result["problem"]) for result in found if "problem" in result]
-    return [TableFile(**result["file"]) for result in found if "file" in result], problems[0] if problems else None
+    return (
+        [TableFile(**result["file"]) for result in found if "file" in result],
+        ends,
+        problems[0] if problems else None,
+    )
 
 
 def write_task(
@@ -88,10 +95,10 @@ def _write_rows(
     writer: TableWriter, schema: pa.Schema, constraints: int, wanted: Wanted, batches: Batches
 ) -> list[str]:
     """Write the rows that are wanted; files, or the first problem, as JSON."""
-    width = len(schema)
+    width, ends = len(schema), dict[QueuePartition, int]()
     for batch in batches:
         *_, queues, partitions, offsets = batch.columns
-        keep, foreign = _sorted_out(queues, partitions, offsets, wanted)
+        keep, foreign = _sorted_out(queues, partitions, offsets, wanted, ends)
         problem = None
         if foreign is not None:
             problem = _problem(batch, foreign)
@@ -107,13 +114,14 @@ def _write_rows(
             columns = [_cast(batch.column(i), field.type) for i, field in enumerate(schema)]
             rows = pa.RecordBatch.from_arrays(columns, schema=schema)
             writer.write(rows if keep.all() else rows.take(integers(np.flatnonzero(keep))))
-    return [json.dumps({"file": asdict(file)}) for file in writer.finish()]
+    files = [json.dumps({"file": asdict(file)}) for file in writer.finish()]
+    return files + [json.dumps({"end": [*place, end]}) for place, end in ends.items()]
 
 
 def _sorted_out(
-    queues: pa.Array, partitions: pa.Array, offsets: pa.Array, wanted: Wanted
+    queues: pa.Array, partitions: pa.Array, offsets: pa.Array, wanted: Wanted, ends: dict[QueuePartition, int]
 ) -> tuple[NDArray[np.bool_], int | None]:
-    """Which rows are wanted, and the first that is no message of the micro-batch, if there is one."""
+    """Which rows are wanted, and the first that is no message of the micro-batch, if there is one; `ends` are raised by the wanted ones."""
     for column in (queues, partitions, offsets):
         if column.null_count:
             return np.zeros(len(column), bool), column.is_null().index(pa.scalar(True)).as_py()
@@ -127,7 +135,10 @@ def _sorted_out(
         place = queues[first].as_py(), int(numbers[first])
         start, end, since = wanted.get(place, (0, 0, 0))
         own |= rows & (at >= start) & (at < end)
-        keep |= rows & (at >= since)
+        chosen = rows & (at >= since)
+        keep |= chosen
+        if chosen.any():
+            ends[place] = max(int(at[chosen].max()) + 1, ends.get(place, 0))
     return keep & own, None if own.all() else int(np.flatnonzero(~own)[0])
 
 

@@ -135,7 +135,7 @@ def add(table: str, offset: int, v: int) -> int:
     target = DeltaTarget(place)
     row = {"_0": [v], "c0": [v < 10], "queue": ["q"], "partition": [0], "offset": [offset]}
     task = write_task(place, columns, [], len(target.constraints), {("q", 0): (0, 5, 0)})
-    files, problem = taken(
+    files, _, problem = taken(
         text for batch in task([pa.RecordBatch.from_pydict(row)]) for text in batch.column(0).to_pylist()
     )
     shutil.rmtree(table)

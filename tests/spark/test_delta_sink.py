@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
@@ -189,21 +189,26 @@ def test_columns_are_added_if_that_is_asked_for(spark: SparkSession, queue: str,
 
 
 def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
-    """Of all that the micro-batch holds, also where a filter leaves nothing."""
+    """Of the rows that are there: a filter, or a replay, may have left something out."""
     found: list[Any] = []
-    seen: list[Row] = []
+    said: list[str] = []
 
     def take(batch: DataFrame, batch_id: int) -> None:
-        found.append(partq.positions(batch.filter("false")))
-        seen.extend(batch.collect())
+        found.extend(
+            partq.positions(rows) for rows in (batch, batch.filter("v between 3 and 7"), batch.filter("false"))
+        )
+        for rows in (batch.groupBy("v").count(), batch.withColumn("_queue", sf.lit("other"))):
+            with pytest.raises(partq.InvalidArgumentError) as caught:
+                partq.positions(rows)
+            said.append(caught.value.message)
 
-    run(stream(spark, queue, group="g").filter("_partition = 1"), tmp_path / "cp", take)
+    run(stream(spark, queue, group="g"), tmp_path / "cp", take)
     queue_id = partq.describe_queue(queue, "q").queue_id
-    assert found == [
-        {
-            ("q", number): partq.Position(0, end, 1, queue_id, ((queue_id, MOST),))
-            for number, end in enumerate((20, 10, 0))
-        }
-    ]
+
+    def position(start: int, end: int) -> partq.Position:
+        return partq.Position(start, end, 1, queue_id, ((queue_id, MOST),))
+
+    assert found == [{("q", 0): position(0, 20), ("q", 1): position(0, 10)}, {("q", 0): position(3, 8)}, {}]
+    assert said[0].startswith("the rows have no _queue") and "comes from partition 0 of queue 'other'" in said[1]
     with pytest.raises(partq.InvalidArgumentError, match="those of a micro-batch"):
-        partq.positions(spark.range(1))
+        partq.positions(spark.range(1).selectExpr("'q' _queue", "0 _partition", "id _offset"))

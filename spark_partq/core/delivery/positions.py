@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_partq.core.ids import PartitionId
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.queue.former import Former
 from spark_partq.core.stored import MOST
 
@@ -91,12 +92,15 @@ def missing(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[P
     return {place: offset for place, offset in first.items() if offset < batch[place].end}
 
 
-def gaps(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, range]:
-    """Offsets that lie between what a table has and where the micro-batch begins."""
-    found = {}
-    for place, position in batch.items():
-        known = recorded.get(place, {})
-        had = max((min(known[i], shared) for i, shared in position.lineage if i in known), default=position.start)
-        if had < position.start < position.end:
-            found[place] = range(had, position.start)
-    return found
+def positions_of(offset: StreamOffset) -> dict[QueuePartition, Position]:
+    """What was planned of each partition for a micro-batch; a replay may hold less of it."""
+    return {
+        (queue, number): Position(
+            r.start,
+            r.end,
+            r.epoch,
+            offset.queue_ids[queue],
+            lineage(offset.incarnations[queue], offset.former.get(queue, ()), number),
+        )
+        for (queue, number), r in offset.ranges.items()
+    }

@@ -6,19 +6,17 @@ successor. Whoever commits first moves the positions, and every other one then l
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
-from spark_partq.core.delivery.positions import Position, Recorded, gaps, missing, position_app
+from spark_partq.core.delivery.positions import Position, Recorded, missing, position_app
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import retrying
 from spark_partq.storage.runtime import Runtime
 
 F = TypeVar("F")
 G = TypeVar("G", contravariant=True)
-
-_log = logging.getLogger("spark_partq")
 
 
 class Target(Protocol[G]):
@@ -49,22 +47,42 @@ class Target(Protocol[G]):
         ...
 
 
+@dataclass(frozen=True)
+class Written(Generic[F]):
+    """Files of rows.
+
+    Attributes
+    ----------
+    ends : dict
+        Of each partition that has rows in them, the offset after the last message that has.
+    """
+
+    files: Sequence[F]
+    ends: Mapping[PartitionId, int]
+
+
+_NOTHING: Written[Any] = Written((), {})
+
+
 def deliver_once(
     target: Target[F],
     runtime: Runtime,
     group: str,
     name: str | None,
     batch: Mapping[PartitionId, Position],
-    write: Callable[[Mapping[PartitionId, int]], Sequence[F]],
+    write: Callable[[Mapping[PartitionId, int]], Written[F]],
 ) -> bool:
-    """Add the rows of a micro-batch that the table lacks, and move its positions; whether there was anything left to do.
+    """Add the rows of a micro-batch that the table lacks, and move its positions; whether there were any.
+
+    A position moves as far as there are rows, not to the end of what was planned: a replay leaves out what the query has lost since, and
+    that comes to the next owner.
 
     Parameters
     ----------
     group, name : str
         Whose positions they are (`position_app`).
     batch : dict
-        What the micro-batch holds.
+        What was planned for the micro-batch.
     write : function
         Writes files of the rows at or above an offset in each of the partitions given. Called again if another consumer was faster
         with some of them, as the files hold too much then.
@@ -78,7 +96,7 @@ def deliver_once(
         place: {incarnation: position_app(group, name, incarnation, place[1]) for incarnation, _ in position.lineage}
         for place, position in batch.items()
     }
-    files: Sequence[F] = ()
+    written: Written[F] = _NOTHING
     written_from: dict[PartitionId, int] | None = None  # where the files begin
     tried = False  # to commit them: from then on another process may have read that they are in
 
@@ -86,28 +104,27 @@ def deliver_once(
         target.refresh()
         return {place: _known(target, of_place) for place, of_place in apps.items()}
 
-    def moved(left: Iterable[PartitionId], recorded: Recorded) -> dict[str, int]:
+    def moved(recorded: Recorded) -> dict[str, int]:
         return {
-            apps[place][incarnation]: end
-            for place in left
-            for incarnation, end in batch[place].moved(recorded[place]).items()
+            apps[place][incarnation]: offset
+            for place, end in written.ends.items()
+            for incarnation, offset in replace(batch[place], end=end).moved(recorded[place]).items()
         }
 
     def attempt() -> bool:
-        nonlocal files, written_from, tried
+        nonlocal written, written_from, tried
         recorded = refreshed()
         while written_from != (left := missing(batch, recorded)):
             if not tried:
-                target.discard(files)
-            files, written_from, tried = (), left, False
+                target.discard(written.files)
+            written, written_from, tried = _NOTHING, left, False
             if left:
-                _warn_of_gaps(target.what, group, batch, recorded)
-                files = write(left)
+                written = write(left)
                 recorded = refreshed()  # that may have taken long
-        if left:
+        if written.ends:
             tried = True
-            target.commit(files, moved(left, recorded))
-        return bool(left)
+            target.commit(written.files, moved(recorded))
+        return bool(written.ends)
 
     return retrying(runtime, attempt, target.what)
 
@@ -116,12 +133,3 @@ def _known(target: Target[F], apps: Mapping[str, str]) -> dict[str, int]:
     """By incarnation what the table has recorded."""
     found = {incarnation: target.recorded(app) for incarnation, app in apps.items()}
     return {incarnation: offset for incarnation, offset in found.items() if offset is not None}
-
-
-def _warn_of_gaps(what: str, group: str, batch: Mapping[PartitionId, Position], recorded: Recorded) -> None:
-    for (queue_id, number), offsets in gaps(batch, recorded).items():
-        _log.warning(
-            "%s has group %s's messages of partition %s (queue id %s) below offset %s, and this micro-batch begins at %s: the messages "
-            "between were skipped (positions that were set forward, or messages that were removed before they were read)",
-            what, group, number, queue_id, offsets.start, offsets.stop,
-        )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_partq.core.delivery.positions import Position, gaps, lineage, missing, position_app
+from spark_partq.core.delivery.positions import Position, lineage, missing, position_app
 from spark_partq.core.queue.former import Former
 from spark_partq.core.stored import MOST
 
@@ -26,13 +26,8 @@ def test_names_of_positions_tell_sinks_groups_and_partitions_apart() -> None:
 
 
 def test_what_a_table_has_is_left_out() -> None:
-    batch, recorded = of(p0=(10, 20), p1=(10, 20), p2=(10, 20), p3=(5, 5)), kept(p0=20, p1=15)
-    assert missing(batch, recorded) == {(Q, 1): 15, (Q, 2): 10}
-    assert gaps(batch, recorded) == {}
-
-
-def test_messages_between_the_table_and_the_micro_batch_are_a_gap() -> None:
-    assert gaps(of(p0=(10, 20), p1=(10, 20), p2=(30, 30)), kept(p0=4, p2=1)) == {(Q, 0): range(4, 10)}
+    batch = of(p0=(10, 20), p1=(10, 20), p2=(10, 20), p3=(5, 5))
+    assert missing(batch, kept(p0=20, p1=15)) == {(Q, 1): 15, (Q, 2): 10}
 
 
 # The replica had 80 messages of partition 0 when it was promoted, and 50 of them when another one was promoted after that.
@@ -58,7 +53,6 @@ def test_after_a_promotion_a_table_has_what_the_replica_had_too() -> None:
 def test_who_still_delivers_under_an_incarnation_of_before_learns_what_is_in() -> None:
     assert Position(30, 70, 9, Q, NOW).moved({}) == {"third": 70, "second": 50, "first": 50}
     assert Position(30, 45, 9, Q, NOW).moved({"first": 100, "second": 20}) == {"third": 45, "second": 45}
-    assert gaps({(Q, 0): Position(60, 70, 9, Q, NOW)}, {(Q, 0): {"first": 100}}) == {(Q, 0): range(50, 60)}
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 60))
