@@ -184,7 +184,7 @@ def _record(files: list[str]) -> None:
 
 def _simulate() -> float:
     from spark_partq.testing.simulation.__main__ import execute
-    from spark_partq.testing.simulation.setup import draw
+    from spark_partq.testing.simulation.draws import draw
 
     began_s = time.process_time()
     for seed in range(SIMULATION_SEEDS):

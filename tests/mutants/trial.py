@@ -142,8 +142,8 @@ class Trials:
 def simulated(seeds: int) -> str:
     """What goes wrong in the simulation; nothing if nothing does."""
     from spark_partq.testing.simulation.__main__ import execute
+    from spark_partq.testing.simulation.draws import draw
     from spark_partq.testing.simulation.known import known
-    from spark_partq.testing.simulation.setup import draw
 
     logging.disable(logging.CRITICAL)
     for seed in range(seeds):

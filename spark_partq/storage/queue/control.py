@@ -78,9 +78,14 @@ class QueueControl:
         return changed
 
     def reopen(self) -> None:
-        """Read the table without relying on what was read before."""
+        """Read the table without relying on what was read before; if that fails, the state is still that of the last refresh."""
+        before = self._rows, self._state
         self._rows, self._state = self._table(), None
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:
+            self._rows, self._state = before
+            raise
 
     def _begin_again(self) -> None:
         """Tell a deletion from damage; a table that was made anew while it was read for the first time is read again."""

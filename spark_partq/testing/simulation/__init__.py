@@ -5,6 +5,7 @@ process    a process of that world: its files, clocks, threads, and the faults t
 setup      what a run is made of, drawn from a seed
 commands   those who produce, scale, maintain, replicate, promote, and so on
 query      a streaming query: Spark's engine around the planner
+results    a table into which applications write, of each message once
 oracle     what must hold
 unseen     looks at the stores that nobody notices, to find the end of a run
 stored     what the logs of a store say

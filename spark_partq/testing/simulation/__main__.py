@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_partq.storage.files import Files
-from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.testing.simulation.dated import DatedFiles
 from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import known
 from spark_partq.testing.simulation.process import World
@@ -60,7 +60,7 @@ def execute(setup: Setup, disk: bool = False) -> Outcome:
     try:
 
         def place(world: World, uri: str) -> Files:
-            return DiskFiles(f"{folder}/{uri.removeprefix('sim://')}")
+            return DatedFiles(f"{folder}/{uri.removeprefix('sim://')}", world.time_ns)
 
         return Run(setup, place).execute()
     finally:

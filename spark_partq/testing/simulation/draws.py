@@ -72,7 +72,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_by_hand(_recomputed(setup)))
+    setup = possible(_by_hand(_written(_recomputed(setup))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
 
@@ -116,6 +116,13 @@ def _recomputed(s: Setup) -> Setup:
     rng = random.Random(f"attempts {s.seed}")
     producers = tuple(replace(p, recomputes=rng.random() < 0.6) for p in s.producers)
     return replace(s, producers=producers, discards=s.ingress_s is not None and rng.random() < 0.5)
+
+
+def _written(s: Setup) -> Setup:
+    """The applications of many a group write into a table."""
+    rng = random.Random(f"results {s.seed}")
+    writing = {group for group in sorted({q.group for q in s.queries}) if rng.random() < 0.6}
+    return replace(s, queries=tuple(replace(q, writes=q.group in writing) for q in s.queries))
 
 
 def _lost(s: Setup) -> Setup:

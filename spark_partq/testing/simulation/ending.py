@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from spark_partq.storage.files import Files
 from spark_partq.storage.log import LogFolder
 from spark_partq.storage.store import Store
@@ -40,3 +42,13 @@ def check_read(oracle: Oracle, uri: str, group: str) -> None:
     for id_, (number, offset) in queue.places.items():
         if id_ not in reader.given and id_ not in reader.excused:
             raise Violation(f"UNREAD: group {group} never got {id_} ({number}@{offset})")
+
+
+def check_results(oracle: Oracle, uri: str, group: str, written: Collection[str]) -> None:
+    """What the group was given is in the table of results."""
+    if oracle.retention:
+        return
+    reader = oracle.readers.get(group, Reader())
+    for id_, (number, offset) in oracle.queues[uri, "q"].places.items():
+        if id_ not in written and id_ not in reader.excused:
+            raise Violation(f"RESULT LOST: group {group} has written nothing of {id_} ({number}@{offset})")

@@ -77,7 +77,7 @@ class Oracle:
         self._lost = False  # the store of before
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
         self.lives = Lives()
-        self.copies = Copies(world, self._fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
+        self.copies = Copies(world, self.fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
@@ -125,7 +125,7 @@ class Oracle:
                 return
             offsets = log.jump(snapshot, lambda file: column_of(self._world.files(uri), f"{folder}/{file}", "id"))
             queue.places.update({id_: (int(partition), offset) for id_, offset in offsets.items()})
-            self._fail(self.batches.added(uri, offsets))
+            self.fail(self.batches.added(uri, offsets))
         elif table == "control":
             rows = [
                 row
@@ -160,22 +160,22 @@ class Oracle:
         if uri != self.live and version <= log.version:  # a pass puts what another pass has skipped, below a checkpoint
             return
         if version != log.version + 1 and log.version >= 0:
-            self._fail(f"partition {number} goes from version {log.version} to {version}")
+            self.fail(f"partition {number} goes from version {log.version} to {version}")
         log.version = version
         copied = any(app.startswith(f"partq:sink/{STUCK_SINK}") for app in entry.transactions)
         for add in entry.adds:
             base = int(add.partition_values["base_offset"])
             if base != len(log.ids):
-                self._fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
+                self.fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
-            self._fail(self.batches.added(uri, ids))
+            self.fail(self.batches.added(uri, ids))
             live = queue.state if uri == self.live and not copied else None
             if problem := self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()):
-                self._fail(f"{problem}, in partition {number}")
+                self.fail(f"{problem}, in partition {number}")
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
                 if i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
-                    self._fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
+                    self.fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
                 if copied:
                     self.copied.add(i)
                 queue.places[i] = number, len(log.ids)
@@ -188,9 +188,9 @@ class Oracle:
             self._check_removal(uri, name, queue, number, low, high)
         placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
         if any(generation != log.sealed + 1 for generation in placed):
-            self._fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
+            self.fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
         if log.fenced and (entry.adds or "partq:sealed" in entry.transactions):
-            self._fail(
+            self.fail(
                 f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while a replica takes over"
             )
         for app, txn in entry.transactions.items():
@@ -205,7 +205,7 @@ class Oracle:
             if app.startswith("partq:cut/"):
                 log.cuts[int(app.rpartition("/")[2])] = txn.version
                 if txn.version != len(log.ids):
-                    self._fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
+                    self.fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
 
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
@@ -216,9 +216,7 @@ class Oracle:
             partition_id = state.queue_id, number
             if place == uri and partition_id in known.partitions and known.committed_floor(partition_id) < high:
                 settled = known.committed_floor(partition_id)
-                self._fail(
-                    f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
-                )
+                self.fail(f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}")
 
     def _queue_decided(
         self, uri: str, name: str, rows: Sequence[dict[str, Any]], transactions: Mapping[str, Transaction]
@@ -240,7 +238,7 @@ class Oracle:
                 if queue.state is not None:
                     queue_invariants.check(before, queue.state, [fact])
             except InvariantError as error:
-                self._fail(f"DECISION: {error}")
+                self.fail(f"DECISION: {error}")
             self._world.note(f"{uri}: queue {name}: {fact.kind} {body_in_short(fact.body)}")
             self._check_queue(uri, name, queue, fact)
             if uri == self.live and before is not None and queue.state is not None:
@@ -252,7 +250,7 @@ class Oracle:
             for partition, cut in fact.body["cuts"].items():
                 log = queue.partitions.get(int(partition), StoredPartition())
                 if cut != log.cuts.get(generation, cut if uri != PRIMARY else -1):
-                    self._fail(f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}")
+                    self.fail(f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}")
         elif fact.kind == "ScalingStarted":
             queue.mode = fact.body["mode"]
         elif fact.kind == "PartitionsRemoved":
@@ -285,7 +283,7 @@ class Oracle:
     def _check(self, uri: str, problem: str) -> None:
         """What of a store that users work with must not be, unless messages may go unread."""
         if problem and uri == self.live and not self.retention:
-            self._fail(problem)
+            self.fail(problem)
 
     def _group_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
         state = self.groups.setdefault((uri, name), GroupState())
@@ -311,7 +309,7 @@ class Oracle:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
         own, reader = state.partitions[fact.partition_id], self.readers.setdefault(name, Reader())
         epochs = [(uri, fact.partition_id[1], epoch) for epoch in range(own.lineage_epoch, own.epoch + 1)]
-        self._fail(reader.release(epochs, fact.offset or 0, str(own.flow), self.manual))
+        self.fail(reader.release(epochs, fact.offset or 0, str(own.flow), self.manual))
 
     # ---- what producers and consumers say
     def put_back(self, queues: dict[tuple[str, str], StoredQueue]) -> None:
@@ -324,7 +322,7 @@ class Oracle:
     def accepted(self, uri: str, query: str, batch: int) -> None:
         """A producer was told that a batch is in."""
         ids, problem = self.batches.accepted(uri, (query, batch), self.queues[uri, "q"].places, self.removed)
-        self._fail(problem)
+        self.fail(problem)
         self.promised.update(ids)
 
     def moved(self, uri: str, lost: bool) -> None:
@@ -346,7 +344,7 @@ class Oracle:
         message = self.sent[id_]
         stored = self.queues[uri, "q"].partitions[number].ids
         if stored[offset] != id_:
-            self._fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
+            self.fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
         # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
@@ -360,7 +358,7 @@ class Oracle:
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
         elif uri != self.live and not self._lost and not deleted and self._goes_on(uri, group):
             reader.late[number] = max(offset + 1, reader.late.get(number, 0))
-        self._fail(problem.replace("it got", f"group {group} got"))
+        self.fail(problem.replace("it got", f"group {group} got"))
         if deleted:
             return
         late = offset < reader.let_go.get(number, 0) or id_ in self.copied
@@ -368,7 +366,7 @@ class Oracle:
         if message.key is not None and id_ not in reader.given and not late:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
-                self._fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
+                self.fail(f"ORDER: group {group} got {id_} of key {message.key} after {message.producer}:{newest}")
             reader.last[message.producer, message.key] = message.number
         reader.given.add(id_)
 
@@ -389,9 +387,9 @@ class Oracle:
                 after.replay(fact)
             invariants.check(before, after, facts, acks, events)
         except (ValueError, InvariantError) as error:
-            self._fail(f"DECISION: {error}")
+            self.fail(f"DECISION: {error}")
 
-    def _fail(self, what: str) -> None:
+    def fail(self, what: str) -> None:
         """Stop the run with what is wrong, unless that is empty."""
         if not what:
             return

@@ -14,6 +14,7 @@ from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output
 from spark_partq.storage.runtime import Event, Lock
 from spark_partq.storage.store import Store
+from spark_partq.testing.simulation import results
 from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.scheduler import (
     Actor,
@@ -55,6 +56,7 @@ class World:
     def __init__(self, rng: random.Random, scheduler: Scheduler, places: Callable[[str], Files], local: bool) -> None:
         self.rng, self.scheduler, self._places, self.local = rng, scheduler, places, local
         self.oracle: Oracle
+        self.results = results.Results()
         self.stores: dict[str, Files] = {}
         self.unreachable: set[str] = set()
         self.loss: Loss | None = None
@@ -78,7 +80,10 @@ class World:
     def changed(self, uri: str, path: str, data: bytes) -> None:
         """A file has appeared."""
         self.changes += 1
-        self.oracle.changed(uri, path, data)
+        if uri == results.URI:
+            self.oracle.fail(self.results.changed(path, data))
+        else:
+            self.oracle.changed(uri, path, data)
 
     def folder_deleted(self, uri: str, folder: str) -> None:
         self.changes += 1

@@ -21,6 +21,7 @@ from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.messages import Piece, read_slice
 from spark_partq.testing.simulation.barrier import Turn
 from spark_partq.testing.simulation.process import Process
+from spark_partq.testing.simulation.results import URI, ResultsTable
 from spark_partq.testing.simulation.setup import QuerySetup
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Query:
             int, tuple[int, int]
         ] = {}  # of each partition the epoch and the end of what this process was given
         self._turn = Turn("", 0)
+        self._results = ResultsTable(process.store(URI), setup.group)
+        self._rows: dict[int, list[tuple[int, str]]] = {}  # of the running micro-batch
         before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
         self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")
         self._planner.check_checkpoint(before)
@@ -147,11 +150,14 @@ class Query:
     def _execute(self, batch: int) -> None:
         offsets = self._checkpoint.offsets
         start, end = (StreamOffset.from_json(offsets[i] if i >= 0 else _NOTHING) for i in (batch - 1, batch))
+        self._rows = {}
         for pieces in self._planner.tasks(start, end):
             for piece in pieces:
                 self._deliver(piece)
             if self._setup.work_s:
                 self._process.sleep(self._process.random() * self._setup.work_s)
+        if self._setup.writes:
+            self._results.deliver(end, self._rows)
         self._run.world.scheduler.point()
         self._checkpoint.commit(batch)
         self._planner.membership.batch_finished(end)
@@ -165,6 +171,7 @@ class Query:
                 group, number = self._setup.group, part.partition
                 oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)
                 self._given[number] = piece.epoch or 0, offset + 1
+                self._rows.setdefault(number, []).append((offset, id_))
                 key, index = self._run.sequence_of(oracle.sent[id_])
                 self._application.got.setdefault(key, set()).add(index)  # also for those that acknowledge by hand
                 if self._setup.sequence:

@@ -26,7 +26,7 @@ from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import commands, ending
+from spark_partq.testing.simulation import commands, ending, results
 from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Loss, Process, World
@@ -115,6 +115,7 @@ class Run:
     def _begin(self) -> None:
         s = self.setup
         self.create(unseen(self.world, PRIMARY))
+        results.create(unseen(self.world, results.URI))
         self.world.faults, self.world.blows = s.faults, {blow: blow.after for blow in s.blows}
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))
@@ -353,6 +354,8 @@ class Run:
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
+            if all(query.writes for query in self.setup.queries if query.group == group):
+                ending.check_results(self.oracle, self.live, group, self.world.results.written.get(group, set()))
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:

@@ -74,6 +74,8 @@ class QuerySetup:
         Those that it supports, best first.
     work_s : float
         How long it works on what each flow gets of a micro-batch, at most.
+    writes : bool
+        It writes what becomes of the messages into a table, of each once.
     """
 
     group: str
@@ -87,6 +89,7 @@ class QuerySetup:
     fail_on_data_loss: bool = True
     assignors: tuple[str, ...] = ("balanced",)
     work_s: float = 0.0
+    writes: bool = False
 
 
 @dataclass(frozen=True)

@@ -310,3 +310,13 @@ BEGUN_BESIDE_A_PROMOTION = Setup(
 ATTACHED_BESIDE_A_PROMOTION = replace(
     BEGUN_BESIDE_A_PROMOTION, blows=(Blow("g-0", 1.0, 0, "commits", "stall"),), faults=Faults(stall_s=0.6)
 )
+# Applications of one group that write into one table at once, each slow now and then.
+WRITING_AT_ONCE = Setup(
+    0,
+    partitions=4,
+    producers=(ProducerSetup("s", "query", 6, pause_s=0.5),),
+    queries=tuple(QuerySetup("g", f"g-{i}", writes=True) for i in range(3)),
+    drops=(300, 400, 500, 600, 700, 800),
+    faults=Faults(slow=0.3),
+    chaos_s=5.0,
+)

@@ -14,9 +14,23 @@ from tests.testing.planted import (
     protocols,
     replicas,
     resizes,
+    results,
 )
 from tests.testing.planted.bugs import BUGS
 
-SUBJECTS = (ownership, delivery, protocols, logs, producers, manifests, resizes, by_hand, maintenance, replicas, anew)
+SUBJECTS = (
+    ownership,
+    delivery,
+    protocols,
+    logs,
+    producers,
+    manifests,
+    resizes,
+    by_hand,
+    maintenance,
+    replicas,
+    anew,
+    results,
+)
 
 __all__ = ["BUGS", "SUBJECTS"]
