@@ -15,9 +15,10 @@ def kept(files: Files) -> dict[str, bytes]:
 
 
 def put_back(files: Files, before: dict[str, bytes]) -> None:
-    """Let the store be what it was."""
-    for root in _ROOTS:
-        files.delete_folder(root)
+    """Let the store be what it was. Data files stay that somebody has put and is about to commit."""
+    for path in [path for root in _ROOTS for path in _paths(files, root)]:
+        if path not in before and ("/_delta_log/" in path or not path.endswith(".parquet")):
+            files.delete(path)
     for path, data in before.items():
         files.make_folder(path.rpartition("/")[0])
         files.put(path, data)

@@ -21,7 +21,7 @@ from tests.testing.planted.bugs import BUGS, Bug
 from tests.testing.planted.setups import AsIs
 
 SEEDS_FILE = Path(__file__).with_name("seeds.json")
-SEEDS = 2_000
+SEEDS = 6_000
 # A bug that makes itself known by these has a bug itself.
 _ITS_OWN = re.compile(r"\b(Attribute|Name|Type|UnboundLocal)Error\b")
 
