@@ -81,7 +81,7 @@ class World:
         """A file has appeared."""
         self.changes += 1
         if uri == results.URI:
-            self.oracle.fail(self.results.changed(path, data))
+            self.oracle.fail(self.results.changed(path, data, self.oracle.copied))
         else:
             self.oracle.changed(uri, path, data)
 

@@ -7,7 +7,7 @@ nobody reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_partq.core.delivery.offsets import StreamOffset
@@ -79,14 +79,20 @@ class Results:
 
     written: dict[str, set[str]] = field(default_factory=dict)
 
-    def changed(self, path: str, data: bytes) -> str:
-        """A file has appeared in the table's store; what is wrong, or nothing."""
+    def changed(self, path: str, data: bytes, copied: Collection[str]) -> str:
+        """A file has appeared in the table's store; what is wrong, or nothing.
+
+        Parameters
+        ----------
+        copied : collection of str
+            Ids of messages that were stuck in the parent: their copies are other messages (S6).
+        """
         if not path.endswith(".json"):
             return ""
         for add in decode(data).adds:
             stats = json.loads(add.stats or "{}")
             known = self.written.setdefault(stats["group"], set())
-            twice = [id_ for id_ in stats["ids"] if id_ in known]
+            twice = [id_ for id_ in stats["ids"] if id_ in known and id_ not in copied]
             if twice:
                 return f"RESULT TWICE: group {stats['group']} has written {', '.join(twice[:3])} before"
             known.update(stats["ids"])
