@@ -135,9 +135,14 @@ def consume(
         if each:
             each(df, batch_id)
 
+    run_through(stream(spark, store, queue, **options), checkpoint, take)
+    return [rows for rows in batches if rows]
+
+
+def run_through(df: DataFrame, checkpoint: str | Path, sink: Callable[[DataFrame, int], None]) -> None:
+    """Give the sink all that is there now."""
     query = (
-        stream(spark, store, queue, **options)
-        .writeStream.foreachBatch(take)
+        df.writeStream.foreachBatch(sink)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
@@ -146,7 +151,6 @@ def consume(
         query.awaitTermination()
     finally:
         query.stop()
-    return [rows for rows in batches if rows]
 
 
 def running(spark: SparkSession, store: str, checkpoint: Path, seen: list[Row], **options: Any) -> StreamingQuery:

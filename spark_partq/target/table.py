@@ -116,12 +116,13 @@ class DeltaTarget:
     @property
     def constraints(self) -> dict[str, str]:
         """SQL conditions that each row must fulfil, by name."""
+        columns = self.schema["fields"]
         found = {
             f"{column['name']} NOT NULL": f"{_quoted(column['name'])} IS NOT NULL"
-            for column in self.schema["fields"]
+            for column in columns
             if not column["nullable"]
         }
-        for column in self.schema["fields"]:
+        for column in columns:
             if "delta.invariants" in column["metadata"]:
                 rule = json.loads(column["metadata"]["delta.invariants"])["expression"]["expression"]
                 found[f"invariant of {column['name']}"] = rule

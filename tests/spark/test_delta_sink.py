@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from spark_partq.core.stored import MOST
-from tests.helpers import put, stream
+from tests.helpers import put, run_through, stream
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -28,20 +28,6 @@ def queue(store: str) -> str:
     for partition, first in ((0, 0), (1, 20)):
         put(store, partition, range(first, first + (20, 10)[partition]))
     return store
-
-
-def run(df: DataFrame, checkpoint: Path, sink: Sink) -> None:
-    """All that is there now, through the sink."""
-    query = (
-        df.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
 
 
 def values(table: Path, column: str = "v") -> list[Any]:
@@ -78,23 +64,23 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path) -> None:
         return sorted(w for v in range(end) if v % 3 for w in (v, -v))
 
     with pytest.raises(StreamingQueryException, match="the driver is gone"):
-        run(rows(), cp, Failing(partq.delta_sink(table, partition_by="odd")))
+        run_through(rows(), cp, Failing(partq.delta_sink(table, partition_by="odd")))
     assert values(table, "w") == wanted(30)
-    run(rows(), cp, partq.delta_sink(table))
+    run_through(rows(), cp, partq.delta_sink(table))
     assert values(table, "w") == wanted(30)
 
     more(spark, queue, 30, 20)
     partq.scale(queue, "q", 5)
     more(spark, queue, 50, 20)
     with pytest.raises(StreamingQueryException, match="the driver is gone"):
-        run(rows(), tmp_path / "fresh", Failing(partq.delta_sink(table)))
-    run(rows(), tmp_path / "fresher", partq.delta_sink(table))
+        run_through(rows(), tmp_path / "fresh", Failing(partq.delta_sink(table)))
+    run_through(rows(), tmp_path / "fresher", partq.delta_sink(table))
     assert values(table, "w") == wanted(70)
 
     read = spark.read.format("delta").load(str(table))
     assert read.filter("odd = 1").count() == sum(1 for w in wanted(70) if w % 2)
     assert {"k", "v", "_partition", "_offset"} - set(read.columns) == {"k"}
-    run(stream(spark, queue, group="h").withColumn("w", sf.col("v")), tmp_path / "h", partq.delta_sink(table))
+    run_through(stream(spark, queue, group="h").withColumn("w", sf.col("v")), tmp_path / "h", partq.delta_sink(table))
     assert len(values(table, "w")) == len(wanted(70)) + 70
 
 
@@ -107,7 +93,7 @@ def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str
         large(batch.filter("v >= 5").withColumn("v", sf.col("v") * 100), batch_id)
 
     for _ in range(2):  # the second time with a lost checkpoint
-        run(stream(spark, queue, group="g"), tmp_path / f"cp{_}", both)
+        run_through(stream(spark, queue, group="g"), tmp_path / f"cp{_}", both)
     assert values(table) == [*range(5), *range(500, 3000, 100)]
 
 
@@ -121,11 +107,11 @@ def test_a_table_of_delta_spark(spark: SparkSession, queue: str, tmp_path: Path)
     spark.sql(f"ALTER TABLE delta.`{table}` ADD CONSTRAINT small CHECK (v < 1000)")
     sink = partq.delta_sink(table)
     rows = stream(spark, queue, group="g").withColumn("day", sf.expr("date '2024-01-01' + cast(v % 2 as int)"))
-    run(rows, tmp_path / "cp", sink)
+    run_through(rows, tmp_path / "cp", sink)
     spark.sql(f"DELETE FROM delta.`{table}` WHERE v = 7")
     spark.sql(f"OPTIMIZE delta.`{table}`")
     more(spark, queue, 30, 5)
-    run(rows, tmp_path / "other", sink)
+    run_through(rows, tmp_path / "other", sink)
     found = spark.read.format("delta").load(str(table))
     assert sorted(r.v for r in found.collect()) == [v for v in range(35) if v != 7]
     assert found.columns == ["v", "note", "day"] and found.filter("day = '2024-01-02'").count() == 16
@@ -133,11 +119,11 @@ def test_a_table_of_delta_spark(spark: SparkSession, queue: str, tmp_path: Path)
     more(spark, queue, 1000, 1)
     version = DeltaTable(str(table)).version()
     with pytest.raises(StreamingQueryException, match=r"CONSTRAINT_VIOLATED.*does not fulfil small \(v < 1000\)"):
-        run(rows, tmp_path / "third", sink)
+        run_through(rows, tmp_path / "third", sink)
     with pytest.raises(StreamingQueryException, match=r"CONSTRAINT_VIOLATED.*v NOT NULL"):
-        run(rows.withColumn("v", sf.lit(None).cast("bigint")), tmp_path / "fourth", sink)
+        run_through(rows.withColumn("v", sf.lit(None).cast("bigint")), tmp_path / "fourth", sink)
     assert DeltaTable(str(table)).version() == version
-    run(rows.filter("v < 1000"), tmp_path / "third", sink)
+    run_through(rows.filter("v < 1000"), tmp_path / "third", sink)
 
 
 def test_what_cannot_be_written_exactly_once_is_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
@@ -161,7 +147,7 @@ def test_what_cannot_be_written_exactly_once_is_refused(spark: SparkSession, que
             said.append(caught.value.message)
         assert values(table) == []
 
-    run(stream(spark, queue, group="g"), tmp_path / "cp", try_all)
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", try_all)
     for text, begins in zip(
         said,
         (
@@ -181,9 +167,9 @@ def test_what_cannot_be_written_exactly_once_is_refused(spark: SparkSession, que
 
 def test_columns_are_added_if_that_is_asked_for(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table, seen = tmp_path / "t", stream(spark, queue, group="g")
-    run(seen, tmp_path / "cp", partq.delta_sink(table))
+    run_through(seen, tmp_path / "cp", partq.delta_sink(table))
     more(spark, queue, 30, 1)
-    run(seen.withColumn("x", sf.lit(1)), tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
+    run_through(seen.withColumn("x", sf.lit(1)), tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
     found = DeltaTable(str(table)).to_pyarrow_table().to_pydict()
     assert sorted(zip(found["v"], map(str, found["x"]), strict=True))[28:] == [(28, "None"), (29, "None"), (30, "1")]
 
@@ -202,7 +188,7 @@ def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
                 partq.positions(rows)
             said.append(caught.value.message)
 
-    run(stream(spark, queue, group="g"), tmp_path / "cp", take)
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", take)
     queue_id = partq.describe_queue(queue, "q").queue_id
 
     def position(start: int, end: int) -> partq.Position:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,11 +19,8 @@ from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import checked_ms
-from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,8 @@ def _removable(
         return {table.partition: table.next_offset for table in queue.partitions}
 
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
-    oldest = None
-    if state.settings.retention_ms is not None:
-        oldest = _EPOCH + dt.timedelta(milliseconds=now_ms - state.settings.retention_ms)
+    retention_ms = state.settings.retention_ms
+    oldest_us = None if retention_ms is None else (now_ms - retention_ms) * 1000
 
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
@@ -117,7 +112,7 @@ def _removable(
         # A floor beyond the end is none: it says nothing of what is not there yet.
         floor = floor_of(table.partition)
         count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
-        while oldest and count < len(index) and enqueued_at(int(index.enqueued_us[count])) < oldest:
+        while oldest_us is not None and count < len(index) and index.enqueued_us[count] < oldest_us:
             count += 1
         return int(index.end[count - 1]) if count else 0
 
