@@ -22,9 +22,14 @@ def queue_sink(
     *,
     order_by: str | Iterable[str] | None = None,
     sink_id: str | None = None,
+    exactly_once: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> QueueSink:
     """A function for ``writeStream.foreachBatch`` that writes each micro-batch into a queue exactly once (Q5).
+
+    With `exactly_once` the rows come from other queues of one group, row by row, and keep ``_queue``, ``_partition`` and ``_offset``, as for
+    `delta_sink`. What became of each message is then in the queue once, whichever consumer delivers it, and in the order of the
+    messages. Without it, a micro-batch that another consumer delivers again is another micro-batch.
 
     Parameters
     ----------
@@ -32,7 +37,10 @@ def queue_sink(
         Columns that give the order of messages inside a micro-batch (Q4); None keeps the order in which Spark read them,
         which over several files is not that of their names.
     sink_id : str, optional
-        The name under which the queue recognizes replayed batches; None takes the streaming query's id.
+        The name under which the queue recognizes replayed batches; None takes the streaming query's id. With `exactly_once` it tells
+        several sinks of one group apart that write into one queue.
+    exactly_once : bool
+        See above. The DataFrame's columns that the source adds are left out.
 
     Raises
     ------
@@ -42,7 +50,7 @@ def queue_sink(
         From a micro-batch, before anything of it is written.
     """
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
-    return QueueSink(Store.at(store, storage_options), queue, columns, sink_id)
+    return QueueSink(Store.at(store, storage_options), queue, columns, sink_id, exactly_once)
 
 
 def append(

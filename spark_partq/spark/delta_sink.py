@@ -8,7 +8,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from spark_partq.core.delivery.positions import Position
 from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
@@ -17,9 +16,10 @@ from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import check_traceable, micro_batch
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.store import Store
+from spark_partq.storage.wanted import Wanted
 from spark_partq.target.files import TableFile, is_partition_type
 from spark_partq.target.table import DeltaTarget
-from spark_partq.target.task import RESULT, Wanted, taken, write_task
+from spark_partq.target.task import RESULT, taken, write_task
 
 _ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
 
@@ -36,19 +36,17 @@ class DeltaSink:
         self._target: DeltaTarget | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        group, positions = micro_batch(batch)
+        planned = micro_batch(batch)
         given = _columns_of(batch)
         target = self._opened(given)
         target.refresh()
         columns = self._columns(target, given)
-        by_id = {(position.queue_id, number): position for (_, number), position in positions.items()}
-        names = {position.queue_id: queue for (queue, _), position in positions.items()}
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:
-            files, ends = self._write(batch, target, columns, _wanted(names, by_id, left))
-            return Written(files, {(positions[place].queue_id, place[1]): end for place, end in ends.items()})
+            files, ends = self._write(batch, target, columns, planned.wanted(left))
+            return Written(files, planned.with_ids(ends))
 
-        deliver_once(target, self._place.runtime, group, self._name, by_id, write)
+        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write)
 
     def _opened(self, given: Struct) -> DeltaTarget:
         if self._target is None:
@@ -147,12 +145,3 @@ def _columns_of(batch: DataFrame) -> Struct:
     given: Struct = batch.schema.jsonValue()
     check_traceable(batch)
     return normalized(given)
-
-
-def _wanted(
-    names: Mapping[str, str], batch: Mapping[PartitionId, Position], left: Mapping[PartitionId, int]
-) -> dict[QueuePartition, tuple[int, int, int]]:
-    return {
-        (names[queue_id], number): (position.start, position.end, left.get((queue_id, number), position.end))
-        for (queue_id, number), position in batch.items()
-    }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -13,7 +14,10 @@ from pyspark.sql.utils import is_remote
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.delivery.positions import Position, positions_of
 from spark_partq.core.errors import InvalidArgumentError
-from spark_partq.core.ids import QueuePartition
+from spark_partq.core.ids import PartitionId, QueuePartition
+from spark_partq.storage.wanted import Wanted
+
+T = TypeVar("T")
 
 SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
@@ -23,6 +27,21 @@ class MicroBatch(NamedTuple):
 
     group: str
     positions: dict[QueuePartition, Position]
+
+    @property
+    def by_id(self) -> dict[PartitionId, Position]:
+        return self.with_ids(self.positions)
+
+    def with_ids(self, found: Mapping[QueuePartition, T]) -> dict[PartitionId, T]:
+        """The same by the ids of the queues instead of their names."""
+        return {(self.positions[place].queue_id, place[1]): value for place, value in found.items()}
+
+    def wanted(self, left: Mapping[PartitionId, int]) -> Wanted:
+        """What of the micro-batch a target lacks: from which offset on, of each partition of which it lacks anything."""
+        return {
+            (queue, number): (p.start, p.end, left.get((p.queue_id, number), p.end))
+            for (queue, number), p in self.positions.items()
+        }
 
 
 def micro_batch(batch: DataFrame) -> MicroBatch:

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import check_same_columns
+from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.compat import streaming_query_id
-from spark_partq.spark.hashing import hash_column, partition_column, quoted
-from spark_partq.storage.arrow import texts
-from spark_partq.storage.procedures.produce import Producer
+from spark_partq.spark.hashing import hash_column, partition_column
+from spark_partq.spark.micro_batch import check_traceable, micro_batch
+from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.procedures.produce import Prepared, Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 
-_PARTITION, _ORDER = "__partq_partition", "__partq_order"
-_RESULT = "file"  # the job's one column: a file that a task has written, as JSON
-
-# Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
-# be too many files, so one task gathers a partition's rows.
-_DIRECT_TASKS = 8
-_DIRECT_PARTITIONS = 256
-
-Batches = Iterable[pa.RecordBatch]
+_ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
 
 
 class QueueSink:
     """Writes micro-batches into a queue; made by `queue_sink`, for ``writeStream.foreachBatch``."""
 
-    def __init__(self, store: Store, queue: str, order_by: Sequence[str], sink_id: str | None) -> None:
+    def __init__(
+        self, store: Store, queue: str, order_by: Sequence[str], sink_id: str | None, exactly_once: bool = False
+    ) -> None:
         self._queue: Queue = open_queue(store, queue)
         self._producer = Producer(self._queue)
-        self._order_by = tuple(order_by)
+        self._order_by, self._exactly_once = tuple(order_by), exactly_once
+        self._by_group: dict[str, PositionsQueue] = {}
         self._sink_id = None if sink_id is None else check_name("sink", sink_id)
         for column in self._order_by:
             if column not in [f["name"] for f in self._queue.state.schema["fields"]]:
@@ -51,6 +44,9 @@ class QueueSink:
                 )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        if self._exactly_once:
+            self._deliver_once(batch)
+            return
         query_id = streaming_query_id(batch.sparkSession)
         sink_id = self._sink_id or query_id
         if sink_id is None:
@@ -80,53 +76,40 @@ class QueueSink:
         hash_ = hash_column(queue.state, salt)
         return self._producer.write(
             record,
-            lambda: _write_files(batch, queue, self._order_by, partition_column(hash_, queue.state.partition_count)),
+            lambda: (
+                write_files(batch, queue, self._order_by, partition_column(hash_, queue.state.partition_count)).files
+            ),
             batch.count,
         )
 
+    def _deliver_once(self, batch: DataFrame) -> None:
+        """Append what became of messages of other queues, each once, whoever delivers them."""
+        planned, queue = micro_batch(batch), self._queue
+        check_traceable(batch)
+        given: Struct = batch.schema.jsonValue()
+        payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
+        target = self._by_group.get(planned.group)
+        if target is None:
+            target = self._by_group[planned.group] = PositionsQueue(queue, planned.group, self._sink_id)
+        target.refresh()
+        check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
+        hash_ = hash_column(queue.state, uuid.uuid4().hex)
 
-def _write_files(batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column) -> list[NewFile]:
-    """Run the job and return the files of each partition, in the order of their rows."""
-    state = queue.state
-    columns = [f["name"] for f in state.schema["fields"]]
-    # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
-    rows = batch.select(
-        *(quoted(name).alias(f"_{i}") for i, name in enumerate(columns)),
-        partition.alias(_PARTITION),
-        sf.monotonically_increasing_id().alias(_ORDER),
-    )
-    slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
-    partitions = max(1, state.partition_count)
-    direct = not order_by and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
-    if direct:
-        rows = rows.coalesce(slots)
-    else:
-        tasks = min(partitions, slots)
-        order = [f"_{columns.index(c)}" for c in order_by]
-        rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
-            _PARTITION, *order, _ORDER
-        )
-    task = _task(queue.store, state.name, columns, state.key, sorted_input=not direct)
-    written = [NewFile(**json.loads(row[_RESULT])) for row in rows.mapInArrow(task, f"{_RESULT} string").collect()]
-    return sorted(written, key=lambda file: file.order)
+        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+            wanted, found = planned.wanted(left), WrittenRows([], {})
 
+            def files() -> Sequence[NewFile]:
+                nonlocal found
+                partition = partition_column(hash_, queue.state.partition_count)
+                found = write_files(batch, queue, self._order_by, partition, wanted)
+                return found.files
 
-def _task(
-    store: Store, queue: str, columns: Sequence[str], key: Sequence[str], *, sorted_input: bool
-) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        writer: MessageWriter | None = None
-        for batch in batches:
-            *payload, partitions, order = batch.columns
-            schema = pa.schema([field.with_name(name) for field, name in zip(batch.schema, columns, strict=False)])
-            writer = writer or MessageWriter(store, queue, schema, key, sorted_input)
-            writer.write(
-                pa.RecordBatch.from_arrays(payload, schema=schema),
-                np.from_dlpack(partitions).astype(np.int16),  # a stable sort of small integers is a radix sort
-                np.from_dlpack(order).astype(np.int64, copy=False),
-            )
-        if writer:
-            files = texts([json.dumps(asdict(file)) for file in writer.finish()])
-            yield pa.RecordBatch.from_arrays([files], [_RESULT])
+            def messages() -> int:
+                nonlocal found
+                found = count_rows(batch, wanted)
+                return found.counted
 
-    return write
+            prepared = target.prepare(files, messages)
+            return Written([prepared], planned.with_ids(found.ends))
+
+        deliver_once(target, queue.store.runtime, planned.group, self._sink_id, planned.by_id, write)

@@ -6,25 +6,23 @@ Nothing here needs Spark or delta-rs, which a worker would have to import.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from spark_partq.core.errors import ConstraintViolatedError, InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.arrow import arrow_schema, integers, texts
 from spark_partq.storage.store import Store
+from spark_partq.storage.wanted import Wanted, foreign_row, sorted_out
 from spark_partq.target.files import TableFile, TableWriter
 
 RESULT = "result"  # the job's one column: a file, the end of a partition's messages, or a problem, as JSON
 
 Batches = Iterable[pa.RecordBatch]
-# Of a partition the micro-batch's start and end, and from where on rows are wanted
-Wanted = Mapping[QueuePartition, tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,7 @@ class Problem:
                 partition=self.partition,
                 offset=self.offset,
             )
-        return InvalidArgumentError(
-            f"a row says that it comes from {message}, which is none of this micro-batch. Nothing was written. Keep _queue, _partition and "
-            "_offset as they are; what keeps rows for later micro-batches (a stateful operator) cannot be written exactly once",
-            queue=self.queue,
-            partition=self.partition,
-            offset=self.offset,
-        )
+        return foreign_row(self.queue, self.partition, self.offset)
 
 
 def taken(results: Iterable[str]) -> tuple[list[TableFile], dict[QueuePartition, int], Problem | None]:
@@ -97,8 +89,7 @@ def _write_rows(
     """Write the rows that are wanted; files, or the first problem, as JSON."""
     width, ends = len(schema), dict[QueuePartition, int]()
     for batch in batches:
-        *_, queues, partitions, offsets = batch.columns
-        keep, foreign = _sorted_out(queues, partitions, offsets, wanted, ends)
+        keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)
         problem = None
         if foreign is not None:
             problem = _problem(batch, foreign)
@@ -116,30 +107,6 @@ def _write_rows(
             writer.write(rows if keep.all() else rows.take(integers(np.flatnonzero(keep))))
     files = [json.dumps({"file": asdict(file)}) for file in writer.finish()]
     return files + [json.dumps({"end": [*place, end]}) for place, end in ends.items()]
-
-
-def _sorted_out(
-    queues: pa.Array, partitions: pa.Array, offsets: pa.Array, wanted: Wanted, ends: dict[QueuePartition, int]
-) -> tuple[NDArray[np.bool_], int | None]:
-    """Which rows are wanted, and the first that is no message of the micro-batch, if there is one; `ends` are raised by the wanted ones."""
-    for column in (queues, partitions, offsets):
-        if column.null_count:
-            return np.zeros(len(column), bool), column.is_null().index(pa.scalar(True)).as_py()
-    named = queues.dictionary_encode()
-    numbers, at = np.from_dlpack(partitions), np.from_dlpack(offsets)
-    codes = np.from_dlpack(named.indices).astype(np.int64) * 2**32 + numbers
-    keep, own = np.zeros(len(codes), bool), np.zeros(len(codes), bool)
-    for code in np.unique(codes):
-        rows = codes == code
-        first = int(np.flatnonzero(rows)[0])
-        place = queues[first].as_py(), int(numbers[first])
-        start, end, since = wanted.get(place, (0, 0, 0))
-        own |= rows & (at >= start) & (at < end)
-        chosen = rows & (at >= since)
-        keep |= chosen
-        if chosen.any():
-            ends[place] = max(int(at[chosen].max()) + 1, ends.get(place, 0))
-    return keep & own, None if own.all() else int(np.flatnonzero(~own)[0])
 
 
 def _problem(batch: pa.RecordBatch, row: int, constraint: int | None = None) -> Problem:

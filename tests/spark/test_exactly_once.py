@@ -56,9 +56,9 @@ def examples(spark: SparkSession, tmp_path: Path, queue: Any, uri: str) -> dict[
     """What the page's programs define; the query of the first one is started."""
     names: dict[str, Any] = {"partq": partq, "F": sf, "queue": queue, "connect": lambda: psycopg.connect(uri)}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
-        block = re.sub(r'"(billed|totals|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
+        block = re.sub(r'"(billed|totals|queues|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
         exec(compile(block, str(PAGE), "exec"), names)
     return names
 

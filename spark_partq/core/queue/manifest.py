@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from spark_partq.core import format, stored
-from spark_partq.core.names import is_name
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
+from spark_partq.core.queue.sink_ids import is_sink_id
 
-# What copies that which is stuck in the parent (S6): a name that no sink of a user can have.
-STUCK_SINK = "_stuck"
 MAX_BYTES = 64 << 20
 _MAX_STATS = 1 << 20
-_NAME = re.compile(r"([A-Za-z0-9._-]{1,128})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
+_MAX_PREFIX = 1024
+_EVERY_PARTITION = range(PARENT, stored.MAX_PARTITIONS)
+_NAME = re.compile(r"([A-Za-z0-9._-]{1,136})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
 
 # By generation of the map, the partitions whose tables record a batch under it.
 Recorded = Mapping[int, Collection[int]]
@@ -69,6 +69,8 @@ class Manifest:
         By earlier generation, the partitions whose tables hold a part of the batch: its files have the rest.
     discarded : int or None
         The batch is not stored: so many messages were discarded, as ingress was disabled (S3).
+    positions : dict
+        Of a sink that keeps positions of a group (`deliver_once`): all of them, as they are with this batch.
     """
 
     name: ManifestName
@@ -78,6 +80,7 @@ class Manifest:
     files: tuple[NewFile, ...] = ()
     placed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     discarded: int | None = None
+    positions: Mapping[str, int] = field(default_factory=dict)
 
     def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
         """Whether it goes on from what the tables say.
@@ -114,7 +117,7 @@ def last_that_holds(
 def parse_name(file: str) -> ManifestName | None:
     """Which manifest a file is; None if it is none."""
     match = _NAME.fullmatch(file)
-    if match is None or not (is_name(match[1]) or match[1] == STUCK_SINK) or int(match[2]) > stored.MOST:
+    if match is None or not is_sink_id(match[1]) or int(match[2]) > stored.MOST:
         return None
     return ManifestName(match[1], int(match[2]), int(match[3]))
 
@@ -136,6 +139,8 @@ def encode(manifest: Manifest) -> bytes:
         "partition_count": manifest.partition_count,
         "placed": {str(g): list(partitions) for g, partitions in manifest.placed.items()},
     }
+    if manifest.positions:
+        plain["positions"] = _by_prefix(manifest.positions)
     if manifest.discarded is None:
         plain["files"] = [asdict(file) for file in manifest.files]
     else:
@@ -170,6 +175,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         () if discarded is not None else _files(body["files"], partition_numbers(count)),
         _placed(body["placed"]),
         discarded,
+        _positions(body.get("positions", {})),
     )
 
 
@@ -196,11 +202,29 @@ def _file(value: object, partitions: range) -> NewFile:
     return file
 
 
+def _by_prefix(positions: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The positions of many partitions have most of their name in common."""
+    nested: dict[str, dict[str, int]] = {}
+    for app, offset in sorted(positions.items()):
+        prefix, _, partition = app.rpartition("/")
+        nested.setdefault(prefix, {})[partition] = offset
+    return nested
+
+
+def _positions(value: object) -> dict[str, int]:
+    if not isinstance(value, dict):
+        raise ValueError("positions is no object")
+    return {
+        f"{stored.text(prefix, 'positions', _MAX_PREFIX)}/{partition}": offset
+        for prefix, by_partition in value.items()
+        for partition, offset in stored.offsets_by_partition(by_partition, "positions", _EVERY_PARTITION).items()
+    }
+
+
 def _placed(value: object) -> dict[int, tuple[int, ...]]:
     if not isinstance(value, dict):
         raise ValueError("placed is no object")
-    every = range(PARENT, stored.MAX_PARTITIONS)
-    placed = {}
+    every, placed = _EVERY_PARTITION, {}
     for key, partitions in value.items():
         if not isinstance(key, str) or not re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
             raise ValueError("placed has a key that is no generation")

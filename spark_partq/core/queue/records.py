@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from spark_partq.core.queue.sink_ids import keeps_positions
+
 # A sink that has been silent for so long is taken for dead: its records are forgotten, and so is that its last batch is in.
 KEPT_MS = 30 * 86_400_000
 
@@ -26,7 +28,8 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
 
     - A record of a sink under a generation is not needed once the sink has a newer one in this table: only its
       last batch can be replayed.
-    - All records of a sink are given up when the table was written, but not by this sink, for `KEPT_MS`.
+    - All records of a sink are given up when the table was written, but not by this sink, for `KEPT_MS`. Not those of one that keeps
+      positions of a group: it would write all of its messages again.
 
     Time is the earlier of `now_ms` and the last record's: a clock that is wrong makes nothing expire too soon by itself.
     """
@@ -34,9 +37,10 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
     for app, txn in transactions.items():
         if app.startswith(_SINK):
             last = transactions.get(_SINK + app.split("/")[1])
-            if last is None or txn.version < last.version or _is_old(last, newest):
+            is_silent = last is not None and _is_old(last, newest) and not keeps_positions(app.split("/")[1])
+            if last is None or txn.version < last.version or is_silent:
                 yield app
-        elif app.startswith(_DISCARDED) and _is_old(txn, newest):
+        elif app.startswith(_DISCARDED) and _is_old(txn, newest) and not keeps_positions(app.removeprefix(_DISCARDED)):
             yield app
 
 

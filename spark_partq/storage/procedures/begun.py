@@ -8,6 +8,7 @@ import logging
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import KEPT_MS
+from spark_partq.core.queue.sink_ids import keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
@@ -60,6 +61,7 @@ class BegunBatches:
         """Remove the manifests of batches that are not the last of their sink, and those of sinks that have been silent for long.
 
         As long as a table records a sink its last manifest stays: it says which query wrote that batch, and what of it is to be finished.
+        That of a sink that keeps positions of a group stays for good.
         """
         last = {name.sink_id: name.batch_id for name in self._names}  # they are sorted
         old = [name for name, info in self._names.items() if self.as_of_ms - info.modified_ns // 1_000_000 > KEPT_MS]
@@ -67,6 +69,8 @@ class BegunBatches:
         self._queue.store.map(lambda table: table.refresh(), tables)
 
         def is_silent(sink_id: str) -> bool:
+            if keeps_positions(sink_id):
+                return False
             records = [table.recorded(BatchRecord(sink_id, 0).app) for table in tables]
             return max([self._queue.control.last_discarded(sink_id), *records]) < 0
 

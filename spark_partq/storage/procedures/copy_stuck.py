@@ -14,8 +14,9 @@ import pyarrow as pa
 from spark_partq.core.errors import SinkAheadError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
-from spark_partq.core.queue.manifest import STUCK_SINK, NewFile
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages

@@ -38,6 +38,10 @@ class Target(Protocol[G]):
         """The last version of an application transaction, as of the last refresh."""
         ...
 
+    def are_fit(self, files: Sequence[G]) -> bool:
+        """Whether files that were written a while ago may still be committed; if not, they are written again."""
+        ...
+
     def commit(self, files: Sequence[G], transactions: Mapping[str, int]) -> None:
         """Add the files and set the transactions in one commit on top of the last refresh, or raise `Conflict`."""
         ...
@@ -114,7 +118,7 @@ def deliver_once(
     def attempt() -> bool:
         nonlocal written, written_from, tried
         recorded = refreshed()
-        while written_from != (left := missing(batch, recorded)):
+        while written_from != (left := missing(batch, recorded)) or not target.are_fit(written.files):
             if not tried:
                 target.discard(written.files)
             written, written_from, tried = _NOTHING, left, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
@@ -82,14 +82,66 @@ class Producer:
         ClockSkewError
             If this machine's clock, which dates the messages, is not about the store's.
         """
-        batch = None if record is None else Batch(self._queue, record, self._tables)
+        batch = None if record is None else self._batch(record)
         found = batch.find() if batch is not None else None
         if batch is not None and batch.is_in:
             return 0
         if found is not None:
-            return self._finish(_Placed(found, math.inf, is_own=False), batch)
+            return self._finish(Prepared(found, math.inf, is_own=False), batch)
         placed = self._begin(batch, files, messages, heed_ingress)
         return 0 if placed is None else self._finish(placed, batch)
+
+    # ---- in steps, for a sink that keeps positions of a group
+    def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
+        """Write the files of a batch, or count the messages if the queue discards them; then `add` makes them durable.
+
+        Raises
+        ------
+        IngressDisabledError, ClockSkewError
+        """
+        placed = self._durable(None, lambda: self._fresh(files, heed_ingress=True), {}, {})
+        return placed or Prepared(self._discarded(messages), math.inf)
+
+    def is_stale(self, prepared: Prepared) -> bool:
+        """Whether maintenance may delete its files before they are durable; then they are to be written again."""
+        return self._queue.store.runtime.monotonic_s() > prepared.deadline_s
+
+    def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
+        """Append what was prepared as a batch with these positions; False if there is another batch of that record.
+
+        Raises
+        ------
+        SinkAheadError
+            If the sink is further.
+        ScalingInProgressError, CommitFailedError, ClockSkewError
+            As `write`.
+        """
+        batch = self._batch(record)
+        manifest, is_own = batch.put(replace(prepared.manifest, positions=positions))
+        if is_own:
+            self._finish(Prepared(manifest, math.inf, not self.is_stale(prepared)), batch)
+        return is_own
+
+    def finish(self, record: BatchRecord) -> Manifest | None:
+        """Place a batch that is durable, and return it; None if it is in and forgotten, or was never begun.
+
+        Raises
+        ------
+        SinkAheadError, ScalingInProgressError, CommitFailedError, ClockSkewError
+            As `add`.
+        """
+        batch = self._batch(record)
+        found = batch.find()
+        if found is not None:
+            self._finish(Prepared(found, math.inf, is_own=False), batch)
+        return found
+
+    def was_begun(self, record: BatchRecord) -> bool:
+        """Whether a table records a batch of the sink, though there may be no manifest."""
+        return any(table.recorded(record.app) >= 0 for table in self._tables())
+
+    def _batch(self, record: BatchRecord) -> Batch:
+        return Batch(self._queue, record, self._tables)
 
     # ---- making it durable
     def _begin(
@@ -98,42 +150,50 @@ class Producer:
         files: Callable[[], Sequence[NewFile]],
         messages: Callable[[], int],
         heed_ingress: bool,
-    ) -> _Placed | None:
+    ) -> Prepared | None:
         """Write the batch and make it durable; None if it is discarded and has no identity."""
-        queue = self._queue
-
-        def write() -> Sequence[NewFile] | None:
-            began_s = queue.store.runtime.monotonic_s()
-            with queue.explained():
-                fresh = files() if queue.state.ingress or not heed_ingress else None
-            if fresh and self._clock.is_due():
-                path = f"{queue.table(fresh[-1].partition).folder}/{fresh[-1].path}"
-                self._clock.compare(path, began_s, queue.store.runtime.monotonic_s())
-            queue.control.refresh(sure=True)  # that may have taken long
-            return fresh if queue.state.ingress or not heed_ingress else None
-
-        placed = self._durable(batch, write, {})
+        placed = self._durable(batch, lambda: self._fresh(files, heed_ingress), {}, {})
         if placed is not None:
             return placed
+        discarded = self._discarded(messages)
+        if batch is None:
+            self._discard(discarded.discarded or 0, None)
+            return None
+        # The decision is durable like files are: who writes the batch again, when ingress is enabled, neither stores nor counts it.
+        manifest, is_own = batch.put(discarded)
+        return Prepared(manifest, math.inf, is_own)
+
+    def _fresh(self, files: Callable[[], Sequence[NewFile]], heed_ingress: bool) -> Sequence[NewFile] | None:
+        """Write files; None if the queue takes no messages."""
+        queue = self._queue
+        began_s = queue.store.runtime.monotonic_s()
+        with queue.explained():
+            fresh = files() if queue.state.ingress or not heed_ingress else None
+        if fresh and self._clock.is_due():
+            path = f"{queue.table(fresh[-1].partition).folder}/{fresh[-1].path}"
+            self._clock.compare(path, began_s, queue.store.runtime.monotonic_s())
+        queue.control.refresh(sure=True)  # that may have taken long
+        return fresh if queue.state.ingress or not heed_ingress else None
+
+    def _discarded(self, messages: Callable[[], int]) -> Manifest:
+        """What becomes of a batch while ingress is disabled (S3)."""
+        queue = self._queue
         if queue.state.settings.reject_to_sender == "including_when_shutdown":
             raise IngressDisabledError(
                 f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
                 "the query again once ingress is enabled: the batch is then written",
                 queue=queue.name,
             )
-        count = messages()
-        if batch is None:
-            self._discard(count, None)
-            return None
-        # The decision is durable like files are: who writes the batch again, when ingress is enabled, neither stores nor counts it.
         state = queue.state
-        discarded = Manifest(_NO_NAME, None, state.generation, state.partition_count, discarded=count)
-        manifest, is_own = batch.put(discarded)
-        return _Placed(manifest, math.inf, is_own)
+        return Manifest(_NO_NAME, None, state.generation, state.partition_count, discarded=messages())
 
     def _durable(
-        self, batch: Batch | None, write: Callable[[], Sequence[NewFile] | None], placed: Mapping[int, tuple[int, ...]]
-    ) -> _Placed | None:
+        self,
+        batch: Batch | None,
+        write: Callable[[], Sequence[NewFile] | None],
+        placed: Mapping[int, tuple[int, ...]],
+        positions: Mapping[str, int],
+    ) -> Prepared | None:
         """Write files and make them the batch's next manifest, unless somebody else has made another; None if none were written.
 
         Files near the age at which maintenance may delete what nothing names are written again instead.
@@ -147,18 +207,20 @@ class Producer:
             files = write()
             if files is None:
                 return None
-            made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
+            made = Manifest(
+                _NO_NAME, None, state.generation, state.partition_count, tuple(files), placed, positions=positions
+            )
             if batch is None:
-                return _Placed(made, began_s + half_s, began_s=began_s)
+                return Prepared(made, began_s + half_s, began_s=began_s)
             if runtime.monotonic_s() - began_s > half_s:
                 rewrites += 1
-                self._check_rewrites(rewrites, runtime.monotonic_s() - began_s)
+                self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
                 continue
             manifest, is_own = batch.put(made)
             # Maintenance that began before the manifest was there may have deleted the files of one that was put late.
-            return _Placed(manifest, math.inf, is_own and runtime.monotonic_s() - began_s <= half_s)
+            return Prepared(manifest, math.inf, is_own and runtime.monotonic_s() - began_s <= half_s)
 
-    def _check_rewrites(self, rewrites: int, took_s: float) -> None:
+    def check_rewrites(self, rewrites: int, took_s: float) -> None:
         """Files became too old before they were durable: they are written again, but not again and again."""
         queue = self._queue
         grace_s = queue.state.settings.vacuum_grace_ms / 1000
@@ -177,7 +239,7 @@ class Producer:
         _log.warning("%s; the files are written again (%s of %s times)", what, rewrites, MAX_REWRITES)
 
     # ---- placing it
-    def _finish(self, placed: _Placed, batch: Batch | None) -> int:
+    def _finish(self, placed: Prepared, batch: Batch | None) -> int:
         """Commit what is durable, wherever it is not in yet; returns how many messages this call added."""
         queue = self._queue
         added, rewrites = 0, 0
@@ -206,11 +268,11 @@ class Producer:
                 done = set()
             elif any(result.too_old for result in results):
                 rewrites += 1
-                self._check_rewrites(rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
+                self.check_rewrites(rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
                 placed = self._copy(placed.manifest, batch, {}, placed.manifest.left({manifest.generation: done}))
                 done = set()
 
-    def _commit(self, placed: _Placed, batch: Batch | None, done: Collection[int]) -> list[_Result]:
+    def _commit(self, placed: Prepared, batch: Batch | None, done: Collection[int]) -> list[_Result]:
         """Commit each partition's files, but where it is done."""
         manifest, record = placed.manifest, None if batch is None else batch.record
 
@@ -231,7 +293,7 @@ class Producer:
         with self._queue.explained():
             return self._queue.store.map(commit, _by_partition(f for f in manifest.files if f.partition not in done))
 
-    def _place_again(self, placed: _Placed, batch: Batch | None, done: set[int]) -> _Placed:
+    def _place_again(self, placed: Prepared, batch: Batch | None, done: set[int]) -> Prepared:
         """The map has changed: place what is not in by the one that is in force now, from its files."""
         manifest = placed.manifest
         self._await_map(manifest.generation)
@@ -246,10 +308,10 @@ class Producer:
         batch: Batch | None,
         in_earlier: Mapping[int, tuple[int, ...]],
         left: Sequence[NewFile],
-    ) -> _Placed:
+    ) -> Prepared:
         if batch is not None:
             batch.check_files(left, manifest.generation)
-        placed = self._durable(batch, lambda: place_again(self._queue, left), in_earlier)
+        placed = self._durable(batch, lambda: place_again(self._queue, left), in_earlier, manifest.positions)
         if placed is None:
             raise RuntimeError("files are placed again whether the queue takes messages or not")
         return placed
@@ -278,8 +340,8 @@ class Producer:
 
 
 @dataclass(frozen=True)
-class _Placed:
-    """Files of a batch that are to be committed.
+class Prepared:
+    """A batch that is to be placed.
 
     Attributes
     ----------

@@ -28,6 +28,7 @@ from spark_partq.storage.procedures.scale import scale
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Scaling
@@ -71,6 +72,12 @@ def start(run: Run) -> None:
         _once(run, "promote-other", _promote(run, OTHER_COPY), s.other_promoted_s)
     if s.removed_s is not None:
         _once(run, "remove", _remove(run), s.removed_s)
+    if s.relayed_scaled_s is not None:
+        _once(run, "scale-relayed", _scale_relayed, s.relayed_scaled_s)
+    if s.maintain_every_s is not None and any(query.relays for query in s.queries):
+        run.supervise(
+            "maintain-relayed", _maintain_relayed(run, s.maintain_every_s), lambda: run.ending, required=False
+        )
     if s.put_back_s is not None:
         _once(run, "put-back", _put_back(run, *s.put_back_s), s.put_back_s[0])
     if s.ingress_s is not None:
@@ -122,6 +129,20 @@ def _maintain(run: Run, every_s: float) -> Body:
     def body(process: Process) -> None:
         while not _has_maintained(run):
             maintain(open_queue(process.store(run.live), "q"))
+            process.sleep(every_s)
+
+    return body
+
+
+def _scale_relayed(process: Process) -> None:
+    with contextlib.suppress(InvalidArgumentError):  # it has that count already
+        scale(open_queue(process.store(relayed.URI), relayed.QUEUE), 3)
+
+
+def _maintain_relayed(run: Run, every_s: float) -> Body:
+    def body(process: Process) -> None:
+        while not run.ending:
+            maintain(open_queue(process.store(relayed.URI), relayed.QUEUE))
             process.sleep(every_s)
 
     return body

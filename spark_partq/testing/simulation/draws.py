@@ -119,10 +119,14 @@ def _recomputed(s: Setup) -> Setup:
 
 
 def _written(s: Setup) -> Setup:
-    """The applications of many a group write into a table."""
+    """The applications of many a group write into a table, of some into a queue."""
     rng = random.Random(f"results {s.seed}")
     writing = {group for group in sorted({q.group for q in s.queries}) if rng.random() < 0.6}
-    return replace(s, queries=tuple(replace(q, writes=q.group in writing) for q in s.queries))
+    s = replace(s, queries=tuple(replace(q, writes=q.group in writing) for q in s.queries))
+    rng = random.Random(f"relayed {s.seed}")
+    relaying = {group for group in sorted({q.group for q in s.queries}) if rng.random() < 0.3}
+    s = replace(s, queries=tuple(replace(q, relays=q.group in relaying) for q in s.queries))
+    return replace(s, relayed_scaled_s=_moment(rng, 1, 4) if relaying and rng.random() < 0.5 else None)
 
 
 def _lost(s: Setup) -> Setup:

@@ -20,8 +20,8 @@ from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import invariants as queue_invariants
 from spark_partq.core.queue import state as queue_core
 from spark_partq.core.queue.facts import QueueFact
-from spark_partq.core.queue.manifest import STUCK_SINK
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log.entries import Transaction, decode
 from spark_partq.storage.log.folder import LogFolder

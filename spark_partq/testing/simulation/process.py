@@ -14,7 +14,7 @@ from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output
 from spark_partq.storage.runtime import Event, Lock
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import results
+from spark_partq.testing.simulation import relayed, results
 from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.scheduler import (
     Actor,
@@ -56,7 +56,7 @@ class World:
     def __init__(self, rng: random.Random, scheduler: Scheduler, places: Callable[[str], Files], local: bool) -> None:
         self.rng, self.scheduler, self._places, self.local = rng, scheduler, places, local
         self.oracle: Oracle
-        self.results = results.Results()
+        self.results, self.relayed = results.Results(), relayed.Relayed()
         self.stores: dict[str, Files] = {}
         self.unreachable: set[str] = set()
         self.loss: Loss | None = None
@@ -82,6 +82,8 @@ class World:
         self.changes += 1
         if uri == results.URI:
             self.oracle.fail(self.results.changed(path, data, self.oracle.copied))
+        elif uri == relayed.URI:
+            self.oracle.fail(self.relayed.changed(self.files(uri), path, data, self.oracle.copied))
         else:
             self.oracle.changed(uri, path, data)
 

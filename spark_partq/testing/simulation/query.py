@@ -19,6 +19,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.messages import Piece, read_slice
+from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.barrier import Turn
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.results import URI, ResultsTable
@@ -116,6 +117,8 @@ class Query:
         ] = {}  # of each partition the epoch and the end of what this process was given
         self._turn = Turn("", 0)
         self._results = ResultsTable(process.store(URI), setup.group)
+        if setup.relays:
+            self._relayed = relayed.RelayedQueue(process.store(relayed.URI), setup.group)
         self._rows: dict[int, list[tuple[int, str]]] = {}  # of the running micro-batch
         before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
         self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")
@@ -158,6 +161,8 @@ class Query:
                 self._process.sleep(self._process.random() * self._setup.work_s)
         if self._setup.writes:
             self._results.deliver(end, self._rows)
+        if self._setup.relays:
+            self._relayed.deliver(end, self._rows)
         self._run.world.scheduler.point()
         self._checkpoint.commit(batch)
         self._planner.membership.batch_finished(end)

@@ -9,27 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from unittest import mock
-from zlib import crc32
-
-import pyarrow as pa
 
 from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, PartqError, SinkAheadError
 from spark_partq.core.group import decide as group_core
-from spark_partq.core.queue.manifest import NewFile
-from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group import handle as group_handle
 from spark_partq.storage.procedures.create import create_queue
-from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.produce import Producer
-from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import commands, ending, results
+from spark_partq.testing.simulation import commands, ending, relayed, results
 from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.oracle import Oracle, Violation
 from spark_partq.testing.simulation.process import Loss, Process, World
+from spark_partq.testing.simulation.producing import Source, files_of
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
@@ -50,19 +45,6 @@ class Outcome:
     trace: list[tuple[float, str, str]]
     operations: int
     injected: int
-
-
-@dataclass
-class Source:
-    """What a producer reads, and how far it is: its checkpoint."""
-
-    setup: ProducerSetup
-    batches: list[list[Message]]
-    done: int = 0
-    refused: bool = False
-
-    def is_exhausted(self) -> bool:
-        return self.done >= len(self.batches) or self.refused
 
 
 class Run:
@@ -116,6 +98,7 @@ class Run:
         s = self.setup
         self.create(unseen(self.world, PRIMARY))
         results.create(unseen(self.world, results.URI))
+        relayed.create(unseen(self.world, relayed.URI))
         self.world.faults, self.world.blows = s.faults, {blow: blow.after for blow in s.blows}
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))
@@ -263,7 +246,7 @@ class Run:
                 try:
                     producer.write(
                         record,
-                        lambda number=number: _files(queue, self._computed(source, number)),  # type: ignore[misc]
+                        lambda number=number: files_of(queue, self._computed(source, number)),  # type: ignore[misc]
                         lambda number=number: len(self._computed(source, number)),  # type: ignore[misc]
                     )
                 except SinkAheadError:
@@ -354,8 +337,13 @@ class Run:
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
-            if all(query.writes for query in self.setup.queries if query.group == group):
-                ending.check_results(self.oracle, self.live, group, self.world.results.written.get(group, set()))
+            self._check_written(group, [query for query in self.setup.queries if query.group == group])
+
+    def _check_written(self, group: str, queries: list[QuerySetup]) -> None:
+        if all(query.writes for query in queries):
+            ending.check_results(self.oracle, self.live, group, self.world.results.written.get(group, set()))
+        if all(query.relays for query in queries):
+            ending.check_results(self.oracle, self.live, group, self.world.relayed.written.get(group, set()))
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:
@@ -390,10 +378,3 @@ class Job:
         if not isinstance(error, (PartqError, Violation, *self.expected)):
             trace = "".join(traceback.format_exception(error)[-4:])
             self.unexpected = f"ERROR: {self.name}: {self.last_error}\n{trace}"
-
-
-def _files(queue: Queue, batch: list[Message]) -> list[NewFile]:
-    columns = {"k": [m.key for m in batch], "id": [m.id for m in batch]}
-    table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
-    others = [crc32(m.id.encode()) for m in batch]
-    return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others))

@@ -75,7 +75,7 @@ class QuerySetup:
     work_s : float
         How long it works on what each flow gets of a micro-batch, at most.
     writes : bool
-        It writes what becomes of the messages into a table, of each once.
+        It writes what becomes of the messages into a table, of each once. `relays`: into a queue.
     """
 
     group: str
@@ -90,6 +90,7 @@ class QuerySetup:
     assignors: tuple[str, ...] = ("balanced",)
     work_s: float = 0.0
     writes: bool = False
+    relays: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,8 @@ class Setup:
         When the second replica is promoted, too.
     removed_s : float or None
         When the primary removes its first replica.
+    relayed_scaled_s : float or None
+        When the partition count of the queue is changed into which consumers write.
     old_checkpoints : bool
         After a promotion queries are first started with the checkpoints that they had.
     put_back_s : tuple or None
@@ -181,6 +184,7 @@ class Setup:
     lost_after: int | None = None
     other_promoted_s: float | None = None
     removed_s: float | None = None
+    relayed_scaled_s: float | None = None
     old_checkpoints: bool = False
     put_back_s: tuple[float, float] | None = None
     ingress_s: tuple[float, float] | None = None

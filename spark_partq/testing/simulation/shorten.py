@@ -25,6 +25,7 @@ _OPTIONAL: dict[str, Any] = {
     "lost_after": None,
     "other_promoted_s": None,
     "removed_s": None,
+    "relayed_scaled_s": None,
     "old_checkpoints": False,
     "put_back_s": None,
 }

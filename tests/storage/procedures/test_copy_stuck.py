@@ -15,8 +15,8 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.keys import partition_of
-from spark_partq.core.queue.manifest import STUCK_SINK
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import copy_stuck, scale
 from spark_partq.storage.procedures.place import key_hashes

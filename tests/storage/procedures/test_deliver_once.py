@@ -43,6 +43,9 @@ class Handle:
     def recorded(self, app: str) -> int | None:
         return self._transactions.get(app)
 
+    def are_fit(self, files: Sequence[list[Message]]) -> bool:
+        return True
+
     def commit(self, files: Sequence[list[Message]], transactions: Mapping[str, int]) -> None:
         if self._meanwhile:
             self._meanwhile.pop(0)()

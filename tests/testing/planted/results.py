@@ -49,7 +49,7 @@ def positions_are_committed_after_the_rows(original, target, runtime, group, nam
 
     class Apart:
         what = target.what
-        refresh, recorded, discard = target.refresh, target.recorded, target.discard
+        refresh, recorded, discard, are_fit = target.refresh, target.recorded, target.discard, target.are_fit
 
         def commit(self, files, transactions):
             target.commit(files, {})

@@ -1,0 +1,31 @@
+"""Ids of sinks: whose batches a queue has (Q5)."""
+
+from __future__ import annotations
+
+from spark_partq.core.names import is_name
+
+# What copies that which is stuck in the parent (S6): a name that no sink of a user can have.
+STUCK_SINK = "_stuck"
+
+# Of a sink that keeps positions of a group with its batches. So a sink of a user never has its id.
+_OF_GROUP, _NAMED = "_group.", "_sink."
+
+
+def positions_sink(group: str, sink_id: str | None) -> str:
+    """The sink whose batches hold what became of a group's messages.
+
+    Parameters
+    ----------
+    sink_id : str, optional
+        Tells several of one group apart.
+    """
+    return _OF_GROUP + group if sink_id is None else _NAMED + sink_id
+
+
+def keeps_positions(sink_id: str) -> bool:
+    """Whether its last batch says which messages are in; that is never forgotten."""
+    return any(sink_id.startswith(prefix) and is_name(sink_id[len(prefix) :]) for prefix in (_OF_GROUP, _NAMED))
+
+
+def is_sink_id(text: str) -> bool:
+    return is_name(text) or text == STUCK_SINK or keeps_positions(text)

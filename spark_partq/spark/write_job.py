@@ -1,0 +1,174 @@
+"""The Spark job that writes the messages' files, each task those of its rows (Q3, Q4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_partq.core.ids import QueuePartition
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.spark.hashing import quoted
+from spark_partq.spark.micro_batch import SOURCE
+from spark_partq.storage.arrow import integers, texts
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import MessageWriter
+from spark_partq.storage.store import Store
+from spark_partq.storage.wanted import Wanted, foreign_row, sorted_out
+
+_PARTITION, _ORDER = "__partq_partition", "__partq_order"
+_RESULT = "result"  # the job's one column, JSON: a file, the end of a partition's messages, a count, or a row at fault
+
+# Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
+# be too many files, so one task gathers a partition's rows.
+_DIRECT_TASKS = 8
+_DIRECT_PARTITIONS = 256
+
+Batches = Iterable[pa.RecordBatch]
+Task = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+
+class WrittenRows(NamedTuple):
+    """What a job has written, or counted.
+
+    Attributes
+    ----------
+    files : list of NewFile
+        In the order of their rows.
+    ends : dict
+        Of each partition from which rows come, the offset after the last of their messages.
+    counted : int
+        How many rows there are, if they were counted instead of written.
+    """
+
+    files: list[NewFile]
+    ends: dict[QueuePartition, int]
+    counted: int = 0
+
+
+def write_files(
+    batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column, wanted: Wanted | None = None
+) -> WrittenRows:
+    """Run the job.
+
+    Parameters
+    ----------
+    wanted : dict, optional
+        Write only rows that come from these messages; the batch says it in `SOURCE`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a row comes from a message that is none of the micro-batch.
+    """
+    state = queue.state
+    columns = [f["name"] for f in state.schema["fields"]]
+    # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
+    rows = batch.select(
+        *(quoted(name).alias(f"_{i}") for i, name in enumerate(columns)),
+        partition.alias(_PARTITION),
+        sf.monotonically_increasing_id().alias(_ORDER),
+        *([] if wanted is None else _source()),
+    )
+    slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
+    partitions = max(1, state.partition_count)
+    direct = not order_by and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
+    if direct:
+        rows = rows.coalesce(slots)
+    else:
+        tasks = min(partitions, slots)
+        order = [f"_{columns.index(c)}" for c in order_by]
+        rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
+            _PARTITION, *order, _ORDER
+        )
+    return _run(rows, _write_task(queue.store, state.name, columns, state.key, not direct, wanted))
+
+
+def count_rows(batch: DataFrame, wanted: Wanted) -> WrittenRows:
+    """Count the rows that come from these messages, instead of writing them."""
+    return _run(batch.select(*_source()), _count_task(wanted))
+
+
+def _source() -> list[Column]:
+    types = ("string", "long", "long")
+    return [sf.col(name).cast(type_).alias(name) for name, type_ in zip(SOURCE, types, strict=True)]
+
+
+def _run(rows: DataFrame, task: Task) -> WrittenRows:
+    found = [json.loads(row[_RESULT]) for row in rows.mapInArrow(task, f"{_RESULT} string").collect()]
+    foreign = [result["foreign"] for result in found if "foreign" in result]
+    if foreign:
+        raise foreign_row(*foreign[0])
+    ends: dict[QueuePartition, int] = {}
+    for queue, partition, end in (result["end"] for result in found if "end" in result):
+        ends[queue, partition] = max(end, ends.get((queue, partition), 0))
+    files = [NewFile(**result["file"]) for result in found if "file" in result]
+    count = sum(result["count"] for result in found if "count" in result)
+    return WrittenRows(sorted(files, key=lambda file: file.order), ends, count)
+
+
+def _write_task(
+    store: Store, queue: str, columns: Sequence[str], key: Sequence[str], sorted_input: bool, wanted: Wanted | None
+) -> Task:
+    width = len(columns) + 2
+
+    def write(batches: Batches) -> Iterator[pa.RecordBatch]:
+        writer: MessageWriter | None = None
+        ends: dict[QueuePartition, int] = {}
+        for batch in batches:
+            rows = batch
+            if wanted is not None:
+                keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)
+                if foreign is not None:
+                    yield _foreign(batch, foreign)
+                    return
+                rows = batch if keep.all() else batch.take(integers(np.flatnonzero(keep)))
+            if not rows.num_rows:
+                continue
+            *payload, partitions, order = rows.columns[:width]
+            schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, columns, strict=False)])
+            writer = writer or MessageWriter(store, queue, schema, key, sorted_input)
+            writer.write(
+                pa.RecordBatch.from_arrays(payload, schema=schema),
+                np.from_dlpack(partitions).astype(np.int16),  # a stable sort of small integers is a radix sort
+                np.from_dlpack(order).astype(np.int64, copy=False),
+            )
+        files = [{"file": asdict(file)} for file in writer.finish()] if writer else []
+        yield from _results([*files, *_ends(ends)])
+
+    return write
+
+
+def _count_task(wanted: Wanted) -> Task:
+    def count(batches: Batches) -> Iterator[pa.RecordBatch]:
+        ends: dict[QueuePartition, int] = {}
+        rows = 0
+        for batch in batches:
+            keep, foreign = sorted_out(batch.columns, wanted, ends)
+            if foreign is not None:
+                yield _foreign(batch, foreign)
+                return
+            rows += int(keep.sum())
+        yield from _results([{"count": rows}, *_ends(ends)])
+
+    return count
+
+
+def _ends(ends: dict[QueuePartition, int]) -> list[dict[str, object]]:
+    return [{"end": [*place, end]} for place, end in ends.items()]
+
+
+def _foreign(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+    place = [column[row].as_py() for column in batch.columns[-3:]]
+    return next(_results([{"foreign": place}]))
+
+
+def _results(found: Sequence[object]) -> Iterator[pa.RecordBatch]:
+    if found:
+        yield pa.RecordBatch.from_arrays([texts([json.dumps(result) for result in found])], [_RESULT])

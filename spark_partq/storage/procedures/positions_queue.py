@@ -1,0 +1,124 @@
+"""A queue into which a group's results go, with the group's positions in the manifest of each batch.
+
+The manifest makes messages and positions durable at once. The batches of the sink are numbered 0, 1, 2…, whichever consumer writes them;
+each says all positions. Whoever writes the next one has finished the last one before, also if its writer died. So there is no message
+without its position, no position without its messages, and messages of one partition go in by the order of their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from spark_partq.core.errors import CorruptTableError, SinkAheadError
+from spark_partq.core.queue.manifest import ManifestName, NewFile
+from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.storage.log import Conflict
+from spark_partq.storage.procedures.produce import Prepared, Producer
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.partition_table import BatchRecord
+
+
+class PositionsQueue:
+    """`deliver_once.Target`. Used by one thread.
+
+    Parameters
+    ----------
+    sink_id : str, optional
+        Tells several sinks of the group apart.
+    """
+
+    def __init__(self, queue: Queue, group: str, sink_id: str | None = None) -> None:
+        self.what = f"queue {queue.name!r}"
+        self._queue, self._producer = queue, Producer(queue)
+        self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+        self._sink_id = positions_sink(group, sink_id)
+        self._last = -1  # the number of the last batch, which is in
+        self._positions: Mapping[str, int] = {}
+        self._stale = 0  # how often files became too old
+
+    def refresh(self) -> None:
+        """Find the last batch of the sink, and finish it.
+
+        Raises
+        ------
+        QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+            If there is no such queue any more, or its replica took over.
+        CorruptTableError
+            If the manifest with the positions is gone.
+        """
+        self._producer.refresh()
+        while (name := self._last_name()) is not None and name.batch_id != self._last:
+            try:
+                manifest = self._producer.finish(BatchRecord(self._sink_id, name.batch_id))
+            except SinkAheadError:  # another consumer has gone on
+                if self._last_name() == name:
+                    raise self._lost() from None
+                continue
+            if manifest is not None:
+                self._last, self._positions = name.batch_id, manifest.positions
+        if name is None and (self._last >= 0 or self._lacks_manifest()):
+            raise self._lost()
+
+    def recorded(self, app: str) -> int | None:
+        return self._positions.get(app)
+
+    def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
+        """Write the files of rows, or count them if the queue discards messages now.
+
+        Raises
+        ------
+        IngressDisabledError, ClockSkewError
+        """
+        return self._producer.prepare(files, messages)
+
+    def are_fit(self, files: Sequence[Prepared]) -> bool:
+        """Whether what was prepared may still be committed: maintenance deletes files that nothing names.
+
+        Raises
+        ------
+        CommitFailedError
+            If it was too slow again and again.
+        """
+        stale = [prepared for prepared in files if self._producer.is_stale(prepared)]
+        if stale:
+            self._stale += 1
+            took_s = self._queue.store.runtime.monotonic_s() - stale[0].began_s
+            self._producer.check_rewrites(self._stale, took_s)
+        return not stale
+
+    def commit(self, files: Sequence[Prepared], transactions: Mapping[str, int]) -> None:
+        """Append the next batch, with its positions.
+
+        Raises
+        ------
+        Conflict
+            If another consumer was faster.
+        """
+        (prepared,) = files
+        positions = {**self._positions, **transactions}
+        try:
+            is_own = self._producer.add(BatchRecord(self._sink_id, self._last + 1), prepared, positions)
+        except SinkAheadError:
+            raise Conflict from None
+        if not is_own:
+            raise Conflict
+        self._last, self._positions, self._stale = self._last + 1, positions, 0
+
+    def discard(self, files: Sequence[Prepared]) -> None:
+        """Maintenance deletes them."""
+
+    def _last_name(self) -> ManifestName | None:
+        return max(self._manifests.of_sink(self._sink_id), default=None)
+
+    def _lost(self) -> CorruptTableError:
+        return CorruptTableError(
+            f"the last manifest of sink {self._sink_id!r} in {self._manifests.folder} of {self._queue.store.uri} is missing: it says which "
+            "messages are in. Restore it from a backup",
+            queue=self._queue.name,
+            sink_id=self._sink_id,
+        )
+
+    def _lacks_manifest(self) -> bool:
+        was_begun = self._producer.was_begun(BatchRecord(self._sink_id, 0))
+        return was_begun and self._last_name() is None  # else another consumer has begun just now

@@ -1,0 +1,90 @@
+"""A second queue, into which applications write what became of their messages: of each message once, whatever happens to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.delivery.positions import positions_of
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.files import Files
+from spark_partq.storage.log.entries import decode
+from spark_partq.storage.procedures.create import create_queue
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
+from spark_partq.testing.simulation.results import Rows
+from spark_partq.testing.simulation.stored import rows_of
+
+URI, QUEUE = "sim://relayed", "out"
+
+_LOG = re.compile(r"(queues/out/partitions/partition=-?\d+)/_delta_log/\d{20}\.json")
+
+
+def create(store: Store) -> None:
+    create_queue(store, QUEUE, "reader string, id string", "id", 2)
+
+
+class RelayedQueue:
+    """One process's handle on the queue."""
+
+    def __init__(self, store: Store, group: str) -> None:
+        self._store, self._group = store, group
+        self._queue = open_queue(store, QUEUE)
+        self._target = PositionsQueue(self._queue, group)
+
+    def deliver(self, planned: StreamOffset, rows: Rows) -> None:
+        """Write what came of a micro-batch."""
+        batch = {(position.queue_id, number): position for (_, number), position in positions_of(planned).items()}
+
+        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+            kept = {place: [row for row in rows.get(place[1], ()) if row[0] >= first] for place, first in left.items()}
+            found = {place: of_place for place, of_place in kept.items() if of_place}
+            ids = [id_ for of_place in found.values() for _, id_ in of_place]
+            prepared = self._target.prepare(lambda: self._files(ids), lambda: len(ids))
+            return Written([prepared], {place: of_place[-1][0] + 1 for place, of_place in found.items()})
+
+        deliver_once(self._target, self._store.runtime, self._group, None, batch, write)
+
+    def _files(self, ids: list[str]) -> list[NewFile]:
+        state = self._queue.state
+        columns = {"reader": [self._group] * len(ids), "id": ids}
+        rows = pa.RecordBatch.from_pydict(columns, arrow_schema(state.schema))
+        return write_rows(
+            self._queue, [(0, rows)] if ids else [], lambda _, some: key_hashes(state, some, [0] * len(ids))
+        )
+
+
+@dataclass
+class Relayed:
+    """What is in the queue, by group."""
+
+    written: dict[str, set[str]] = field(default_factory=dict)
+
+    def changed(self, files: Files, path: str, data: bytes, copied: Collection[str]) -> str:
+        """A file has appeared in the queue's store; what is wrong, or nothing.
+
+        Parameters
+        ----------
+        copied : collection of str
+            Ids of messages that were stuck in the parent: their copies are other messages (S6).
+        """
+        match = _LOG.fullmatch(path)
+        if match is None:
+            return ""
+        for add in decode(data).adds:
+            for row in rows_of(files, f"{match[1]}/{add.path}"):
+                known = self.written.setdefault(row["reader"], set())
+                if row["id"] in known and row["id"] not in copied:
+                    return f"RELAYED TWICE: group {row['reader']} has written {row['id']} before"
+                known.add(row["id"])
+        return ""

@@ -1,0 +1,104 @@
+"""What became of messages goes into another queue exactly once, with Spark: a chain of queues, restarts, lost checkpoints, resizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import spark_partq as partq
+from tests.helpers import put, run_through, stream
+from tests.spark.test_delta_sink import Failing, more, values
+
+pytestmark = pytest.mark.usefixtures("stopped_queries")
+
+Sink = Callable[[DataFrame, int], None]
+
+
+@pytest.fixture
+def queues(store: str) -> str:
+    """Messages 0 to 29 in two of three partitions of `q`; `b` and `c` are empty."""
+    for name in ("q", "b", "c"):
+        partq.create_queue(store, name, "v bigint", key="v", partitions=3, rebalance_delay_ms=0)
+    for partition, first in ((0, 0), (1, 20)):
+        put(store, partition, range(first, first + (20, 10)[partition]))
+    return store
+
+
+def stored(spark: SparkSession, store: str, queue: str) -> list[Any]:
+    read = spark.read.format("partq").option("path", store).option("queue", queue).load()
+    return sorted(row.v for row in read.select("v").collect())
+
+
+def test_a_chain_of_queues_and_a_table(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    """Each step's query dies once after it has written, and comes back with a lost checkpoint; the queues are resized meanwhile."""
+    table = tmp_path / "t"
+
+    def step(source: str, sink: Sink, name: str) -> None:
+        read = stream(spark, queues, queue=source, group="g")
+        with pytest.raises(StreamingQueryException, match="the driver is gone"):
+            run_through(read, tmp_path / f"{name}-{source}", Failing(sink))
+        run_through(read, tmp_path / f"{name}-{source}-fresh", sink)
+
+    def chain(name: str) -> None:
+        step("q", partq.queue_sink(queues, "b", exactly_once=True), name)
+        step("b", partq.queue_sink(queues, "c", order_by="v", exactly_once=True), name)
+        step("c", partq.delta_sink(table), name)
+
+    chain("first")
+    assert stored(spark, queues, "b") == stored(spark, queues, "c") == values(table) == list(range(30))
+    more(spark, queues, 30, 20)
+    partq.scale(queues, "q", 5)
+    partq.scale(queues, "b", 4)
+    more(spark, queues, 50, 20)
+    chain("second")
+    assert stored(spark, queues, "b") == stored(spark, queues, "c") == values(table) == list(range(70))
+
+
+def test_two_sinks_of_a_group(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    small, large = (partq.queue_sink(queues, "b", exactly_once=True, sink_id=name) for name in ("small", "large"))
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        small(batch.filter("v < 5"), batch_id)
+        large(batch.filter("v >= 5").withColumn("v", sf.col("v") * 100), batch_id)
+
+    for number in range(2):  # the second time with a lost checkpoint
+        run_through(stream(spark, queues, group="g"), tmp_path / f"cp{number}", both)
+    assert stored(spark, queues, "b") == [*range(5), *range(500, 3000, 100)]
+
+
+def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0)
+    partq.create_queue(store, "b", "v bigint", key="v", partitions=2, reject_to_sender="off")
+    put(store, 0, range(10))
+    partq.set_ingress(store, "b", enabled=False)
+    sink = partq.queue_sink(store, "b", exactly_once=True)
+    with pytest.raises(StreamingQueryException, match="the driver is gone"):
+        run_through(stream(spark, store, group="g").filter("v != 3"), tmp_path / "cp", Failing(sink))
+    partq.set_ingress(store, "b", enabled=True)
+    put(store, 0, range(10, 15))
+    run_through(stream(spark, store, group="g").filter("v != 3"), tmp_path / "fresh", sink)
+    assert stored(spark, store, "b") == list(range(10, 15))
+    assert partq.describe_queue(store, "b").discarded == 9
+
+
+def test_what_cannot_be_traced_is_refused(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    sink = partq.queue_sink(queues, "b", exactly_once=True)
+    with pytest.raises(partq.InvalidArgumentError, match="foreachBatch"):
+        sink(spark.range(1).selectExpr("id as v", "'q' as _queue", "0 as _partition", "0L as _offset"), 0)
+    refused = {
+        "no _queue, _partition, _offset": lambda df: df.select("v"),
+        "extra w long": lambda df: df.withColumn("w", sf.col("v")),
+        "none of this micro-batch": lambda df: df.withColumn("_offset", sf.col("_offset") + 1000),
+    }
+    for text, made in refused.items():
+        with pytest.raises(StreamingQueryException, match=text):
+            run_through(
+                stream(spark, queues, group="g"), tmp_path / text[:5], lambda df, n, made=made: sink(made(df), n)
+            )
+    assert stored(spark, queues, "b") == []
