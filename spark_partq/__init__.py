@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # isort: off
 __all__ = [
     "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "ConstraintViolatedError", "CorruptTableError",
-    "DataLossError", "DeltaSink", "FencedError",
+    "DataLossError", "DeadMessage", "DeltaSink", "FencedError",
     "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
     "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OtherHistoryError", "PartitionDescription", "PartqError",
@@ -23,12 +23,13 @@ __all__ = [
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
     "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener",
-    "append", "assign", "copy_stuck", "create_queue", "delete_group", "delete_queue", "delta_sink", "describe_group",
+    "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
     "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
-    "queue_sink", "register", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
+    "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
 ]
 
 if TYPE_CHECKING:
+    from spark_partq.api.dead_letters import dead_letters, redrive, reject
     from spark_partq.api.groups import acknowledge, delete_group, describe_group, history, list_groups
     from spark_partq.api.listeners import add_listener, flow_changes
     from spark_partq.api.queues import (
@@ -58,10 +59,12 @@ if TYPE_CHECKING:
     from spark_partq.storage.inspect.replicas import ReplicaStatus
     from spark_partq.storage.procedures.maintain import MaintenanceReport
     from spark_partq.storage.procedures.promote import Promotion
+    from spark_partq.storage.procedures.redrive import DeadMessage
     from spark_partq.storage.procedures.remainder import ScaleProgress
     from spark_partq.storage.store import Store
 else:
     _NAMES = {
+        "api.dead_letters": "dead_letters redrive reject",
         "api.groups": "acknowledge delete_group describe_group history list_groups",
         "api.listeners": "add_listener flow_changes",
         "api.queues": "copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
@@ -78,6 +81,7 @@ else:
         "storage.inspect.describe_group": "FlowDescription GroupDescription GroupPartition MemberDescription",
         "storage.inspect.describe_queue": "PartitionDescription QueueDescription",
         "storage.inspect.replicas": "ReplicaStatus",
+        "storage.procedures.redrive": "DeadMessage",
         "storage.procedures.remainder": "ScaleProgress",
         "storage.procedures.maintain": "MaintenanceReport",
         "storage.procedures.promote": "Promotion",

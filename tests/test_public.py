@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 
 import spark_partq as partq
 from spark_partq.spark.reading import FlowPartition
-from spark_partq.spark.sink import _task
 from spark_partq.spark.source import PartqDataSource
+from spark_partq.spark.write_job import _write_task
 from spark_partq.storage.queue.messages import Piece, Slice
 from spark_partq.storage.store import Store
 
@@ -32,6 +32,7 @@ NAMES = [
     "ConstraintViolatedError",
     "CorruptTableError",
     "DataLossError",
+    "DeadMessage",
     "DeltaSink",
     "FencedError",
     "FlowChange",
@@ -79,6 +80,7 @@ NAMES = [
     "assign",
     "copy_stuck",
     "create_queue",
+    "dead_letters",
     "delete_group",
     "delete_queue",
     "delta_sink",
@@ -93,7 +95,9 @@ NAMES = [
     "positions",
     "promote",
     "queue_sink",
+    "redrive",
     "register",
+    "reject",
     "remove_replica",
     "replicas",
     "replicate",
@@ -305,8 +309,8 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pa.OSFile(str(folder / "batches"), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
 
-    write = _task(store, "q", ["k", "v"], ["k"], sorted_input=False)
-    files = [json.loads(row["file"]) for result in write([batch]) for row in result.to_pylist()]
+    write = _write_task(store, "q", ["k", "v"], ["k"], False, None)
+    files = [json.loads(row["result"])["file"] for result in write([batch]) for row in result.to_pylist()]
     assert sorted(file["rows"] for file in files) == [1, 2]
     pieces = [Piece(Slice("q", f["partition"], f["path"], 0, f["rows"], 0, 0, f["rows"]), 7) for f in files]
 

@@ -12,9 +12,10 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import hash_column, partition_column
-from spark_partq.spark.micro_batch import check_traceable, micro_batch
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -84,32 +85,53 @@ class QueueSink:
 
     def _deliver_once(self, batch: DataFrame) -> None:
         """Append what became of messages of other queues, each once, whoever delivers them."""
-        planned, queue = micro_batch(batch), self._queue
-        check_traceable(batch)
-        given: Struct = batch.schema.jsonValue()
-        payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
+        planned = micro_batch(batch)
         target = self._by_group.get(planned.group)
         if target is None:
-            target = self._by_group[planned.group] = PositionsQueue(queue, planned.group, self._sink_id)
-        target.refresh()
-        check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
-        hash_ = hash_column(queue.state, uuid.uuid4().hex)
+            target = PositionsQueue(self._queue, positions_sink(planned.group, self._sink_id))
+            self._by_group[planned.group] = target
+        append_once(target, planned, batch, self._order_by, self._sink_id)
 
-        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
-            wanted, found = planned.wanted(left), WrittenRows([], {})
 
-            def files() -> Sequence[NewFile]:
-                nonlocal found
-                partition = partition_column(hash_, queue.state.partition_count)
-                found = write_files(batch, queue, self._order_by, partition, wanted)
-                return found.files
+def append_once(
+    target: PositionsQueue, planned: MicroBatch, batch: DataFrame, order_by: Sequence[str] = (), name: str | None = None
+) -> None:
+    """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
 
-            def messages() -> int:
-                nonlocal found
-                found = count_rows(batch, wanted)
-                return found.counted
+    Parameters
+    ----------
+    planned : MicroBatch
+        Which messages the rows may come from.
+    name : str, optional
+        Tells several uses of one sink in a micro-batch apart (`position_app`).
 
-            prepared = target.prepare(files, messages)
-            return Written([prepared], planned.with_ids(found.ends))
+    Raises
+    ------
+    InvalidArgumentError, SchemaMismatchError
+        Before anything is written.
+    """
+    queue = target.queue
+    check_traceable(batch)
+    given: Struct = batch.schema.jsonValue()
+    payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
+    target.refresh()
+    check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
+    hash_ = hash_column(queue.state, uuid.uuid4().hex)
 
-        deliver_once(target, queue.store.runtime, planned.group, self._sink_id, planned.by_id, write)
+    def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+        wanted, found = planned.wanted(left), WrittenRows([], {})
+
+        def files() -> Sequence[NewFile]:
+            nonlocal found
+            found = write_files(batch, queue, order_by, partition_column(hash_, queue.state.partition_count), wanted)
+            return found.files
+
+        def messages() -> int:
+            nonlocal found
+            found = count_rows(batch, wanted)
+            return found.counted
+
+        prepared = target.prepare(files, messages)
+        return Written([prepared], planned.with_ids(found.ends))
+
+    deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write)

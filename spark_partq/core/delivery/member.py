@@ -192,16 +192,22 @@ class DeliveryTracker:
 
 
 def ack_rows(
-    incarnation: str, beat: int, finished: Iterable[tuple[PartitionId, int, int]], planned: Ranges
+    incarnation: str,
+    beat: int,
+    finished: Iterable[tuple[PartitionId, int, int]],
+    planned: Ranges,
+    attempts: Mapping[PartitionId, int],
 ) -> list[AckRow]:
-    """One commit's rows: what is finished, what is about to be delivered, and the heartbeat."""
+    """One commit's rows: what is finished, what is about to be delivered, for which time where that is counted, and the heartbeat."""
     rows: dict[PartitionId, AckRow] = {}
     for partition_id, epoch, offset in finished:
         rows[partition_id] = AckRow(incarnation, beat, *partition_id, epoch, offset, offset)
     for partition_id, r in planned.items():
         if r.end > r.start:
             offset = rows[partition_id].offset if partition_id in rows else 0
-            rows[partition_id] = AckRow(incarnation, beat, *partition_id, r.epoch, offset, r.end)
+            rows[partition_id] = AckRow(
+                incarnation, beat, *partition_id, r.epoch, offset, r.end, r.start, attempts.get(partition_id, 0)
+            )
     return list(rows.values()) or [AckRow(incarnation, beat)]
 
 

@@ -1,7 +1,8 @@
 """Acknowledgements and heartbeats: what the ack table says.
 
 Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
-and everything below `delivered` was delivered under `epoch`; and each row carries the incarnation's heartbeat, a counter.
+and everything below `delivered` was delivered under `epoch`; and that ``[start, delivered)`` is delivered for the `attempt`-th time
+(`core.delivery.attempts`; 0 if that is not counted). Each row carries the incarnation's heartbeat, a counter.
 The control table alone decides whether a row counts (`core.group`).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from spark_partq.core.delivery.attempts import needed
 from spark_partq.core.ids import PartitionId
 
 
@@ -24,11 +26,16 @@ class AckRow:
     epoch: int = 0
     offset: int = 0
     delivered: int = 0
+    start: int = 0
+    attempt: int = 0
 
     @property
     def partition_id(self) -> PartitionId | None:
         return None if self.queue_id is None or self.partition is None else (self.queue_id, self.partition)
 
+
+# In place of an incarnation; no process has that name.
+_OF_AN_ATTEMPT = "attempt"
 
 Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
 
@@ -45,11 +52,14 @@ class Acks:
         What each incarnation acknowledged under each epoch.
     delivered_ends : dict
         The end of what any process ever delivered of each partition, under whatever epoch.
+    attempts : dict
+        Of each partition the numbers of deliveries of what is not acknowledged, under whatever epoch.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
     rows: dict[Claim, int] = field(default_factory=dict)
     delivered_ends: dict[PartitionId, int] = field(default_factory=dict)
+    attempts: dict[PartitionId, dict[tuple[int, int], int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -64,6 +74,10 @@ class Acks:
             claim = (row.partition_id, row.epoch, row.incarnation)
             self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
             self.delivered_ends[row.partition_id] = max(row.delivered, self.delivered_ends.get(row.partition_id, 0))
+            if row.attempt:
+                of_partition = self.attempts.setdefault(row.partition_id, {})
+                range_ = row.start, row.delivered
+                of_partition[range_] = max(row.attempt, of_partition.get(range_, 0))
 
     def offset(self, partition_id: PartitionId, epoch: int, incarnation: str) -> int:
         return self.rows.get((partition_id, epoch, incarnation), 0)
@@ -73,8 +87,8 @@ class Acks:
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
-    """The rows that can still count: of each partition those of the highest epoch, one per incarnation; of each
-    incarnation in `live` the last heartbeat.
+    """The rows that can still count: of each partition those of the highest epoch, one per incarnation, and the attempts above what these
+    acknowledge; of each incarnation in `live` the last heartbeat.
 
     An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
     rows, so the order of commits does not matter.
@@ -89,5 +103,13 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
         if epoch == newest[partition_id]
     ]
     written = {row.incarnation for row in kept}
+    positions = {row.partition_id: 0 for row in kept}
+    for row in kept:
+        positions[row.partition_id] = max(row.offset, positions[row.partition_id])
+    kept += [
+        AckRow(_OF_AN_ATTEMPT, 0, *partition_id, 0, 0, end, start, attempt)
+        for partition_id, attempts in acks.attempts.items()
+        for (start, end), attempt in needed(attempts, positions[partition_id]).items()
+    ]
     kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in written]
     return kept

@@ -25,16 +25,19 @@ from spark_partq.core.group.events import (
     Drained,
     Event,
     HolddownOver,
+    Isolate,
     Join,
     Leave,
     LoadsMeasured,
     Promoted,
     QueuesChanged,
     RaiseFloors,
+    Skip,
 )
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import (
+    dead_letters,
     handoff,
     holddown,
     joining,
@@ -120,6 +123,10 @@ def _apply(decision: Decision, event: Event) -> None:
             rebalancing.loads_measured(decision)
         case RaiseFloors():
             ownership.raise_floors(decision, event)
+        case Isolate():
+            dead_letters.isolate(decision, event)
+        case Skip():
+            dead_letters.skip(decision, event)
         case Promoted():
             promotion.begin_anew(decision, event)
         case Delete():

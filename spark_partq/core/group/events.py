@@ -109,6 +109,33 @@ class RaiseFloors:
 
 
 @dataclass(frozen=True)
+class Isolate:
+    """The owner of a partition, as it planned the same messages again, found that they were delivered `attempts` times (dead messages)."""
+
+    partition_id: PartitionId
+    incarnation: str
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The owner of a partition leaves messages ``[start, end)`` out, as they are `why`: ``dead`` or ``expired``.
+
+    Attributes
+    ----------
+    dead_letter_queue : str or None
+        Where they are now.
+    """
+
+    partition_id: PartitionId
+    incarnation: str
+    start: int
+    end: int
+    why: str
+    dead_letter_queue: str | None
+
+
+@dataclass(frozen=True)
 class Promoted:
     """The queue's replica takes over. It lacks the last acknowledgements and deliveries, and messages that are gone already.
 
@@ -138,6 +165,8 @@ Event = (
     | AssignmentDue
     | LoadsMeasured
     | RaiseFloors
+    | Isolate
+    | Skip
     | Promoted
     | Delete
 )

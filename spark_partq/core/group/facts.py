@@ -51,6 +51,8 @@ class Kind(StrEnum):
     UNASSIGNED = "Unassigned"
     GRANTED = "Granted"
     FLOOR = "Floor"
+    ISOLATED = "Isolated"
+    SKIPPED = "Skipped"
     GROUP_DELETED = "GroupDeleted"
     FORMAT_RAISED = "FormatRaised"
 
@@ -62,10 +64,10 @@ class GroupFact:
     Attributes
     ----------
     offset : int
-        ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
-        ``Floor``: the group never reads anything below again.
+        ``Granted``, ``PartitionAdded``, ``Isolated``: where it starts. ``Released``, ``Unassigned``: the position that was left.
+        ``Floor``: the group never reads anything below again. ``Skipped``: the first message that is left out.
     delivered : int
-        Messages from `offset` up to here may have been delivered before (exclusive end).
+        Messages from `offset` up to here may have been delivered before (exclusive end). ``Skipped``: the end of what is left out.
     epoch_before, epoch, lineage_epoch : int
         Of the ownership, before and after.
     flow : str
@@ -80,7 +82,7 @@ class GroupFact:
         ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
     body : str
         JSON: ``GroupCreated``, ``FormatRaised`` the format, ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
-        and, if the assignor uses it, the load of each partition.
+        and, if the assignor uses it, the load of each partition. ``Skipped`` why: ``dead`` or ``expired``, and the dead-message queue.
     cause : str
         The event that led to it, for people.
     by : str

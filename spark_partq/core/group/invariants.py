@@ -26,8 +26,8 @@ def check(
     acks
         Those on which the decision was made.
     events
-        On which that was decided: by none but `Promoted` a position may pass messages that nobody acknowledged, and
-        messages count as delivered that nobody was given.
+        On which that was decided: by none but `Promoted` messages count as delivered that nobody was given; and by none but that and
+        `Skip` a position may pass messages that nobody acknowledged.
 
     Raises
     ------
@@ -65,7 +65,8 @@ def check(
     must_hold(state == after, "the state after the commit is not what its facts say")
     computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
-    _check_progress(before, after, acks, rejoined, everything_moves)
+    isolated = {fact.partition_id for fact in facts if fact.kind == Kind.ISOLATED}
+    _check_progress(before, after, acks, rejoined, isolated, everything_moves)
     check_state(after, acks)
 
 
@@ -190,6 +191,12 @@ def _check_fact(
         must_hold(fact.offset == position, f"{name}: left at {fact.offset}, but its position is {position}")
         known = {delivered, max(delivered, ends.get(fact.partition_id, 0))}
         must_hold(fact.delivered in known, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+    elif fact.kind == Kind.ISOLATED:
+        must_hold(fact.offset == position, f"{name}: begins again at {fact.offset}, but its position is {position}")
+        must_hold(fact.delivered == delivered, f"H4: {name}: delivered is {fact.delivered} instead of {delivered}")
+        must_hold(fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives that it begins again")
+    elif fact.kind == Kind.SKIPPED:
+        must_hold(fact.offset == position, f"{name}: {fact.offset} is left out, but its position is {position}")
     elif fact.kind == Kind.HANDOFF_STARTED:
         flows = state.flows
         must_hold(state.status is not Status.HOLDDOWN, f"R5: a handoff of {name} starts in the holddown")
@@ -244,7 +251,12 @@ def _check_grant(
 
 
 def _check_progress(
-    before: GroupState, after: GroupState, acks: Acks, rejoined: Iterable[str], everything_moves: bool
+    before: GroupState,
+    after: GroupState,
+    acks: Acks,
+    rejoined: Iterable[str],
+    isolated: Iterable[PartitionId],
+    everything_moves: bool,
 ) -> None:
     flows = after.flows
     for partition_id, old in before.partitions.items():
@@ -261,7 +273,8 @@ def _check_progress(
             must_hold(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
         elif old.flow and old.target and new.target == old.target and not everything_moves:
             rejoining = old.flow.rpartition("/")[0] in rejoined
-            must_hold(rejoining or new == old, f"H2: {name} changed though neither its owner nor its target did")
+            changed = new != old and partition_id not in isolated
+            must_hold(rejoining or not changed, f"H2: {name} changed though neither its owner nor its target did")
         if old.to_flow in flows and new.to_flow is not None and new.epoch == old.epoch:
             must_hold(new.handoff == old.handoff, f"H1: the handoff of {name} got new time")
     for queue_id, queue in before.queues.items():

@@ -54,6 +54,8 @@ def ack_row(plain: Mapping[str, Any]) -> AckRow:
         stored.whole(plain["epoch"], "epoch"),
         stored.whole(plain["offset"], "offset"),
         stored.whole(plain["delivered"], "delivered"),
+        stored.whole(plain["start"], "start", 0, plain["delivered"]),
+        stored.whole(plain["attempt"], "attempt"),
     )
 
 

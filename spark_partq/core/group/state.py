@@ -57,6 +57,9 @@ TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
         (_DRAINING, _UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
         (_UNASSIGNED, _UNASSIGNED),  # its last owner is back without it: the lineage ends
     ),
+    # Its messages were delivered too often: what was planned of it does not count, and its owner begins again at its position.
+    Kind.ISOLATED: ((_OWNED, _OWNED), (_DRAINING, _DRAINING)),
+    Kind.SKIPPED: ((_OWNED, _OWNED),),  # its owner goes on behind messages that are not delivered
     Kind.FLOOR: tuple((state, state) for state in (_UNASSIGNED, _OWNED, _DRAINING)),
 }
 STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
@@ -325,6 +328,16 @@ class GroupState:
         elif kind is Kind.FLOOR:
             floor = _given(fact, "offset", fact.offset)
             self.floors[partition_id] = max(floor, self.floors.get(partition_id, 0))
+        elif kind is Kind.ISOLATED:
+            _must(epoch == own.epoch + 1, f"epoch {own.epoch} → {epoch}")
+            start, delivered = _given(fact, "offset", fact.offset), _given(fact, "delivered", fact.delivered)
+            self.partitions[partition_id] = replace(
+                own, epoch=epoch, lineage_epoch=epoch, start=start, delivered=delivered
+            )
+        elif kind is Kind.SKIPPED:
+            first, end = _given(fact, "offset", fact.offset), _given(fact, "delivered", fact.delivered)
+            _must(self.committed_floor(partition_id) <= first < end, f"messages from {first} up to {end} are left out")
+            self.floors[partition_id] = end
         elif kind is Kind.HANDOFF_STARTED:
             _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
             number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time

@@ -23,7 +23,7 @@ MAX_BYTES = 64 << 20
 _MAX_STATS = 1 << 20
 _MAX_PREFIX = 1024
 _EVERY_PARTITION = range(PARENT, stored.MAX_PARTITIONS)
-_NAME = re.compile(r"([A-Za-z0-9._-]{1,136})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
+_NAME = re.compile(r"([A-Za-z0-9._-]{1,140})~([0-9]{20})\.(0|[1-9][0-9]{0,8})\.json")
 
 # By generation of the map, the partitions whose tables record a batch under it.
 Recorded = Mapping[int, Collection[int]]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.names import is_name
 from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS
 
 # Files are deleted by whole hours without a name, and who writes them has half of the grace to commit them. With less, a slow write, or
@@ -19,6 +20,8 @@ MIN_CLOCK_SKEW_MS = 60_000
 
 Millis = Annotated[int, Field(ge=0, le=MAX_MS)]
 SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
+TtlMillis = Annotated[int, Field(ge=1, le=MAX_MS)]
+Deliveries = Annotated[int, Field(ge=1, le=1_000_000)]
 GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
 
 
@@ -47,6 +50,33 @@ class QueueSettings(BaseModel):
         "including_when_shutdown",
         description="what a producer gets while ingress is disabled: an error, or (off, on) a counted discard (S3)",
     )
+
+    max_deliveries: Deliveries | None = Field(
+        None,
+        description="after so many deliveries (at least 2) a message that is not acknowledged goes to dead_letter_queue",
+    )
+    message_ttl_ms: TtlMillis | None = Field(
+        None, description="a message that is older when it would be delivered is not; None delivers all"
+    )
+    expired_messages: Literal["discard", "dead_letter"] = Field(
+        "discard", description="what becomes of a message that is older than message_ttl_ms"
+    )
+    dead_letter_queue: str | None = Field(
+        None, description="the queue for messages that cannot be processed; made with this one if it is not there"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> QueueSettings:
+        """Nothing is lost because a setting is missing."""
+        needs = [
+            *(["max_deliveries"] if self.max_deliveries is not None else []),
+            *(["expired_messages='dead_letter'"] if self.expired_messages == "dead_letter" else []),
+        ]
+        if needs and self.dead_letter_queue is None:
+            raise ValueError(f"{' and '.join(needs)} needs a dead_letter_queue")
+        if self.dead_letter_queue is not None and not is_name(self.dead_letter_queue):
+            raise ValueError(f"{self.dead_letter_queue!r} cannot name a dead_letter_queue")
+        return self
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> QueueSettings:
@@ -79,7 +109,10 @@ class QueueSettings(BaseModel):
 
 
 def _wrong(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))))
+        for e in error.errors()
+    )
 
 
 def check_partition_count(partitions: object) -> int:

@@ -8,7 +8,24 @@ from spark_partq.core.names import is_name
 STUCK_SINK = "_stuck"
 
 # Of a sink that keeps positions of a group with its batches. So a sink of a user never has its id.
-_OF_GROUP, _NAMED = "_group.", "_sink."
+_OF_GROUP, _NAMED, _DEAD, _REJECTED, _REDRIVEN = "_group.", "_sink.", "_dead.", "_rejected.", "_redriven."
+
+_PREFIXES = _OF_GROUP, _NAMED, _DEAD, _REJECTED, _REDRIVEN
+
+
+def dead_letters_sink(group: str) -> str:
+    """The sink of a dead-message queue, of what the planners of a group leave out."""
+    return _DEAD + group
+
+
+def rejected_sink(group: str) -> str:
+    """The sink of a dead-message queue, of what the applications of a group reject."""
+    return _REJECTED + group
+
+
+def redriven_sink(dead_letter_queue: str) -> str:
+    """The sink of a queue, of what comes back from a dead-message queue."""
+    return _REDRIVEN + dead_letter_queue
 
 
 def positions_sink(group: str, sink_id: str | None) -> str:
@@ -24,7 +41,7 @@ def positions_sink(group: str, sink_id: str | None) -> str:
 
 def keeps_positions(sink_id: str) -> bool:
     """Whether its last batch says which messages are in; that is never forgotten."""
-    return any(sink_id.startswith(prefix) and is_name(sink_id[len(prefix) :]) for prefix in (_OF_GROUP, _NAMED))
+    return any(sink_id.startswith(prefix) and is_name(sink_id[len(prefix) :]) for prefix in _PREFIXES)
 
 
 def is_sink_id(text: str) -> bool:

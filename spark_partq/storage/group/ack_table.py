@@ -19,6 +19,8 @@ COLUMNS = (
     ("epoch", "long"),
     ("offset", "long"),
     ("delivered", "long"),
+    ("start", "long"),
+    ("attempt", "long"),
     ("at", "timestamp"),
 )
 # After so many commits the rows are rewritten, without those that cannot count any more.

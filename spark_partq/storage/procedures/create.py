@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from spark_partq.core.errors import QueueAlreadyExistsError, ReplicaError
+from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import Struct, payload_schema
+from spark_partq.core.payload.dead_letters import with_origin
+from spark_partq.core.payload.schema import Struct, check_same_columns, payload_schema
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.settings import QueueSettings, check_partition_count
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.queue.control import QueueControl
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
@@ -37,13 +39,9 @@ def create_queue(
     """
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
-    facts = decide.create(
-        str(store.runtime.new_uuid()),
-        payload_schema(schema, columns),
-        columns,
-        check_partition_count(partitions),
-        QueueSettings.parse(settings),
-    )
+    payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
+    facts = decide.create(str(store.runtime.new_uuid()), payload, columns, check_partition_count(partitions), parsed)
+    check_dead_letter_queue(name, payload, parsed)
     store.check_can_be_made()
     if is_replica(store, name):
         raise ReplicaError(
@@ -53,6 +51,7 @@ def create_queue(
     try:
         if control.exists():
             raise Conflict
+        provide_dead_letter_queue(store, name, payload, columns, parsed)
         control.create(facts)
     except Conflict:
         control.refresh()
@@ -67,6 +66,41 @@ def create_queue(
             status=old.status,
         ) from None
     return _create_partitions(control)
+
+
+def check_dead_letter_queue(name: str, payload: Struct, settings: QueueSettings) -> None:
+    """Refuse a dead-message queue that the queue cannot have, whatever there is.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if settings.dead_letter_queue == name:
+        raise InvalidArgumentError(
+            f"dead_letter_queue={name!r}: a queue cannot be its own; choose another name", queue=name
+        )
+    if settings.dead_letter_queue is not None:
+        with_origin(payload)
+
+
+def provide_dead_letter_queue(
+    store: Store, name: str, payload: Struct, key: tuple[str, ...], settings: QueueSettings
+) -> None:
+    """Make the dead-message queue of a queue, unless it is there.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If there is a queue of that name with other columns.
+    """
+    dead_letters = settings.dead_letter_queue
+    if dead_letters is None:
+        return
+    columns = with_origin(payload)
+    with contextlib.suppress(QueueAlreadyExistsError):
+        create_queue(store, dead_letters, columns, key, 1)
+    there = open_queue(store, dead_letters).state.schema
+    check_same_columns(there, columns, f"a dead message of queue {name!r}", f"dead_letter_queue {dead_letters!r}")
 
 
 def _create_partitions(control: QueueControl) -> QueueState:

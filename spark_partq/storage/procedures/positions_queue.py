@@ -7,11 +7,12 @@ without its position, no position without its messages, and messages of one part
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
 from spark_partq.core.queue.manifest import ManifestName, NewFile
-from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.produce import Prepared, Producer
 from spark_partq.storage.queue.handle import Queue
@@ -24,15 +25,15 @@ class PositionsQueue:
 
     Parameters
     ----------
-    sink_id : str, optional
-        Tells several sinks of the group apart.
+    sink_id : str
+        Of `core.queue.sink_ids`, one that keeps positions.
     """
 
-    def __init__(self, queue: Queue, group: str, sink_id: str | None = None) -> None:
+    def __init__(self, queue: Queue, sink_id: str) -> None:
         self.what = f"queue {queue.name!r}"
-        self._queue, self._producer = queue, Producer(queue)
+        self.queue, self._producer = queue, Producer(queue)
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
-        self._sink_id = positions_sink(group, sink_id)
+        self._sink_id = sink_id
         self._last = -1  # the number of the last batch, which is in
         self._positions: Mapping[str, int] = {}
         self._stale = 0  # how often files became too old
@@ -83,7 +84,7 @@ class PositionsQueue:
         stale = [prepared for prepared in files if self._producer.is_stale(prepared)]
         if stale:
             self._stale += 1
-            took_s = self._queue.store.runtime.monotonic_s() - stale[0].began_s
+            took_s = self.queue.store.runtime.monotonic_s() - stale[0].began_s
             self._producer.check_rewrites(self._stale, took_s)
         return not stale
 
@@ -113,12 +114,21 @@ class PositionsQueue:
 
     def _lost(self) -> CorruptTableError:
         return CorruptTableError(
-            f"the last manifest of sink {self._sink_id!r} in {self._manifests.folder} of {self._queue.store.uri} is missing: it says which "
+            f"the last manifest of sink {self._sink_id!r} in {self._manifests.folder} of {self.queue.store.uri} is missing: it says which "
             "messages are in. Restore it from a backup",
-            queue=self._queue.name,
+            queue=self.queue.name,
             sink_id=self._sink_id,
         )
 
     def _lacks_manifest(self) -> bool:
         was_begun = self._producer.was_begun(BatchRecord(self._sink_id, 0))
         return was_begun and self._last_name() is None  # else another consumer has begun just now
+
+
+def read_positions(queue: Queue, sink_id: str) -> Mapping[str, int]:
+    """The positions of a sink as they are now, also if its last batch is still to be finished."""
+    manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+    while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
+        with contextlib.suppress(FileMissing):  # the sink has gone on
+            return manifests.read(name).positions
+    return {}

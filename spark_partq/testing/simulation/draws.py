@@ -72,7 +72,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_by_hand(_written(_recomputed(setup))))
+    setup = possible(_deadly(_by_hand(_written(_recomputed(setup)))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
 
@@ -127,6 +127,16 @@ def _written(s: Setup) -> Setup:
     relaying = {group for group in sorted({q.group for q in s.queries}) if rng.random() < 0.3}
     s = replace(s, queries=tuple(replace(q, relays=q.group in relaying) for q in s.queries))
     return replace(s, relayed_scaled_s=_moment(rng, 1, 4) if relaying and rng.random() < 0.5 else None)
+
+
+def _deadly(s: Setup) -> Setup:
+    """In some runs messages kill, or become too old."""
+    rng = random.Random(f"deadly {s.seed}")
+    if rng.random() < 0.7:
+        return s
+    most = rng.choice((1, 2, 3, 5)) if rng.random() < 0.8 else None
+    ttl_ms = rng.choice((500, 1_500, 4_000)) if rng.random() < 0.35 else None
+    return replace(s, max_deliveries=most, poison=rng.choice((0, 3, 8, 15)), message_ttl_ms=ttl_ms)
 
 
 def _lost(s: Setup) -> Setup:

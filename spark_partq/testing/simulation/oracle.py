@@ -26,6 +26,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log.entries import Transaction, decode
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.store import Store
+from spark_partq.testing.simulation import dead
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
@@ -37,6 +38,7 @@ from spark_partq.testing.simulation.stored import (
     Message,
     StoredPartition,
     StoredQueue,
+    Violation,
     body_in_short,
     column_of,
     fact_in_short,
@@ -50,10 +52,6 @@ _PATH = re.compile(
     r"(queues|groups)/([^/]+)/(?:(control|acks|replica)(?:-\d+)?|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
 )
 _SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
-
-
-class Violation(Exception):
-    """Something that must hold does not."""
 
 
 class Oracle:
@@ -76,12 +74,15 @@ class Oracle:
         self.live = PRIMARY  # where users work
         self._lost = False  # the store of before
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
-        self.lives = Lives()
+        self.lives, self.dead = Lives(), dead.DeadMessages()
         self.copies = Copies(world, self.fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
 
     # ---- what the stores say
     def changed(self, uri: str, path: str, data: bytes) -> None:
         """A file has appeared."""
+        if path.startswith(f"queues/{dead.QUEUE}/"):
+            self.fail(self.dead.changed(self._world.files(uri), path, data))
+            return
         match = _PATH.fullmatch(path)
         if match is None:
             return
@@ -127,12 +128,8 @@ class Oracle:
             queue.places.update({id_: (int(partition), offset) for id_, offset in offsets.items()})
             self.fail(self.batches.added(uri, offsets))
         elif table == "control":
-            rows = [
-                row
-                for path in snapshot.files
-                if "-snapshot-" not in path
-                for row in rows_of(self._world.files(uri), f"{folder}/{path}")
-            ]
+            paths = [path for path in snapshot.files if "-snapshot-" not in path]
+            rows = [row for path in paths for row in rows_of(self._world.files(uri), f"{folder}/{path}")]
             if kind == "queues":
                 self._queue_decided(uri, name, rows, snapshot.transactions)
             else:
@@ -295,13 +292,18 @@ class Oracle:
                 self._check_release(uri, name, state, fact)
             state.replay(fact)
             if uri == self.live:
-                self._group_lives(uri, self.readers.setdefault(name, Reader()), state, fact)
+                self._group_lives(uri, name, self.readers.setdefault(name, Reader()), state, fact)
             self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")
         self.owners.decided(uri, name, state, self._world.scheduler.now_s)
 
-    def _group_lives(self, uri: str, reader: Reader, state: GroupState, fact: GroupFact) -> None:
+    def _group_lives(self, uri: str, name: str, reader: Reader, state: GroupState, fact: GroupFact) -> None:
         if fact.kind == Kind.GROUP_DELETED:
             reader.forget()
+        if fact.kind == Kind.SKIPPED:
+            number = fact.partition_id[1]
+            ids = self.queues[uri, "q"].partitions[number].ids[fact.offset : fact.delivered]
+            self.fail(self.dead.lacks(name, ids, fact))
+            reader.lose(number, ids, fact.delivered or 0)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
             reader.begin(self.queues[uri, "q"])
 

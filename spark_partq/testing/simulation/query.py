@@ -21,6 +21,7 @@ from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.messages import Piece, read_slice
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.barrier import Turn
+from spark_partq.testing.simulation.dead import kills
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.results import URI, ResultsTable
 from spark_partq.testing.simulation.setup import QuerySetup
@@ -175,6 +176,9 @@ class Query:
                 offset = part.base_offset + first + i
                 group, number = self._setup.group, part.partition
                 oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)
+                if kills(id_, self._run.setup.poison):
+                    self._process.kill()
+                    self._run.world.scheduler.point()
                 self._given[number] = piece.epoch or 0, offset + 1
                 self._rows.setdefault(number, []).append((offset, id_))
                 key, index = self._run.sequence_of(oracle.sent[id_])

@@ -12,6 +12,7 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.delivery.positions import positions_of
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
@@ -40,7 +41,7 @@ class RelayedQueue:
     def __init__(self, store: Store, group: str) -> None:
         self._store, self._group = store, group
         self._queue = open_queue(store, QUEUE)
-        self._target = PositionsQueue(self._queue, group)
+        self._target = PositionsQueue(self._queue, positions_sink(group, None))
 
     def deliver(self, planned: StreamOffset, rows: Rows) -> None:
         """Write what came of a micro-batch."""

@@ -20,15 +20,15 @@ from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import commands, ending, relayed, results
+from spark_partq.testing.simulation import commands, dead, ending, relayed, results
 from spark_partq.testing.simulation.decoding import decoding_once
-from spark_partq.testing.simulation.oracle import Oracle, Violation
+from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.process import Loss, Process, World
 from spark_partq.testing.simulation.producing import Source, files_of
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
-from spark_partq.testing.simulation.stored import Message
+from spark_partq.testing.simulation.stored import Message, Violation
 from spark_partq.testing.simulation.unseen import Watch, unseen
 
 # How long everything may take to come to its end once nothing goes wrong any more, and how many operations a run may have.
@@ -116,7 +116,9 @@ class Run:
         create_queue(
             store, "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
-            reject_to_sender="off" if s.discards else "including_when_shutdown",
+            reject_to_sender="off" if s.discards else "including_when_shutdown", max_deliveries=s.max_deliveries,
+            message_ttl_ms=s.message_ttl_ms, expired_messages="dead_letter" if s.max_deliveries else "discard",
+            dead_letter_queue=dead.QUEUE if s.max_deliveries else None,
         )  # fmt: skip
 
     def _go_on(self) -> str:

@@ -156,6 +156,10 @@ class Setup:
         When the second replica is promoted, too.
     removed_s : float or None
         When the primary removes its first replica.
+    poison : int
+        So many of a hundred messages kill the process that is given them; after `max_deliveries` they go to the dead-message queue.
+    message_ttl_ms : int or None
+        Messages that are older when they would be delivered are not; with `max_deliveries` they go there, too.
     relayed_scaled_s : float or None
         When the partition count of the queue is changed into which consumers write.
     old_checkpoints : bool
@@ -184,6 +188,9 @@ class Setup:
     lost_after: int | None = None
     other_promoted_s: float | None = None
     removed_s: float | None = None
+    poison: int = 0
+    max_deliveries: int | None = None
+    message_ttl_ms: int | None = None
     relayed_scaled_s: float | None = None
     old_checkpoints: bool = False
     put_back_s: tuple[float, float] | None = None
@@ -215,6 +222,12 @@ def possible(s: Setup) -> Setup:
         s = replace(s, removed_s=None)
     if s.put_back_s is not None:  # readers would be given again, and not marked, what they had read before
         s = replace(s, queries=(), scalings=(), delete_group_s=None, ingress_s=None, copy_stuck_s=None, promoted_s=None)
+    if s.max_deliveries is None:
+        s = replace(s, poison=0)
+    if s.poison or s.message_ttl_ms is not None:  # what is not delivered completes no sequence
+        s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
+    if s.replicas or s.anew_s is not None:  # the dead-message queue is not copied, nor deleted
+        s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None)
     deleted = s.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)
     if not lasting or any(q.sequence for q in s.queries):

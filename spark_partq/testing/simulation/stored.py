@@ -17,6 +17,10 @@ from spark_partq.storage.files import Files
 from spark_partq.storage.log.snapshot import Snapshot
 
 
+class Violation(Exception):
+    """Something that must hold does not."""
+
+
 @dataclass(frozen=True)
 class Message:
     """A row: its key, and its number among those of its producer. Both together are its value in the queue.

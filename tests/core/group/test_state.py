@@ -45,7 +45,7 @@ def test_only_the_declared_transitions_happen(kind: Kind, held: PartitionState) 
     own = state.partitions.get(partition_id)
     epoch = own.epoch if own else 0
     fact = GroupFact(
-        kind, "orders", *partition_id, offset=0, delivered=0, epoch_before=epoch, epoch=epoch + 1, lineage_epoch=1, flow="a/0",
+        kind, "orders", *partition_id, offset=0, delivered=1, epoch_before=epoch, epoch=epoch + 1, lineage_epoch=1, flow="a/0",
         to_flow="b/0", incarnation="x",
     )  # fmt: skip
     assert state.partition_state(partition_id) is held

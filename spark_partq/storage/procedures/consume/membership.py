@@ -33,6 +33,8 @@ Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
 # How long a query that is stopped waits for the driver to report its last micro-batch.
 _LAST_BATCH_TIMEOUT_S = 2.0
 
+_UNCOUNTED: Mapping[PartitionId, int] = {}
+
 _log = logging.getLogger("spark_partq")
 
 
@@ -128,10 +130,10 @@ class Membership:
             self._report_owned()
         return acks
 
-    def commit_plan(self, acks: list[Ack], ranges: Ranges) -> None:
-        """Commit, before a micro-batch, what is finished and what is about to be delivered."""
+    def commit_plan(self, acks: list[Ack], ranges: Ranges, attempts: Mapping[PartitionId, int] = _UNCOUNTED) -> None:
+        """Commit, before a micro-batch, what is finished and what is about to be delivered, and for which time."""
         if acks or any(r.end > r.start for r in ranges.values()):
-            self._acknowledge(acks, ranges)
+            self._acknowledge(acks, ranges, attempts)
         self._tracker.record(ranges)
         if ranges:
             self._report_batch()
@@ -221,10 +223,10 @@ class Membership:
             if offset > (state.position(partition_id, acks) or 0)
         ]
 
-    def _acknowledge(self, acks: list[Ack], ranges: Ranges) -> None:
+    def _acknowledge(self, acks: list[Ack], ranges: Ranges, attempts: Mapping[PartitionId, int] = _UNCOUNTED) -> None:
         if acks or ranges:
             self.beaten_s = self.runtime.monotonic_s()
-            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges))
+            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges, attempts))
 
     def _release(self) -> None:
         """Release what has drained, in one commit that also grants it to the new owners."""
@@ -302,7 +304,7 @@ class Membership:
         """Commit a heartbeat, if this process is a member as of the last refresh of `view`."""
         if membership_status(view.state, self.me.instance, self.incarnation).registered:
             self.beaten_s = self.runtime.monotonic_s()
-            view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}))
+            view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}, {}))
 
     def release_drained(self) -> None:
         """Release what has drained, unless the planner is at work: it releases, too."""

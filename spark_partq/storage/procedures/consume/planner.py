@@ -24,6 +24,7 @@ from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.storage.procedures.consume.application import Connect, no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.gate import Gate
+from spark_partq.storage.procedures.consume.left_out import LeftOut
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -78,6 +79,7 @@ class Planner:
         )  # fmt: skip
         self.membership = Membership(settings, group, me, self._subscription, self._loads, connect)
         self._group = self.membership.group
+        self._left_out = LeftOut(self._subscription, self.membership)
         self._gate = Gate(self.membership, settings.max_barrier_wait_ms)
         self._subscription.refresh()
         if self._group.has_table():
@@ -161,10 +163,18 @@ class Planner:
         acks = self.membership.acknowledge_finished(finished)
         self._refresh()
         acks = self._commit_floors(acks)
-        mine = plannable(self._group.state, self.membership.incarnation)
-        tables = {p: table for p, table in self._subscription.tables() if p in mine}
-        starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
-        ends = self._admitted(tables, starts, self._deliverable_ends(tables, starts), limits)
+        while True:
+            mine = plannable(self._group.state, self.membership.incarnation)
+            tables = {p: table for p, table in self._subscription.tables() if p in mine}
+            starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
+            ends = self._deliverable_ends(tables, starts)
+            due = self._left_out.due(tables, starts, ends)
+            if not due:
+                break
+            self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
+            acks = []
+            self._left_out.leave_out(due, tables)
+        ends = self._left_out.limited(starts, self._admitted(tables, starts, ends, limits))
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
         # What others have planned counts as delivered, even if they did so after the decision that moved the partition (H4).
         assigned = {p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges}
@@ -172,7 +182,7 @@ class Planner:
             self.membership.commit_plan(acks, {})
             self._idle = min(self._idle + 1, 8)
             return None
-        self.membership.commit_plan(acks, ranges)
+        self.membership.commit_plan(acks, ranges, self._left_out.attempts(ranges))
         self._idle = 0
         end = self._offset(ranges)
         # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.
@@ -217,15 +227,19 @@ class Planner:
         """Plan again what is left of a micro-batch that was planned before a restart."""
         membership = self.membership
         membership.refresh()
-        state, acks = self._group.state, self._group.acks
-        manual = self._settings.manual_acknowledgement
-        kept = replayed(state, acks, membership.incarnation, by_id(planned), manual)
-        if manual:
-            kept = replayable(self._subscription.barriers(state), kept)
-        membership.commit_plan([], kept)
+        kept = self._left_of(planned)
+        if self._left_out.isolate(kept):
+            kept = self._left_of(planned)
+        membership.commit_plan([], kept, self._left_out.attempts(kept))
         tables = {p: table for p, table in self._tables() if p in kept}
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         return {p: kept[p] for p in tables}
+
+    def _left_of(self, planned: StreamOffset) -> dict[PartitionId, Range]:
+        state, acks = self._group.state, self._group.acks
+        manual = self._settings.manual_acknowledgement
+        kept = replayed(state, acks, self.membership.incarnation, by_id(planned), manual)
+        return replayable(self._subscription.barriers(state), kept) if manual else kept
 
     def _replay_assignment(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, Assigned]:
         """The flows of a replayed micro-batch; all of it may have been delivered before."""

@@ -1,0 +1,89 @@
+"""Messages that cannot be processed: put aside, looked at, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from spark_partq.storage.procedures import redrive as _redrive
+from spark_partq.storage.procedures.redrive import DeadMessage
+from spark_partq.storage.store import Store, StorePath
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def reject(
+    rows: DataFrame,
+    reason: str | Column,
+    *,
+    store: StorePath | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Put messages of a micro-batch into the dead-message queue of their queue, each once, whoever delivers them again.
+
+    For use in a ``foreachBatch`` function, with rows of its DataFrame that still have all of their columns. They are acknowledged with the
+    micro-batch; leave them out of what else the function writes.
+
+    Parameters
+    ----------
+    reason : str or Column
+        Why, for people. A text of 1 to 10,000 characters that is the same for the same kind of fault; or a column, for at most one call in a
+        micro-batch.
+    store : path or Store, optional
+        Of the queue. None is the one that the query reads, which this process knows if it may open a local socket.
+
+    Raises
+    ------
+    InvalidArgumentError
+        Outside of a micro-batch; if the queue has no ``dead_letter_queue``; if the micro-batch has rejected messages for the same reason
+        before.
+    SchemaMismatchError
+        If the rows lack columns of the queue.
+    IngressDisabledError
+        If the dead-message queue takes no messages.
+    """
+    from spark_partq.spark import reject as _reject  # here, as it loads Spark
+
+    _reject.reject(rows, reason, None if store is None else Store.at(store, storage_options))
+
+
+def dead_letters(
+    store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None
+) -> Iterator[DeadMessage]:
+    """The messages of a dead-message queue, partition by partition in their order.
+
+    Parameters
+    ----------
+    queue : str
+        A dead-message queue, or a queue that has one.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError, QueueNotReadyError
+    InvalidArgumentError
+        If it neither is nor has one.
+    """
+    return _redrive.dead_letters(Store.at(store, storage_options), queue)
+
+
+def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Put the messages of a dead-message queue back into the queues from which they came; each once, also if this is interrupted.
+
+    There they are new messages, behind those that are there by now, and those of a key are in their order.
+
+    Parameters
+    ----------
+    queue : str
+        A dead-message queue, or a queue that has one.
+
+    Returns
+    -------
+    dict
+        By name of the queue how many messages this call has put back.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, IngressDisabledError
+    """
+    return _redrive.redrive(Store.at(store, storage_options), queue)

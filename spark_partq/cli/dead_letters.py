@@ -1,0 +1,77 @@
+"""Commands about messages that cannot be processed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Any
+
+import typer
+
+import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.common import Json, QueueName, Target, app, count
+from spark_partq.cli.output import print_json, say, show
+
+commands = typer.Typer(
+    help="Messages that cannot be processed: look at them, and put them back.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+app.add_typer(commands, name="dead-letter")
+
+_SHOWN = 100
+
+
+@commands.command("list")
+def list_(
+    context: typer.Context,
+    queue: QueueName,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that were put back, and however many there are.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the messages of a dead-message queue, or of the one that a queue has."""
+    target: Target = context.obj
+    found = partq.dead_letters(target.store, queue, storage_options=target.storage_options)
+    wanted = (message for message in found if every or not message.redriven)
+    if as_json:
+        print_json([message.to_dict() for message in wanted])
+        return
+    shown = list(wanted if every else itertools.islice(wanted, _SHOWN + 1))
+    table = render.table("from", "offset", reason="left", group="left", delivered="right", message="left")
+    for message in shown if every else shown[:_SHOWN]:
+        origin = message.origin
+        table.add_row(
+            f"{origin['origin_queue']}/{origin['origin_partition']}",
+            render.number(origin["origin_offset"]),
+            origin["dead_reason"],
+            origin["origin_group"],
+            "" if origin["delivery_count"] is None else f"{origin['delivery_count']}x",
+            _short(message.payload),
+        )
+    if not shown:
+        say("no dead messages that were not put back" if not every else "no dead messages")
+        return
+    show(table)
+    if len(shown) > _SHOWN and not every:
+        say(f"and more than these {_SHOWN}; --all shows them all")
+
+
+@commands.command("redrive")
+def redrive(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
+    """Put dead messages back into the queues from which they came, behind what is there by now."""
+    target: Target = context.obj
+    put_back = partq.redrive(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json(put_back)
+        return
+    for name, messages in put_back.items():
+        say(f"put {count(messages, 'message')} back into queue {name}")
+    if not put_back:
+        say("no dead messages that were not put back")
+
+
+def _short(payload: dict[str, Any]) -> str:
+    text = " ".join(f"{name}={value}" for name, value in payload.items())
+    return text if len(text) <= 40 else f"{text[:39]}…"

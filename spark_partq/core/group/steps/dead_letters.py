@@ -1,0 +1,41 @@
+"""Messages that were delivered too often, or are too old: their owner begins again with fewer at a time, or goes on behind them."""
+
+from __future__ import annotations
+
+from spark_partq.core.group.events import Isolate, Skip
+from spark_partq.core.group.facts import Kind, PartitionState
+from spark_partq.core.group.steps.decision import Decision, as_json
+from spark_partq.core.ids import instance_of
+
+
+def isolate(decision: Decision, event: Isolate) -> None:
+    """End the lineage: what the owner had planned, and Spark would run again as a whole, is neither delivered nor acknowledged any more."""
+    state, own = decision.state, decision.state.partitions.get(event.partition_id)
+    if own is None or own.flow is None or own.incarnation != event.incarnation:
+        return
+    cause = f"its messages were delivered {event.attempts} times and not acknowledged; they come again, fewer at a time"
+    decision.emit_partition(
+        Kind.ISOLATED, event.partition_id, cause, offset=state.position(event.partition_id, decision.acks),
+        delivered=state.delivered(event.partition_id, decision.acks), epoch=own.epoch + 1, lineage_epoch=own.epoch + 1,
+        flow=own.flow, instance=instance_of(own.flow), incarnation=own.incarnation,
+    )  # fmt: skip
+
+
+def skip(decision: Decision, event: Skip) -> None:
+    """Go on behind messages that nobody is to be given."""
+    state, own = decision.state, decision.state.partitions.get(event.partition_id)
+    if own is None or own.state is not PartitionState.OWNED or own.incarnation != event.incarnation:
+        return
+    if event.start != state.position(event.partition_id, decision.acks):
+        return
+    where = "are discarded" if event.dead_letter_queue is None else f"are now in queue {event.dead_letter_queue!r}"
+    count = event.end - event.start
+    cause = f"{count} message{'' if count == 1 else 's'} from offset {event.start} on {where}: {_WHY[event.why]}"
+    decision.emit_partition(
+        Kind.SKIPPED, event.partition_id, cause, offset=event.start, delivered=event.end, epoch=own.epoch,
+        flow=own.flow, instance=instance_of(own.flow or ""),
+        body=as_json(why=event.why, dead_letter_queue=event.dead_letter_queue),
+    )  # fmt: skip
+
+
+_WHY = {"dead": "delivered too often without being acknowledged", "expired": "older than message_ttl_ms"}

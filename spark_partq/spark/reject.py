@@ -1,0 +1,109 @@
+"""Messages that an application finds bad go to their dead-message queue, each once."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.queue.sink_ids import rejected_sink
+from spark_partq.core.stored import MAX_TEXT
+from spark_partq.spark.driver import Driver
+from spark_partq.spark.hashing import quoted
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
+from spark_partq.spark.sink import append_once
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.store import Store
+
+# Of each run of a query, the micro-batch and the reasons that it has given in it.
+_given: dict[str, tuple[str, set[str]]] = {}
+
+
+def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
+    """See `api.sinks.reject`."""
+    name = _name_of(reason)
+    planned = micro_batch(rows)
+    check_traceable(rows)
+    opened = store or _store_of(planned.group)
+    by_target = _by_dead_letter_queue(opened, planned)
+    _check_given_once(rows, name)
+    for dead_letter_queue, queues in by_target.items():
+        read = [queue.name for queue in queues]
+        of_queues = {place: position for place, position in planned.positions.items() if place[0] in read}
+        dead = _dead_messages(rows.filter(sf.col("_queue").isin(read)), queues[0], planned.group, reason)
+        target = PositionsQueue(open_queue(opened, dead_letter_queue), rejected_sink(planned.group))
+        append_once(target, MicroBatch(planned.group, of_queues), dead, name=name)
+
+
+def _name_of(reason: str | Column) -> str:
+    """Tells the rejections of a micro-batch apart, also after a restart: each reason moves positions of its own."""
+    if isinstance(reason, Column):
+        return "by-column"
+    if not isinstance(reason, str) or not 0 < len(reason) <= MAX_TEXT:
+        raise InvalidArgumentError(
+            f"reason={reason!r:.60}: give a text of 1 to {MAX_TEXT} characters, or a column", reason=str(reason)[:60]
+        )
+    return sha256(reason.encode()).hexdigest()[:16]
+
+
+def _check_given_once(rows: DataFrame, name: str) -> None:
+    """The second time the positions would say that these messages are in."""
+    context = rows.sparkSession.sparkContext
+    run, batch = (str(context.getLocalProperty(key)) for key in ("spark.jobGroup.id", "streaming.sql.batchId"))
+    of_batch, names = _given.get(run, ("", set()))
+    if of_batch != batch:
+        names = set()
+    if name in names:
+        raise InvalidArgumentError(
+            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+        )
+    _given[run] = batch, {*names, name}
+
+
+def _store_of(group: str) -> Store:
+    """The store that the group's queries in this process read."""
+    driver = Driver.started()
+    found = sorted({session.store for session in driver.sessions(group)}) if driver is not None else []
+    if len(found) != 1:
+        raise InvalidArgumentError(
+            f"group {group!r} reads {' and '.join(found) or 'a store that this process does not know'}; name the store: "
+            "reject(rows, reason, store=...)",
+            group=group,
+        )
+    return Store(found[0])
+
+
+def _by_dead_letter_queue(store: Store, planned: MicroBatch) -> dict[str, list[Queue]]:
+    found: dict[str, list[Queue]] = {}
+    for name in sorted({queue for queue, _ in planned.positions}):
+        queue = open_queue(store, name)
+        target = queue.state.settings.dead_letter_queue
+        if target is None:
+            raise InvalidArgumentError(
+                f"queue {name!r} has no dead_letter_queue, so its messages cannot be rejected; give it one with alter-queue",
+                queue=name,
+            )
+        found.setdefault(target, []).append(queue)
+    return found
+
+
+def _dead_messages(rows: DataFrame, queue: Queue, group: str, reason: str | Column) -> DataFrame:
+    """The columns of the dead-message queue, and those that say which messages they are."""
+    payload = [quoted(f["name"]) for f in queue.state.schema["fields"] if f["name"] in rows.columns]
+    return rows.select(
+        *payload,
+        sf.col("_queue").alias("origin_queue"),
+        sf.col("_partition").alias("origin_partition"),
+        sf.col("_offset").alias("origin_offset"),
+        sf.col("_enqueued_at").alias("origin_enqueued_at"),
+        sf.lit(group).alias("origin_group"),
+        sf.when(~sf.col("_redelivered"), sf.lit(1)).cast("long").alias("delivery_count"),
+        (sf.lit(reason) if isinstance(reason, str) else reason.cast("string")).alias("dead_reason"),
+        sf.current_timestamp().alias("dead_at"),
+        "_queue",
+        "_partition",
+        "_offset",
+    )

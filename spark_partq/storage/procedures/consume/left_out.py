@@ -1,0 +1,168 @@
+"""What a query's planner does not give its flows: messages that were delivered too often, or are too old; and how many of those that fail
+it gives at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_partq.core.delivery.attempts import deliveries, is_dead, is_suspect, piece
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group.events import Isolate, Skip
+from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.storage.procedures.consume.membership import Membership
+from spark_partq.storage.procedures.consume.subscription import Subscription
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.partition_table import PartitionTable
+
+Offsets = Mapping[PartitionId, int]
+Tables = Mapping[PartitionId, PartitionTable]
+
+DEAD, EXPIRED = "dead", "expired"
+
+
+@dataclass(frozen=True)
+class Due:
+    """Messages that are to be left out."""
+
+    partition_id: PartitionId
+    messages: DeadMessages
+    dead_letter_queue: str | None  # None discards them
+
+
+class LeftOut:
+    """Used under the lock of `membership`, as of its last refresh."""
+
+    def __init__(self, subscription: Subscription, membership: Membership) -> None:
+        self._subscription, self._membership = subscription, membership
+        self._sent: dict[str, DeadLetters] = {}
+        self._others_came = False  # the last micro-batch held what is not suspect
+
+    # ---- messages that are left out
+    def due(self, tables: Tables, starts: Offsets, ends: Offsets) -> list[Due]:
+        """What is to be left out before the next micro-batch: of each partition at most a few messages at its position."""
+        found = []
+        for partition_id, settings in self._settings().items():
+            if partition_id not in starts or starts[partition_id] != self._membership.group.position(partition_id):
+                continue  # behind what the application has still to acknowledge, or what was removed
+            start, end = starts[partition_id], ends[partition_id]
+            if start < end:
+                found += self._dead(partition_id, settings, start) or self._expired(
+                    partition_id, settings, tables[partition_id], start, end
+                )
+        return found
+
+    def leave_out(self, due: list[Due], tables: Tables) -> None:
+        """Send them to their dead-message queues, and go on behind them.
+
+        Raises
+        ------
+        QueueNotFoundError, SchemaMismatchError, IngressDisabledError, CorruptTableError
+            If one cannot be sent; nothing is left out then that is not sent.
+        """
+        membership, queues = self._membership, self._queues()
+        for item in due:
+            messages, name = item.messages, item.dead_letter_queue
+            if name is not None:
+                if name not in self._sent:
+                    self._sent[name] = DeadLetters(membership.store, name, membership.name)
+                own = membership.group.state.partitions[item.partition_id]
+                self._sent[name].send(queues[item.partition_id[0]], tables[item.partition_id], own.epoch, messages)
+            why = DEAD if messages.reason == DEAD else EXPIRED
+            skip = Skip(item.partition_id, membership.incarnation, messages.start, messages.end, why, name)
+            membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
+        membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
+
+    def _dead(self, partition_id: PartitionId, settings: QueueSettings, start: int) -> list[Due]:
+        attempts, delivered = self._attempts(partition_id)
+        if settings.max_deliveries is None or not is_dead(attempts, start, settings.max_deliveries):
+            return []
+        count, _ = deliveries(attempts, delivered, start)
+        return [Due(partition_id, DeadMessages(start, start + 1, DEAD, count), settings.dead_letter_queue)]
+
+    def _expired(
+        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+    ) -> list[Due]:
+        if settings.message_ttl_ms is None:
+            return []
+        oldest_us = (self._membership.store.now_ms() - settings.message_ttl_ms) * 1000
+        index, expired = table.index, start
+        name = settings.dead_letter_queue if settings.expired_messages == "dead_letter" else None
+        for i in index.overlapping(start, end):
+            if index.enqueued_us[i] >= oldest_us:
+                break
+            expired = min(end, int(index.end[i]))
+            if name is not None:
+                break  # what is copied is copied a file at a time
+        if expired == start:
+            return []
+        count, _ = deliveries(*self._attempts(partition_id), start)
+        return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
+
+    # ---- messages that fail
+    def limited(self, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
+        """Where the next micro-batch ends in each partition, so that what failed before comes in pieces.
+
+        A piece that is suspect comes alone, so that nothing else fails with it; in turn with what is not, which goes on meanwhile.
+        """
+        most = {p: n for p, settings in self._settings().items() if (n := settings.max_deliveries) is not None}
+        filled = [p for p, end in ends.items() if starts[p] < end]
+        suspects = [p for p in filled if p in most and is_suspect(*self._attempts(p), starts[p], most[p])]
+        others = [p for p in filled if p not in suspects]
+        self._others_came = bool(others) and not (suspects and self._others_came)
+        given = others if self._others_came else suspects[:1]
+        pieces = {p: piece(*self._attempts(p), starts[p], ends[p], most[p]) for p in given if p in most}
+        return {p: pieces.get(p, end) if p in given else starts[p] for p, end in ends.items()}
+
+    def attempts(self, ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, int]:
+        """The number of the delivery that is about to begin, where that is counted."""
+        counted = {p for p, settings in self._settings().items() if settings.max_deliveries is not None}
+        return {
+            p: deliveries(*self._attempts(p), r.start)[0] + 1
+            for p, r in ranges.items()
+            if p in counted and r.end > r.start
+        }
+
+    def isolate(self, ranges: Mapping[PartitionId, Range]) -> bool:
+        """Give up the plan of messages that were delivered too often, so that they come in pieces; was there any?
+
+        Parameters
+        ----------
+        ranges : dict
+            What is planned again after a restart.
+        """
+        settings, group, incarnation = self._settings(), self._membership.group, self._membership.incarnation
+        events = []
+        for partition_id, r in ranges.items():
+            if partition_id not in settings or r.end <= r.start:
+                continue
+            most, attempts = settings[partition_id].max_deliveries, self._attempts(partition_id)
+            owned = group.state.partitions[partition_id].state is PartitionState.OWNED
+            if most is not None and owned and is_suspect(*attempts, r.start, most):
+                events.append(Isolate(partition_id, incarnation, deliveries(*attempts, r.start)[0]))
+        if events:
+            self._membership.decide(lambda: events)
+        return bool(events)
+
+    # ----
+    def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:
+        group = self._membership.group
+        return group.acks.attempts.get(partition_id, {}), group.delivered(partition_id)
+
+    def _queues(self) -> dict[str, Queue]:
+        return {queue.state.queue_id: queue for queue in self._subscription.queues}
+
+    def _settings(self) -> dict[PartitionId, QueueSettings]:
+        """Of the partitions that this process owns, where messages may be left out."""
+        queues = {
+            queue_id: queue.state.settings
+            for queue_id, queue in self._queues().items()
+            if queue.state.settings.max_deliveries is not None or queue.state.settings.message_ttl_ms is not None
+        }
+        if not queues:
+            return {}
+        partitions, incarnation = self._membership.group.state.partitions, self._membership.incarnation
+        return {p: queues[p[0]] for p, own in partitions.items() if p[0] in queues and own.incarnation == incarnation}

@@ -1,0 +1,105 @@
+"""The messages that a group is not to be given any more go into a dead-message queue, each once, whoever leaves it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_partq.core.delivery.positions import Position, lineage
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.payload.dead_letters import ORIGIN, with_origin
+from spark_partq.core.payload.schema import check_same_columns
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.sink_ids import dead_letters_sink
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.store import Store
+
+
+@dataclass(frozen=True)
+class DeadMessages:
+    """Messages ``[start, end)`` of a partition, and why they are not delivered any more.
+
+    Attributes
+    ----------
+    delivery_count : int
+        How often they were delivered.
+    """
+
+    start: int
+    end: int
+    reason: str
+    delivery_count: int
+
+
+class DeadLetters:
+    """A group's way into one dead-message queue. Used by one thread."""
+
+    def __init__(self, store: Store, name: str, group: str) -> None:
+        self._group = group
+        self._queue = open_queue(store, name)
+        self._target = PositionsQueue(self._queue, dead_letters_sink(group))
+
+    def send(self, queue: Queue, table: PartitionTable, epoch: int, messages: DeadMessages) -> None:
+        """Append messages, unless they are in, whoever has sent them.
+
+        Raises
+        ------
+        QueueNotFoundError, SchemaMismatchError, IngressDisabledError, CorruptTableError
+            Nothing was acknowledged then.
+        """
+        state = queue.state
+        columns = with_origin(state.schema)
+        check_same_columns(
+            self._queue.state.schema, columns, f"queue {queue.name!r}", f"dead_letter_queue {self._queue.name!r}"
+        )
+        place = state.queue_id, table.partition
+        position = Position(
+            messages.start, messages.end, epoch, state.queue_id, lineage(state.incarnation, state.former, place[1])
+        )
+
+        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+            first = left[place]
+            prepared = self._target.prepare(
+                lambda: self._files(queue, table, messages, first), lambda: messages.end - first
+            )
+            return Written([prepared], {place: messages.end})
+
+        deliver_once(self._target, queue.store.runtime, self._group, None, {place: position}, write)
+
+    def _files(self, queue: Queue, table: PartitionTable, messages: DeadMessages, first: int) -> list[NewFile]:
+        state = self._queue.state
+        schema, payload = arrow_schema(state.schema), arrow_schema(queue.state.schema)
+        origin = arrow_schema(ORIGIN)
+        dead_at = queue.store.now()
+
+        def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
+            for part in slices(queue.name, table.partition, table.index, first, messages.end):
+                for row, batch in read_slice(queue.store, part, payload):
+                    offsets = range(part.base_offset + row, part.base_offset + row + batch.num_rows)
+                    count = batch.num_rows
+                    values = {
+                        "origin_queue": [queue.name] * count,
+                        "origin_partition": [table.partition] * count,
+                        "origin_offset": list(offsets),
+                        "origin_enqueued_at": pa.array([part.enqueued_us] * count, pa.int64()),
+                        "origin_group": [self._group] * count,
+                        "delivery_count": [messages.delivery_count] * count,
+                        "dead_reason": [messages.reason] * count,
+                        "dead_at": [dead_at] * count,
+                    }
+                    added = [pa.array(values[f.name]).cast(f.type) for f in origin]
+                    given = dict(zip([*payload.names, *origin.names], [*batch.columns, *added], strict=True))
+                    yield offsets.start, pa.RecordBatch.from_arrays([given[n] for n in schema.names], schema=schema)
+
+        return write_rows(
+            self._queue, rows(), lambda at, batch: key_hashes(state, batch, range(at, at + batch.num_rows))
+        )

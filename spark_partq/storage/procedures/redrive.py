@@ -1,0 +1,199 @@
+"""Dead messages go back into the queues from which they came, each once, and those of a key in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_partq.core.delivery.positions import Position, lineage, position_app
+from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.payload.dead_letters import without_origin
+from spark_partq.core.payload.schema import check_same_columns
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.sink_ids import redriven_sink
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
+from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.messages import Slice, read_slice, slices
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.store import Store
+
+# In place of a group: who has read the dead-message queue so far.
+_READER = "redrive"
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """A message of a dead-message queue.
+
+    Attributes
+    ----------
+    partition, offset : int
+        Where it is there.
+    redriven : bool
+        It was put back.
+    payload, origin : dict
+        Column to value.
+    """
+
+    partition: int
+    offset: int
+    redriven: bool
+    payload: dict[str, Any]
+    origin: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "redriven": self.redriven,
+            **self.origin,
+            "payload": self.payload,
+        }
+
+
+def open_dead_letters(store: Store, name: str) -> Queue:
+    """The dead-message queue of that name, or of the queue of that name.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError
+    InvalidArgumentError
+        If it neither is nor has one.
+    """
+    queue = open_queue(store, name)
+    if without_origin(queue.state.schema) is not None:
+        return queue
+    dead_letter_queue = queue.state.settings.dead_letter_queue
+    if dead_letter_queue is None:
+        raise InvalidArgumentError(
+            f"queue {name!r} has no dead_letter_queue, and is none; name a queue that has one, or is one", queue=name
+        )
+    return open_queue(store, dead_letter_queue)
+
+
+def dead_letters(store: Store, name: str) -> Iterator[DeadMessage]:
+    """The messages of a dead-message queue, partition by partition in their order.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
+    """
+    queue = open_dead_letters(store, name)
+    payload = _names_of_payload(queue)
+    positions: dict[str, dict[int, int]] = {}
+    for table, part in _parts(queue, {}):
+        for first, rows in read_slice(store, part, arrow_schema(queue.state.schema)):
+            for number, row in enumerate(rows.to_pylist()):
+                origin, offset = row["origin_queue"], part.base_offset + first + number
+                if origin not in positions:
+                    positions[origin] = _redriven_to(queue, origin)
+                yield DeadMessage(
+                    table.partition,
+                    offset,
+                    offset < positions[origin].get(table.partition, 0),
+                    {name: row[name] for name in payload},
+                    {name: value for name, value in row.items() if name not in payload},
+                )
+
+
+def redrive(store: Store, name: str) -> dict[str, int]:
+    """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
+
+    They are new messages there, behind those that are there by now. It may be killed and run again, and run twice at once.
+
+    Returns
+    -------
+    dict
+        By name of the queue, how many messages this call has put back.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
+        Before anything is put back, if a queue is not there.
+    IngressDisabledError, SchemaMismatchError
+    """
+    queue = open_dead_letters(store, name)
+    origins = sorted({row.origin["origin_queue"] for row in dead_letters(store, queue.name) if not row.redriven})
+    targets = {origin: open_queue(store, origin) for origin in origins}
+    for origin, target in targets.items():
+        check_same_columns(
+            target.state.schema,
+            _payload(queue),
+            f"dead-message queue {queue.name!r}",
+            f"queue {origin!r}, from which messages came",
+        )
+    return {origin: _redrive(queue, target) for origin, target in targets.items()}
+
+
+def _redrive(queue: Queue, origin: Queue) -> int:
+    target = PositionsQueue(origin, redriven_sink(queue.name))
+    state, put_back = queue.state, 0
+    for table, part in _parts(queue, _redriven_to(queue, origin.name)):
+        place = state.queue_id, table.partition
+        start, end = part.base_offset + part.first_row, part.base_offset + part.last_row
+        position = Position(start, end, 0, state.queue_id, lineage(state.incarnation, state.former, table.partition))
+        count = 0
+
+        def write(left: Mapping[PartitionId, int], part: Slice = part, end: int = end) -> Written[Prepared]:
+            nonlocal count
+            ((place, first),) = left.items()
+            rows = list(_rows(queue, origin, part, first))
+            count = sum(batch.num_rows for _, batch in rows)
+            return Written([target.prepare(lambda: _files(origin, rows), lambda: count)], {place: end})
+
+        put_back += deliver_once(target, queue.store.runtime, _READER, None, {place: position}, write) and count
+    return put_back
+
+
+def _files(origin: Queue, rows: list[tuple[int, pa.RecordBatch]]) -> list[NewFile]:
+    state = origin.state
+    return write_rows(origin, rows, lambda first, batch: key_hashes(state, batch, range(first, first + batch.num_rows)))
+
+
+def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The payload of those rows of a file that came from that queue, at or above an offset."""
+    payload = arrow_schema(_payload(queue))
+    for first, batch in read_slice(queue.store, part, arrow_schema(queue.state.schema)):
+        left_out = max(0, min(batch.num_rows, from_offset - part.base_offset - first))
+        rows = batch.slice(left_out)
+        rows = rows.filter(pc.equal(rows.column("origin_queue"), origin.name))
+        if rows.num_rows:
+            yield part.base_offset + first + left_out, rows.select(payload.names)
+
+
+def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[PartitionTable, Slice]]:
+    """The files of a dead-message queue, of each partition from its position on."""
+    queue.refresh()
+    for number in queue.state.all_partitions:
+        table = queue.table(number)
+        table.refresh()
+        start = max(table.first_offset, positions.get(number, 0))
+        for part in slices(queue.name, number, table.index, start, table.next_offset):
+            yield table, part
+
+
+def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:
+    """How far a dead-message queue was put back into a queue; nothing if that is not there."""
+    try:
+        positions = read_positions(open_queue(queue.store, origin), redriven_sink(queue.name))
+    except (QueueNotFoundError, QueueNotReadyError):
+        return {}
+    apps = {n: position_app(_READER, None, queue.state.incarnation, n) for n in queue.state.all_partitions}
+    return {number: positions[app] for number, app in apps.items() if app in positions}
+
+
+def _payload(queue: Queue) -> Any:
+    return without_origin(queue.state.schema)
+
+
+def _names_of_payload(queue: Queue) -> list[str]:
+    return [field["name"] for field in _payload(queue)["fields"]]

@@ -1,0 +1,99 @@
+"""Messages that nobody can process, with Spark: one that ends its Python worker, some that the application rejects; and put back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import spark_partq as partq
+from tests.helpers import put, run_through, stream
+from tests.spark.test_delta_sink import Failing, values
+
+pytestmark = pytest.mark.usefixtures("stopped_queries")
+
+
+def make(store: str, **settings: Any) -> None:
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=2, rebalance_delay_ms=0, dead_letter_queue="dead", **settings
+    )
+    put(store, 0, range(10))
+    put(store, 1, range(10, 20))
+
+
+def deadly(v: int) -> int:
+    if v == 13:
+        os._exit(1)
+    return v
+
+
+def dead(store: str) -> dict[int, tuple[str, int]]:
+    return {
+        m.payload["v"]: (m.origin["dead_reason"], m.origin["origin_offset"]) for m in partq.dead_letters(store, "q")
+    }
+
+
+def test_message_that_ends_its_worker(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """It ends in the dead-message queue after `max_deliveries`, and all others are in the result once."""
+    make(store, max_deliveries=2)
+    sink, starts = partq.delta_sink(tmp_path / "t"), 0
+    died = sf.udf(deadly, "bigint")
+    while True:
+        starts += 1
+        assert starts < 12
+        rows = stream(spark, store, group="g").withColumn("v", died("v"))
+        try:
+            run_through(rows, tmp_path / "cp", sink)
+        except StreamingQueryException:
+            continue
+        break
+    assert starts > 2
+    assert values(tmp_path / "t") == [v for v in range(20) if v != 13]
+    assert dead(store) == {13: ("dead", 3)}
+
+
+def test_messages_that_are_rejected(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """Each is in the dead-message queue once, whatever happens to the query, and comes back once."""
+    make(store)
+    sink = partq.delta_sink(tmp_path / "t")
+    refused = [sf.col("v") % 5 == 0, sf.col("v") == 7]
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        for number, which in enumerate(refused):
+            partq.reject(batch.filter(which), f"bad {number}")
+        sink(batch.filter(~refused[0] & ~refused[1]), batch_id)
+
+    bad = {0, 5, 7, 10, 15}
+    with pytest.raises(StreamingQueryException, match="the driver is gone"):
+        run_through(stream(spark, store, group="g"), tmp_path / "cp", Failing(both))
+    run_through(stream(spark, store, group="g"), tmp_path / "fresh", both)
+    assert values(tmp_path / "t") == sorted(set(range(20)) - bad)
+    assert {v: reason for v, (reason, _) in dead(store).items()} == {v: "bad 1" if v == 7 else "bad 0" for v in bad}
+    read = spark.read.format("partq").option("path", store).option("queue", "dead").load()
+    assert read.filter("origin_offset = _offset").count() <= read.count() == 5
+    assert partq.redrive(store, "q") == {"q": 5}
+    refused[:] = [sf.lit(False), sf.lit(False)]
+    run_through(stream(spark, store, group="g"), tmp_path / "fresh", both)
+    assert values(tmp_path / "t") == list(range(20))
+
+
+def test_what_cannot_be_rejected(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    make(store)
+    partq.create_queue(store, "plain", "v bigint")
+    put(store, 0, range(3), queue="plain")
+    with pytest.raises(partq.InvalidArgumentError, match="foreachBatch"):
+        partq.reject(spark.range(1), "bad")
+
+    def refuses(text: str, sink: Any, queue: str = "q") -> None:
+        with pytest.raises(StreamingQueryException, match=text):
+            run_through(stream(spark, store, queue=queue, group="g"), tmp_path / text[:8], sink)
+
+    refuses("no dead_letter_queue", lambda batch, _: partq.reject(batch, "bad"), queue="plain")
+    refuses("1 to 10000", lambda batch, _: partq.reject(batch, ""))
+    refuses("missing v long", lambda batch, _: partq.reject(batch.drop("v"), "bad"))
+    refuses("for the same reason before", lambda batch, _: [partq.reject(batch, "bad") for _ in range(2)])

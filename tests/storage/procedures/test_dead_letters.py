@@ -1,0 +1,181 @@
+"""Messages that kill their consumer end in the dead-message queue, those that are too old are left out, and both come back when asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.store import Store
+from tests.helpers import opened, position, put
+
+_NOTHING = StreamOffset("", "", {}, {})
+
+
+def make(store: str, **settings: Any) -> None:
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=2, rebalance_delay_ms=0, dead_letter_queue="dead", **settings
+    )
+
+
+class Query:
+    """A query whose process dies of some messages; its checkpoint stays."""
+
+    def __init__(self, store: str, deadly: set[int], **options: Any) -> None:
+        self._settings = ConsumerSettings(Store(store), ("q",), instance_id="a", **options)
+        self._schema = arrow_schema(opened(store).state.schema)
+        self.deadly, self.done, self.offsets, self.committed = deadly, [], [_NOTHING], 0  # type: ignore[var-annotated]
+        self.batches: list[list[int]] = []
+        self.starts = 0
+
+    def run(self) -> bool:
+        """Until there is nothing to do, or until it dies; whether it has ended."""
+        self.starts += 1
+        planner = Planner(self._settings, "g", "a")
+        if self.committed < len(self.offsets) - 1 and not self._batch(planner):
+            return False
+        while (end := planner.next(self.offsets[-1], Limits())) is not None:
+            self.offsets.append(end)
+            if not self._batch(planner):
+                return False
+        return True
+
+    def _batch(self, planner: Planner) -> bool:
+        values = [
+            value
+            for pieces in planner.tasks(self.offsets[-2], self.offsets[-1])
+            for piece in pieces
+            for _, rows in read_slice(self._settings.store, piece.slice, self._schema)
+            for value in rows.column("v").to_pylist()
+        ]
+        self.batches.append(values)
+        if self.deadly & set(values):
+            return False
+        self.done += values
+        self.committed = len(self.offsets) - 1
+        return True
+
+
+def dead(store: str) -> list[tuple[int, str, int]]:
+    return [
+        (m.payload["v"], m.origin["dead_reason"], m.origin["delivery_count"]) for m in partq.dead_letters(store, "q")
+    ]
+
+
+@pytest.mark.parametrize("max_deliveries", [1, 2, 5])
+def test_message_that_kills(store: str, max_deliveries: int) -> None:
+    """All others are delivered once it is found; the more messages died with it, the more deliveries that takes."""
+    make(store, max_deliveries=max_deliveries)
+    put(store, 0, range(100))
+    put(store, 1, range(100, 110))
+    query = Query(store, {42, 43, 107})
+    while not query.run():
+        assert query.starts < 60
+    assert sorted(query.done) == [v for v in range(110) if v not in query.deadly]
+    found = dead(store)
+    assert sorted(v for v, _, _ in found) == [42, 43, 107]
+    assert {reason for _, reason, _ in found} == {"dead"}
+    for value, _, count in found:
+        assert max(2, max_deliveries) <= count == sum(value in batch for batch in query.batches)
+        assert [value] in query.batches  # it came alone
+    assert position(store, "g", 0) == 100 and position(store, "g", 1) == 10
+    kinds = [row["kind"] for row in open_group(Store(store), "g").history()]
+    assert kinds.count("Skipped") == 3 and "Isolated" in kinds
+
+
+def test_query_that_dies_of_something_else_gives_all_again(store: str) -> None:
+    """Before the last delivery that a message may have, the same micro-batch comes whole."""
+    make(store, max_deliveries=4)
+    put(store, 0, range(50))
+    query = Query(store, {7})
+    for _ in range(2):
+        assert not query.run()
+    query.deadly.clear()
+    assert query.run()
+    assert query.batches == [list(range(50))] * 3 and dead(store) == []
+
+
+def test_message_that_is_sent_again_is_there_once(store: str) -> None:
+    """Whoever leaves it out may die before the fact; the next owner sends it again."""
+    make(store, max_deliveries=2)
+    put(store, 1, range(5))
+    queue = opened(store)
+    table = queue.table(1)
+    table.refresh()
+    for _ in range(2):
+        for letters in (DeadLetters(Store(store), "dead", "g"), DeadLetters(Store(store), "dead", "g")):
+            letters.send(queue, table, 1, DeadMessages(1, 2, "dead", 2))
+            letters.send(queue, table, 1, DeadMessages(3, 4, "dead", 2))
+    assert [v for v, _, _ in dead(store)] == [1, 3]
+    DeadLetters(Store(store), "dead", "other").send(queue, table, 1, DeadMessages(1, 2, "dead", 2))
+    assert sorted(v for v, _, _ in dead(store)) == [1, 1, 3]
+
+
+@pytest.mark.parametrize("kept", ["discard", "dead_letter"])
+def test_messages_that_are_too_old(store: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(store, message_ttl_ms=60_000, expired_messages=kept)
+    put(store, 0, range(10))
+    put(store, 0, range(10, 15))
+    query = Query(store, set())
+    late = Store.now_ms
+    monkeypatch.setattr(Store, "now_ms", lambda self: late(self) + 61_000)
+    assert query.run()
+    assert query.done == []
+    monkeypatch.setattr(Store, "now_ms", late)
+    put(store, 0, range(15, 20))
+    assert query.run()
+    assert query.done == list(range(15, 20)) and position(store, "g", 0) == 20
+    assert [v for v, _, _ in dead(store)] == (list(range(15)) if kept == "dead_letter" else [])
+    skipped = [row for row in open_group(Store(store), "g").history() if row["kind"] == "Skipped"]
+    assert sum(row["delivered"] - row["offset"] for row in skipped) == 15
+    assert {json.loads(row["body"])["why"] for row in skipped} == {"expired"}
+
+
+def test_redrive(store: str) -> None:
+    """Each message comes back once, into the queue from which it came, also if that takes two calls."""
+    make(store, max_deliveries=1)
+    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, max_deliveries=1, dead_letter_queue="dead")
+    for name in ("q", "r"):
+        put(store, 0, range(20), queue=name)
+        queue = opened(store, name)
+        queue.table(0).refresh()
+        DeadLetters(Store(store), "dead", "g").send(queue, queue.table(0), 1, DeadMessages(3, 9, "dead", 1))
+    before = {name: partq.describe_queue(store, name).depth for name in ("q", "r")}
+    assert partq.redrive(store, "q") == {"q": 6, "r": 6}
+    assert partq.redrive(store, "dead") == {}
+    assert all(m.redriven for m in partq.dead_letters(store, "dead"))
+    assert {name: partq.describe_queue(store, name).depth - n for name, n in before.items()} == {"q": 6, "r": 6}
+    queue = opened(store)
+    queue.table(0).refresh()
+    DeadLetters(Store(store), "dead", "g").send(queue, queue.table(0), 1, DeadMessages(15, 16, "dead", 1))
+    assert [m.payload["v"] for m in partq.dead_letters(store, "q") if not m.redriven] == [15]
+    assert partq.redrive(store, "q") == {"q": 1}
+
+
+def test_what_cannot_be_is_refused(store: str) -> None:
+    def create(text: str, **settings: Any) -> None:
+        with pytest.raises(partq.PartqError, match=text):
+            partq.create_queue(store, "q", "v bigint", key="v", **settings)
+        assert not Store(store).files.list_folders("queues") or "q" not in partq.list_queues(store)
+
+    create("needs a dead_letter_queue", max_deliveries=3)
+    create("greater than or equal to 1", max_deliveries=0, dead_letter_queue="dead")
+    create("needs a dead_letter_queue", expired_messages="dead_letter", message_ttl_ms=1)
+    create("cannot name", dead_letter_queue="no/name")
+    create("its own", dead_letter_queue="q")
+    partq.create_queue(store, "other", "v string")
+    create("does not have the columns|a dead message", dead_letter_queue="other")
+    with pytest.raises(partq.InvalidArgumentError, match="Dead_Reason"):
+        partq.create_queue(store, "p", "Dead_Reason string", dead_letter_queue="dead")
+    with pytest.raises(partq.InvalidArgumentError, match="no dead_letter_queue"):
+        next(partq.dead_letters(store, "other"))
