@@ -16,6 +16,7 @@ from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Mode
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.inspect.describe_queue import QueueDescription, describe
+from spark_partq.storage.procedures import alter as _alter
 from spark_partq.storage.procedures import copy_stuck as _stuck
 from spark_partq.storage.procedures import create as _create
 from spark_partq.storage.procedures import delete as _delete
@@ -208,6 +209,38 @@ def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, st
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
     """
     return _stuck.copy_stuck(open_queue(Store.at(store, storage_options), queue))
+
+
+def alter_queue(
+    store: StorePath,
+    queue: str,
+    *,
+    reset: Iterable[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> QueueDescription:
+    """Change settings of a queue while it is in use; producers, consumers and maintenance heed them once they have read them.
+
+    What is so already stays so. A call that was interrupted may have changed all or nothing; calling it again finishes it.
+
+    Parameters
+    ----------
+    reset : iterable of str
+        Settings that get their default.
+    **settings
+        See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``; durations in milliseconds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With every wrong setting named.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        Nothing is changed.
+    """
+    opened = Store.at(store, storage_options)
+    names = (reset,) if isinstance(reset, str) else tuple(reset)
+    _alter.alter_queue(open_queue(opened, queue), settings, names)
+    return describe_queue(opened, queue)
 
 
 def set_ingress(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -62,6 +63,24 @@ class QueueSettings(BaseModel):
         except ValidationError as error:
             wrong, known = _wrong(error), ", ".join(cls.model_fields)
             raise InvalidArgumentError(f"queue settings: {wrong}. Known settings: {known}", settings=wrong) from None
+
+    @classmethod
+    def changes(cls, values: dict[str, Any], reset: Collection[str] = ()) -> dict[str, Any]:
+        """What a user wants to change: the settings that are given, and the defaults of those that are reset.
+
+        Raises
+        ------
+        InvalidArgumentError
+            With every wrong setting named.
+        """
+        twice = sorted(set(reset) & values.keys())
+        if twice:
+            raise InvalidArgumentError(
+                f"queue settings: {', '.join(twice)} are both given and reset; do one of the two", settings=", ".join(twice)
+            )
+        defaults = {name: cls.model_fields[name].default if name in cls.model_fields else None for name in reset}
+        parsed = cls.parse({**values, **defaults})
+        return {name: getattr(parsed, name) for name in (*values, *defaults)}
 
     @classmethod
     def stored(cls, values: dict[str, Any]) -> QueueSettings:

@@ -28,6 +28,7 @@ from spark_partq.testing.simulation.producing import Source, files_of
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
+from spark_partq.testing.simulation.source import Source, files_of
 from spark_partq.testing.simulation.stored import Message
 from spark_partq.testing.simulation.unseen import Watch, unseen
 
@@ -334,6 +335,9 @@ class Run:
         ending.check_stored(self.oracle, self.live, lost=self.setup.primary_lost)
         if self.setup.anew_s is not None:
             ending.check_strays(self.oracle, self.live, self.world.files(self.live))
+        if not (self.setup.primary_lost or self.setup.put_back_s):
+            wanted = dict(setting for altering in self.setup.alterings for setting in altering.settings)
+            ending.check_settings(self.oracle, self.live, self.lasting_groups, wanted)
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
