@@ -40,6 +40,7 @@ def create_queue(
     key: str | Iterable[str] | None = None,
     partitions: int = 8,
     *,
+    exist_ok: bool = False,
     storage_options: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> QueueDescription:
@@ -55,6 +56,8 @@ def create_queue(
         Columns of the partition key (Q2); None spreads the messages evenly (Q3).
     partitions : int
         1 to 4096, or 0 for an exclusive queue (S6).
+    exist_ok : bool
+        Change nothing if the queue is there with the same schema, key, partition count and settings.
     storage_options : dict, optional
         Storage options (credentials, endpoint…) of a store that is given as a path, named as obstore names them; others have no
         effect. A `Store` has its own.
@@ -63,12 +66,14 @@ def create_queue(
 
     Raises
     ------
-    InvalidArgumentError, NotAStoreError, QueueAlreadyExistsError, ReplicaError
+    InvalidArgumentError, NotAStoreError, ReplicaError
         Before anything is written.
+    QueueAlreadyExistsError
+        If there is one, with `exist_ok` if it is another one; the error names each difference.
     """
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
-    _create.create_queue(opened, queue, columns, key, partitions, **settings)
+    _create.create_queue(opened, queue, columns, key, partitions, exist_ok=exist_ok, **settings)
     return describe_queue(opened, queue)
 
 
