@@ -75,6 +75,7 @@ NAMES = [
     "UnsupportedTableError",
     "acknowledge",
     "add_listener",
+    "alter_queue",
     "append",
     "assign",
     "copy_stuck",

@@ -175,7 +175,7 @@ def scale(
     Raises
     ------
     InvalidArgumentError
-        The count is wrong, or a loss was not confirmed.
+        The count is wrong, the queue has it already and nothing of a change is left to do, or a loss was not confirmed.
     ScalingInProgressError
         Another change is under way, or `timeout_s` is over.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError

@@ -45,6 +45,8 @@ def alter_queue(
         return
     changed = [name for name, value in found.settings.items() if before.settings[name] != value]
     for name in changed:
-        say(f"{name} of queue {queue} is {render.setting(found.settings[name])}, was {render.setting(before.settings[name])}")
+        say(
+            f"{name} of queue {queue} is {render.setting(found.settings[name])}, was {render.setting(before.settings[name])}"
+        )
     if not changed:
         say(f"nothing to change: queue {queue} has these settings")

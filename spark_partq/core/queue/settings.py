@@ -76,7 +76,8 @@ class QueueSettings(BaseModel):
         twice = sorted(set(reset) & values.keys())
         if twice:
             raise InvalidArgumentError(
-                f"queue settings: {', '.join(twice)} are both given and reset; do one of the two", settings=", ".join(twice)
+                f"queue settings: {', '.join(twice)} are both given and reset; do one of the two",
+                settings=", ".join(twice),
             )
         defaults = {name: cls.model_fields[name].default if name in cls.model_fields else None for name in reset}
         parsed = cls.parse({**values, **defaults})

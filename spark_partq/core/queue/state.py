@@ -281,7 +281,10 @@ def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
     grace_ms, until_ms = state.settings.vacuum_grace_ms, body.get("grace_until_ms")
     settings = QueueSettings.stored({**state.settings.model_dump(), **body["settings"]})
     lowered = settings.vacuum_grace_ms < grace_ms
-    _must(lowered == (until_ms is not None), "it does not say until when the former vacuum_grace_ms counts, or says it of none")
+    _must(
+        lowered == (until_ms is not None),
+        "it does not say until when the former vacuum_grace_ms counts, or says it of none",
+    )
     former = ((grace_ms, until_ms),) if until_ms is not None else ()
     return replace(state, settings=settings, former_graces=(*state.former_graces, *former))
 

@@ -112,7 +112,9 @@ class PartitionTable:
         """
         if not (self._log.log.has_beginning() if over_remains else self._log.exists()):
             with contextlib.suppress(Conflict):
-                self._log.create(TableSpec(self._schema, ("base_offset", "_enqueued_at"), _table_settings(vacuum_grace_ms)))
+                self._log.create(
+                    TableSpec(self._schema, ("base_offset", "_enqueued_at"), _table_settings(vacuum_grace_ms))
+                )
 
     def follow(self, vacuum_grace_ms: int) -> None:
         """Remember what is removed from now on for as long as this grace asks for."""

@@ -42,13 +42,15 @@ def check_settings(oracle: Oracle, uri: str, groups: Sequence[str], wanted: Mapp
     settings = queue.settings.model_dump()
     lost = {name: value for name, value in wanted.items() if settings[name] != value}
     if lost:
-        raise Violation(f"SETTINGS: {lost} were set, and are {({name: settings[name] for name in lost})}")
+        raise Violation(f"SETTINGS: {lost} were set, and are { ({name: settings[name] for name in lost}) }")
     for group in groups:
         state = oracle.groups.get((uri, group))
         known = None if state is None else state.queues.get(queue.queue_id)
         for name in ("rebalance_delay_ms", "max_handoff_time_ms"):
             if known is not None and getattr(known, name) != settings[name]:
-                raise Violation(f"SETTINGS: group {group} goes by {name}={getattr(known, name)}, and it is {settings[name]}")
+                raise Violation(
+                    f"SETTINGS: group {group} goes by {name}={getattr(known, name)}, and it is {settings[name]}"
+                )
 
 
 def check_read(oracle: Oracle, uri: str, group: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from spark_partq.testing.simulation.setup import Setup
 from tests.core.queue import test_alter as altering
 from tests.storage.procedures import test_alter as altered
@@ -37,7 +35,10 @@ def a_change_is_lost(original, state, wanted, store_ms):
     return original(state, wanted, store_ms) if state.settings == altering.ready().settings else ()
 
 
-@bug("core.queue.state:QueueState.grace_ms", test=altering.test_a_lowered_grace_counts_once_nobody_writes_under_the_former_one)
+@bug(
+    "core.queue.state:QueueState.grace_ms",
+    test=altering.test_a_lowered_grace_counts_once_nobody_writes_under_the_former_one,
+)
 def a_lowered_grace_counts_at_once(original, state, store_ms):
     """Files of a batch that was begun under the former grace are deleted before they are committed."""
     return state.settings.vacuum_grace_ms

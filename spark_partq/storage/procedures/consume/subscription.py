@@ -171,8 +171,7 @@ class Subscription:
         new = {
             queue.state.queue_id: queue
             for queue in self._queues.values()
-            if (known := state.queues.get(queue.state.queue_id)) is not None
-            and in_group(queue).replaces(known)
+            if (known := state.queues.get(queue.state.queue_id)) is not None and in_group(queue).replaces(known)
         }
         return _changes(new, ()) if new else None
 
