@@ -11,14 +11,14 @@ import spark_partq as partq
 
 # In the order of `--help`:
 # isort: off
-from spark_partq.cli import queues, altering, scaling, replicas, groups, stores
+from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, stores
 
 # isort: on
 from spark_partq.cli.common import app
 from spark_partq.cli.output import say
 from spark_partq.cli.settings import duration_ms
 
-__all__ = ["altering", "app", "duration_ms", "groups", "main", "queues", "replicas", "scaling", "stores"]
+__all__ = ["altering", "app", "duration_ms", "groups", "main", "queues", "replicas", "scaling", "stores", "tail"]
 
 
 def main() -> None:
