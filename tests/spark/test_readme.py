@@ -9,7 +9,9 @@ import spark_partq as partq
 from tests.helpers import ROOT, driver, finished
 
 README = ROOT / "README.md"
-IN_FOLDER = "import os, sys; os.chdir(sys.argv[1]); exec(compile(sys.argv[2], 'README.md', 'exec'), {'__name__': '__main__'})"
+IN_FOLDER = (
+    "import os, sys; os.chdir(sys.argv[1]); exec(compile(sys.argv[2], 'README.md', 'exec'), {'__name__': '__main__'})"
+)
 ORDER = r"\| +(o\d)\| +(\w+)\| +([\d.]+)\|orders\|"
 
 
