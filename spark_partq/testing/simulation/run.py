@@ -28,7 +28,6 @@ from spark_partq.testing.simulation.producing import Source, files_of
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
-from spark_partq.testing.simulation.source import Source, files_of
 from spark_partq.testing.simulation.stored import Message
 from spark_partq.testing.simulation.unseen import Watch, unseen
 
