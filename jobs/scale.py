@@ -2,7 +2,7 @@
 
     python jobs/scale.py --store s3://bucket/store --queue orders --partitions 12 --timeout 600
 
-A scheduler may run it again after it was interrupted: what was begun goes on. The count that the queue has is refused.
+A scheduler may run it again, also after it was interrupted: what was begun goes on, and a queue that has the count already is left as it is.
 """
 
 from __future__ import annotations
@@ -56,17 +56,23 @@ def scale(
                 partitions=partitions,
             )
 
-    found = partq.scale(
-        store,
-        queue,
-        partitions,
-        mode,
-        confirm_lost=confirm_lost,
-        timeout_s=timeout,
-        report=report,
-        storage_options=key_values(storage_option),
-        replica_options=key_values(to_option) or None,
-    )
+    storage_options = key_values(storage_option)
+    try:
+        found = partq.scale(
+            store,
+            queue,
+            partitions,
+            mode,
+            confirm_lost=confirm_lost,
+            timeout_s=timeout,
+            report=report,
+            storage_options=storage_options,
+            replica_options=key_values(to_option) or None,
+        )
+    except partq.InvalidArgumentError as error:
+        if error.params.get("has") != str(partitions):
+            raise
+        found = partq.describe_queue(store, queue, storage_options=storage_options)
     record = {"queue": queue, **found.to_dict()}
     for name in ("name", "partitions", "schema", "settings"):
         del record[name]

@@ -22,8 +22,8 @@ __all__ = [
     "Position", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
-    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener",
-    "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
+    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError",
+    "acknowledge", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
     "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
     "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
 ]
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spark_partq.api.groups import acknowledge, delete_group, describe_group, history, list_groups
     from spark_partq.api.listeners import add_listener, flow_changes
     from spark_partq.api.queues import (
-        copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress,
+        alter_queue, copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress,
     )
     from spark_partq.api.replicas import promote, remove_replica, replicas, replicate
     from spark_partq.api.sinks import append, delta_sink, positions, queue_sink
@@ -67,7 +67,7 @@ else:
         "api.dead_letters": "dead_letters redrive reject",
         "api.groups": "acknowledge delete_group describe_group history list_groups",
         "api.listeners": "add_listener flow_changes",
-        "api.queues": "copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
+        "api.queues": "alter_queue copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
         "api.replicas": "promote remove_replica replicas replicate",
         "api.sinks": "append delta_sink positions queue_sink",
         "core.assignors": "Member assign",

@@ -60,6 +60,15 @@ def ingress(enabled: bool) -> str:
     return "enabled" if enabled else "disabled"
 
 
+def setting(value: object) -> str:
+    return "none" if value is None else number(value) if isinstance(value, int) else str(value)
+
+
+def moment(at: str) -> str:
+    """A moment in UTC (ISO 8601), to the second."""
+    return f"{at[:19].replace('T', ' ')} UTC"
+
+
 def queue(found: QueueDescription) -> RenderableType:
     """A queue: its status and counts (S8), what holds it up, what each partition has."""
     about = Table.grid(padding=(0, 2))
@@ -83,7 +92,8 @@ def queue(found: QueueDescription) -> RenderableType:
     about.add_row("columns", found.schema)
     about.add_row("groups", ", ".join(found.groups) or "none")
     for name, value in found.settings.items():
-        about.add_row(name, "none" if value is None else number(value) if isinstance(value, int) else str(value))
+        shown = setting(value)
+        about.add_row(name, f"{shown} (since {moment(found.altered[name])})" if name in found.altered else shown)
     partitions = table(partition="right", first="right", next="right", depth="right", files="right", size="right")
     for p in found.partitions:
         name = "parent" if p.partition == PARENT else number(p.partition)
@@ -102,7 +112,7 @@ def group(found: GroupDescription) -> RenderableType:
     about = Table.grid(padding=(0, 2))
     about.add_column()
     about.add_column(overflow="fold")
-    since = f" since {found.since[:19].replace('T', ' ')} UTC" if found.since else ""
+    since = f" since {moment(found.since)}" if found.since else ""
     about.add_row("group", found.group)
     about.add_row("status", f"{found.status}{since}{f' ({found.trigger})' if found.trigger else ''}")
     about.add_row("assignor", found.assignor or "none, as it has no members")

@@ -76,6 +76,7 @@ NAMES = [
     "UnsupportedTableError",
     "acknowledge",
     "add_listener",
+    "alter_queue",
     "append",
     "assign",
     "copy_stuck",

@@ -16,6 +16,7 @@ from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Mode
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.inspect.describe_queue import QueueDescription, describe
+from spark_partq.storage.procedures import alter as _alter
 from spark_partq.storage.procedures import copy_stuck as _stuck
 from spark_partq.storage.procedures import create as _create
 from spark_partq.storage.procedures import delete as _delete
@@ -39,6 +40,7 @@ def create_queue(
     key: str | Iterable[str] | None = None,
     partitions: int = 8,
     *,
+    exist_ok: bool = False,
     storage_options: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> QueueDescription:
@@ -54,6 +56,8 @@ def create_queue(
         Columns of the partition key (Q2); None spreads the messages evenly (Q3).
     partitions : int
         1 to 4096, or 0 for an exclusive queue (S6).
+    exist_ok : bool
+        Change nothing if the queue is there with the same schema, key, partition count and settings.
     storage_options : dict, optional
         Storage options (credentials, endpoint…) of a store that is given as a path, named as obstore names them; others have no
         effect. A `Store` has its own.
@@ -62,12 +66,14 @@ def create_queue(
 
     Raises
     ------
-    InvalidArgumentError, NotAStoreError, QueueAlreadyExistsError, ReplicaError
+    InvalidArgumentError, NotAStoreError, ReplicaError
         Before anything is written.
+    QueueAlreadyExistsError
+        If there is one, with `exist_ok` if it is another one; the error names each difference.
     """
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
-    _create.create_queue(opened, queue, columns, key, partitions, **settings)
+    _create.create_queue(opened, queue, columns, key, partitions, exist_ok=exist_ok, **settings)
     return describe_queue(opened, queue)
 
 
@@ -169,7 +175,7 @@ def scale(
     Raises
     ------
     InvalidArgumentError
-        The count is wrong, or a loss was not confirmed.
+        The count is wrong, the queue has it already and nothing of a change is left to do, or a loss was not confirmed.
     ScalingInProgressError
         Another change is under way, or `timeout_s` is over.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
@@ -208,6 +214,38 @@ def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, st
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
     """
     return _stuck.copy_stuck(open_queue(Store.at(store, storage_options), queue))
+
+
+def alter_queue(
+    store: StorePath,
+    queue: str,
+    *,
+    reset: Iterable[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> QueueDescription:
+    """Change settings of a queue while it is in use; producers, consumers and maintenance heed them once they have read them.
+
+    What is so already stays so. A call that was interrupted may have changed all or nothing; calling it again finishes it.
+
+    Parameters
+    ----------
+    reset : iterable of str
+        Settings that get their default.
+    **settings
+        See `core.queue.settings.QueueSettings`, for example ``retention_ms=86_400_000``; durations in milliseconds.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With every wrong setting named.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        Nothing is changed.
+    """
+    opened = Store.at(store, storage_options)
+    names = (reset,) if isinstance(reset, str) else tuple(reset)
+    _alter.alter_queue(open_queue(opened, queue), settings, names)
+    return describe_queue(opened, queue)
 
 
 def set_ingress(

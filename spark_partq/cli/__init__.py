@@ -11,14 +11,26 @@ import spark_partq as partq
 
 # In the order of `--help`:
 # isort: off
-from spark_partq.cli import queues, scaling, replicas, groups, dead_letters, stores
+from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, dead_letters, stores
 
 # isort: on
 from spark_partq.cli.common import app
 from spark_partq.cli.output import say
 from spark_partq.cli.settings import duration_ms
 
-__all__ = ["app", "dead_letters", "duration_ms", "groups", "main", "queues", "replicas", "scaling", "stores"]
+__all__ = [
+    "altering",
+    "app",
+    "dead_letters",
+    "duration_ms",
+    "groups",
+    "main",
+    "queues",
+    "replicas",
+    "scaling",
+    "stores",
+    "tail",
+]
 
 
 def main() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+import spark_partq as partq
 from spark_partq.spark.jobs import StorageOptions, key_values
 from spark_partq.storage.store import Store
 
-app = typer.Typer(
-    name="spark-partq",
-    help="Partitioned message queues for Spark on Delta tables.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
@@ -33,12 +31,88 @@ class Target:
     @property
     def store(self) -> str:
         if not self.path:
-            raise typer.BadParameter("name the store: --store PATH before the command, or SPARK_PARTQ_STORE")
+            raise typer.BadParameter("name the store: --store PATH, or SPARK_PARTQ_STORE")
         return self.path
 
     @property
     def opened(self) -> Store:
         return Store.at(self.store, self.storage_options)
+
+
+class App(typer.Typer):
+    """Commands that are about a store: each takes the options that say which, so they may stand before it or after it.
+
+    What stands after the command takes the place of what stands before it, or in the environment.
+    """
+
+    def command(self, *arguments: Any, **named: Any) -> Callable[[Function], Function]:
+        add = super().command(*arguments, **named)
+
+        def register(function: Function) -> Function:
+            add(_with_store(function))
+            return function
+
+        return register
+
+
+def _with_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the options of the store, which end up in its context's `Target`."""
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        context = arguments["context"] if "context" in own else arguments.pop("context")
+        store, storage_option = arguments.pop("store"), arguments.pop("storage_option")
+        target: Target = context.obj
+        if store:
+            target = replace(target, path=store)
+        if storage_option:
+            target = replace(target, storage_options=key_values(storage_option))
+        context.obj = target
+        command(**arguments)
+
+    own = inspect.signature(command, eval_str=True).parameters
+    parameters = {name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, p in own.items()}
+    kind, nothing = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    for name, annotation, default in (
+        ("context", typer.Context, nothing),
+        ("store", _STORE, None),
+        ("storage_option", _STORAGE_OPTIONS, None),
+    ):
+        parameters.setdefault(name, inspect.Parameter(name, kind, annotation=annotation, default=default))
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    return run
+
+
+# After the command; the environment is heeded where they stand before it.
+_STORE = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="STORE", help="Folder or object-store URI of the store.", rich_help_panel="The store"
+    ),
+]
+_STORAGE_OPTIONS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE|@FILE",
+        help="Storage option of the store, as before the command.",
+        rich_help_panel="The store",
+    ),
+]
+
+app = App(
+    name="spark-partq",
+    help="Partitioned message queues for Spark on Delta tables.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"spark_partq {partq.__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -48,6 +122,9 @@ def common(
         str | None, typer.Option(envvar="SPARK_PARTQ_STORE", help="Folder or object-store URI of the store.")
     ] = None,
     storage_option: StorageOptions = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     context.obj = Target(store, key_values(storage_option))
 

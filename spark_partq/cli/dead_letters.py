@@ -9,14 +9,10 @@ import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, QueueName, Target, app, count
+from spark_partq.cli.common import App, Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say, show
 
-commands = typer.Typer(
-    help="Messages that cannot be processed: look at them, and put them back.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+commands = App(help="Messages that cannot be processed: look at them, and put them back.", no_args_is_help=True)
 app.add_typer(commands, name="dead-letter")
 
 _SHOWN = 100

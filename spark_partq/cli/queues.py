@@ -29,21 +29,34 @@ def create_queue(
     settings_file: Annotated[
         Path | None, typer.Option("--settings", metavar="FILE", help="TOML file like conf/queue.example.toml.")
     ] = None,
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="It may be there already, if it is the same: then nothing changes.")
+    ] = False,
     settings: dict[str, str],
 ) -> None:
     """Create a queue, and the store if it is new."""
     target: Target = context.obj
     columns = None if key is None else [name.strip() for name in key.split(",")]
+    there = exist_ok and _exists(target, queue)
     made = partq.create_queue(
         target.store,
         queue,
         schema,
         columns,
         partitions,
+        exist_ok=exist_ok,
         storage_options=target.storage_options,
         **read_settings(settings_file, settings),
     )
-    say(f"created queue {made.name}, {render.partition_count(made.configured_partitions)}")
+    done = "there already is" if there else "created"
+    say(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")
+
+
+def _exists(target: Target, queue: str) -> bool:
+    try:
+        return queue in partq.list_queues(target.store, storage_options=target.storage_options)
+    except partq.NotAStoreError:
+        return False
 
 
 @app.command("delete-queue")

@@ -39,7 +39,8 @@ def scale(
 ) -> None:
     """Change the partition count of a queue while it is in use, and wait until that has ended.
 
-    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is printed on stderr.
+    Ctrl-C ends the waiting and breaks nothing: running it again goes on. What is waited for is printed on stderr. A queue that has
+    that count already is left as it is.
     """
     if confirm_lost is not None and mode != "delete":
         raise typer.BadParameter(f"--confirm-lost is for --mode delete; {mode} loses nothing")
@@ -62,6 +63,7 @@ def scale(
                 replica_options=replica_options,
             )
 
+    unchanged = False
     ask = confirm_lost is None and sys.stdin.isatty()
     with _interruptible(f"scaling queue {queue}"):
         while True:
@@ -69,6 +71,10 @@ def scale(
                 found = run(confirm_lost)
                 break
             except partq.InvalidArgumentError as error:
+                if error.params.get("has") == str(partitions):  # a schedule may ask again for what was done before
+                    found = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
+                    unchanged = True
+                    break
                 if not ask or "lost" not in error.params:
                     raise
                 confirm_lost = int(error.params["lost"])  # again, if more comes in before it is done
@@ -79,7 +85,12 @@ def scale(
     if as_json:
         print_json(found.to_dict())
     else:
-        say(*_outcome(before, found))
+        say(*_unchanged(found) if unchanged else _outcome(before, found))
+
+
+def _unchanged(found: partq.QueueDescription) -> Iterator[str]:
+    count_ = found.configured_partitions
+    yield f"queue {found.name} already {f'has {render.partition_count(count_)}' if count_ else 'is exclusive'}"
 
 
 def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> Iterator[str]:

@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.core.queue.settings import QueueSettings
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+) *(ms|s|m|h|d)?")
 
 
 def duration_ms(value: object) -> int:
@@ -31,12 +32,17 @@ def duration_ms(value: object) -> int:
     >>> duration_ms("7d"), duration_ms("1500"), duration_ms(0)
     (604800000, 1500, 0)
     """
-    found = re.fullmatch(r"(\d+) *(ms|s|m|h|d)?", str(value).strip()) if isinstance(value, (int, str)) else None
+    found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (int, str)) else None
     if found is None or isinstance(value, bool):
         raise partq.InvalidArgumentError(
             f"{value!r} is no duration; give milliseconds, or a number with ms, s, m, h or d", value=value
         )
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
+
+
+def without_codes(text: str) -> str:
+    """The text without the codes of promises, such as (R5), which are for developers."""
+    return re.sub(r" \([A-Z]\d+(?:, [A-Z]\d+)*\)", "", text)
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +62,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         option = typer.Option(
             flag,
             metavar=shape,
-            help=f"{field.description} (default: {default})",
+            help=f"{without_codes(field.description or '')} (default: {default})",
             rich_help_panel="Settings of the queue",
         )
         annotation = Annotated[str | None, option]
@@ -64,6 +70,41 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
     return run
+
+
+def settings_in_help() -> str:
+    """All settings, for the end of a command's help."""
+    told = (f"{name} ({without_codes(field.description or '')})" for name, field in QueueSettings.model_fields.items())
+    return f"Settings: {'; '.join(told)}."
+
+
+def parse_settings(given: list[str]) -> dict[str, Any]:
+    """Settings of ``name=value`` each; durations as milliseconds, ``none`` where a setting may be none.
+
+    Raises
+    ------
+    typer.BadParameter
+        If something is of another form, or named twice.
+    """
+    values: dict[str, Any] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"--set {pair!r} is not of the form name=value")
+        if name in values:
+            raise typer.BadParameter(f"--set {name} is given twice")
+        values[name] = value
+    return {name: _value(name, value) for name, value in values.items()}
+
+
+def _value(name: str, text: str) -> Any:
+    field = QueueSettings.model_fields.get(name)
+    if text == "none" and field is not None and field.default is None:
+        return None
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    # What is no duration either is refused with all that is wrong.
+    return duration_ms(text) if name.endswith("_ms") and _DURATION.fullmatch(text) else text
 
 
 def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:

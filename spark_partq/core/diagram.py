@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from spark_partq.core.group import state as group
-from spark_partq.core.queue import state as queue
+from spark_partq.core.queue import transitions as queue
 from spark_partq.core.replica import state as replica
 
 _UNKNOWN = "Unknown"  # what is not there yet, or not any more

@@ -146,3 +146,14 @@ def test_delete_queue_asks(store: str, answer: str, deleted: bool) -> None:
 def test_delete_queue_that_does_not_exist_is_refused_unasked(command: Command, store: str) -> None:
     created(store)
     assert_refused(command("delete-queue", "other"), "QUEUE_NOT_FOUND", "'other'", "q")
+
+
+def test_a_queue_that_may_be_there(command: Command, store: str) -> None:
+    """A schedule or a script runs it again and again."""
+    arguments = ("create-queue", "q", "--schema", "k string, v long", "--key", "k", "--partitions", "3", "--exist-ok")
+    assert command(*arguments, "--retention-ms", "7d").out == "created queue q, 3 partitions\n"
+    before = partq.describe_queue(store, "q")
+    again = command(*arguments, "--retention-ms", "7d")
+    assert (again.code, again.out) == (0, "there already is queue q, 3 partitions\n")
+    assert partq.describe_queue(store, "q") == before
+    assert_refused(command(*arguments), "QUEUE_ALREADY_EXISTS", "its retention_ms is 604800000, not none")

@@ -15,7 +15,7 @@ from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import Kind, Member, PartitionState, Status
 from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
 from spark_partq.core.queue import facts as queue_facts
-from spark_partq.core.queue import state as queue_state
+from spark_partq.core.queue import transitions as queue_transitions
 from spark_partq.core.replica import facts as replica_facts
 from spark_partq.core.replica import state as replica_state
 from spark_partq.spark.options import Options
@@ -84,7 +84,7 @@ def test_diagrams_have_every_transition_once() -> None:
     assert found == [("[*]", GroupState().status), *STATUS_TRANSITIONS]
     tables: list[tuple[str, Any]] = [
         (diagram.group_partition_diagram(), TRANSITIONS),
-        (diagram.queue_status_diagram(), queue_state.STATUS_TRANSITIONS),
+        (diagram.queue_status_diagram(), queue_transitions.STATUS_TRANSITIONS),
     ]
     for drawn, table_ in tables:
         assert sorted(arrows(drawn)) == sorted((kind, *pair) for kind, pairs in table_.items() for pair in pairs)
@@ -93,7 +93,7 @@ def test_diagrams_have_every_transition_once() -> None:
 @pytest.mark.parametrize(
     ("drawn", "transitions"),
     [
-        (diagram.queue_phase_diagram(), queue_state.TRANSITIONS),
+        (diagram.queue_phase_diagram(), queue_transitions.TRANSITIONS),
         (diagram.replica_diagram(), replica_state.TRANSITIONS),
     ],
 )

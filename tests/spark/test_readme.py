@@ -5,35 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-from pyspark.sql import SparkSession
-
 import spark_partq as partq
+from tests.helpers import ROOT, driver, finished
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
+IN_FOLDER = (
+    "import os, sys; os.chdir(sys.argv[1]); exec(compile(sys.argv[2], 'README.md', 'exec'), {'__name__': '__main__'})"
+)
+ORDER = r"\| +(o\d)\| +(\w+)\| +([\d.]+)\|orders\|"
 
 
-def test_ten_lines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U1, U2: what a newcomer pastes produces and consumes."""
+def test_ten_lines(tmp_path: Path) -> None:
+    """U1, U2: what a newcomer pastes, twice, into an empty folder produces and consumes, and ends."""
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(partq, "session", lambda app: spark)
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    lines = [f'{{"order_id": "o{i}", "customer": "c{i % 7}", "amount": {i}.5}}' for i in range(100)]
-    (landing / "orders.json").write_text("\n".join(lines))
-    # relative paths are those of the JVM's working directory for Spark; the example's reader is in its own
-    example = re.sub(r'"(landing|billed|store|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), example)
-    before = {query.id for query in spark.streams.active}
-    try:
-        exec(compile(example, str(README), "exec"), {})  # the document is the program
-        produced, consumed = [query for query in spark.streams.active if query.id not in before]
-        produced.processAllAvailable()
-        consumed.processAllAvailable()
-    finally:
-        for query in spark.streams.active:
-            if query.id not in before:
-                query.stop()
-    billed = spark.read.format("delta").load(str(tmp_path / "billed"))
-    assert {row.order_id for row in billed.collect()} == {f"o{i}" for i in range(100)}
-    assert partq.describe_queue(tmp_path / "store", "orders").groups == ("billing",)
+    three = [("o1", "ada", "9.5"), ("o2", "joe", "3.0"), ("o3", "ada", "20.25")]
+    for times in (1, 2):
+        out = finished(driver(IN_FOLDER, str(tmp_path), example))
+        assert sorted(re.findall(ORDER, out)) == sorted(three * times)
+    found = partq.describe_queue(tmp_path / "store", "orders")
+    assert found.groups == ("billing",)
+    assert (found.operating_partitions, found.depth) == (8, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -214,6 +214,10 @@ class QueueInGroup:
     @property
     def exclusive(self) -> bool:
         return self.partitions == 0
+
+    def replaces(self, known: QueueInGroup) -> bool:
+        """Whether a group that knows the queue like that is to learn of this: it is newer, and more than the revision is another."""
+        return known.revision < self.revision and replace(known, revision=self.revision) != self
 
 
 @dataclass(frozen=True)

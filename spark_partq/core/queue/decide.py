@@ -112,6 +112,7 @@ def start_scaling(
             f"queue {state.name!r} has {partition_count} partitions already, and nothing of a change is left to do",
             queue=state.name,
             partitions=partition_count,
+            has=partition_count,
         )
     return _NOTHING  # an interrupted change is ended
 

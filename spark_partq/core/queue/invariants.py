@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from spark_partq.core.invariants import must_hold
 from spark_partq.core.queue.facts import Kind, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT, partition_numbers
-from spark_partq.core.queue.state import STATUS_TRANSITIONS, QueueState, replay
+from spark_partq.core.queue.state import QueueState, replay
+from spark_partq.core.queue.transitions import STATUS_TRANSITIONS
 
 # What a replica that takes over must know of; it does not learn of it any more.
-_NOT_WHILE_FENCED = Kind.SCALING_STARTED, Kind.GENERATION_OPENED, Kind.GROUP_ATTACHED
+_NOT_WHILE_FENCED = Kind.SCALING_STARTED, Kind.GENERATION_OPENED, Kind.GROUP_ATTACHED, Kind.QUEUE_ALTERED
 
 
 def check(before: QueueState | None, after: QueueState, facts: Sequence[QueueFact]) -> None:
@@ -34,6 +35,7 @@ def check(before: QueueState | None, after: QueueState, facts: Sequence[QueueFac
     must_hold(state == after, "the state after the commit is not what its facts say")
     if before is not None:
         _check_progress(before, after, len(facts))
+        _check_settings(before, after, facts)
         _check_shared(before, after)
     check_state(after)
 
@@ -116,7 +118,7 @@ def _check_status(before: QueueState | None, fact: QueueFact, after: QueueState 
 
 
 def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
-    for name in ("name", "queue_id", "schema", "key", "settings"):
+    for name in ("name", "queue_id", "schema", "key"):
         must_hold(getattr(before, name) == getattr(after, name), f"the queue's {name} changed")
     must_hold(
         after.revision == before.revision + facts, f"{facts} facts led from {before.revision} to {after.revision}"
@@ -135,6 +137,22 @@ def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
     for number, end in before.removed_ends.items():
         now = after.removed_ends.get(number, 0)
         must_hold(now >= end, f"the end at which partition {number} was removed went from {end} to {now}")
+
+
+def _check_settings(before: QueueState, after: QueueState, facts: Sequence[QueueFact]) -> None:
+    """The settings in force are what the last fact says of each; a grace that was lowered counts for as long as it was."""
+    settings = before.settings.model_dump()
+    for fact in facts:
+        if fact.kind == Kind.QUEUE_ALTERED:
+            must_hold(
+                any(settings.get(name) != value for name, value in fact.body["settings"].items()), "nothing is altered"
+            )
+            settings |= {name: value for name, value in fact.body["settings"].items() if name in settings}
+    now = after.settings.model_dump()
+    must_hold(now == settings, f"the settings are {now}, and should be {settings}")
+    if len(facts) == 1 and after.settings.vacuum_grace_ms < before.settings.vacuum_grace_ms:
+        until_ms = facts[0].body["grace_until_ms"]
+        must_hold(after.grace_ms(until_ms - 1) >= before.settings.vacuum_grace_ms, "the former grace counts no more")
 
 
 def _check_shared(before: QueueState, after: QueueState) -> None:

@@ -29,6 +29,12 @@ def _mode(value: object, what: str) -> None:
         raise ValueError(f"there is no {what} {stored.text(value, what)!r}")
 
 
+def _settings(value: object, what: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is no object")
+    QueueSettings.stored(value)
+
+
 # Of each kind the fields that its body must have, and those that it may have. It may have others, too: a newer program knows them.
 _Fields = dict[str, Callable[[object, str], object]]
 _FORMAT: _Fields = {
@@ -44,7 +50,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
             "schema": lambda *_: None,
             "key": stored.texts,
             "partitions": _count,
-            "settings": lambda *_: None,
+            "settings": _settings,
             **_FORMAT,
         },
         {},
@@ -61,6 +67,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
     Kind.PROMOTED: ({"incarnation": stored.text, "ends": _offsets}, {}),
+    Kind.QUEUE_ALTERED: ({"settings": _settings}, {"grace_until_ms": stored.whole}),
     Kind.FORMAT_RAISED: (_FORMAT, {}),
 }
 
@@ -78,10 +85,7 @@ def check_body(kind: Kind, body: Mapping[str, Any]) -> None:
 
 
 def _check_created(body: Mapping[str, Any]) -> None:
-    if not isinstance(body["settings"], dict):
-        raise ValueError("settings is no object")
     try:
-        QueueSettings.stored(body["settings"])
         payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
     except PartqError as error:
         raise ValueError(error.message) from error

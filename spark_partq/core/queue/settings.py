@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import is_name
@@ -23,6 +24,15 @@ SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
 TtlMillis = Annotated[int, Field(ge=1, le=MAX_MS)]
 Deliveries = Annotated[int, Field(ge=1, le=1_000_000)]
 GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
+
+
+def _checked_name(value: str) -> str:
+    if not is_name(value):
+        raise ValueError(f"{value!r} cannot name a queue")
+    return value
+
+
+QueueName = Annotated[str, AfterValidator(_checked_name)]
 
 
 class QueueSettings(BaseModel):
@@ -61,21 +71,24 @@ class QueueSettings(BaseModel):
     expired_messages: Literal["discard", "dead_letter"] = Field(
         "discard", description="what becomes of a message that is older than message_ttl_ms"
     )
-    dead_letter_queue: str | None = Field(
+    dead_letter_queue: QueueName | None = Field(
         None, description="the queue for messages that cannot be processed; made with this one if it is not there"
     )
 
-    @model_validator(mode="after")
-    def _has_a_place(self) -> QueueSettings:
-        """Nothing is lost because a setting is missing."""
+    def check_together(self) -> QueueSettings:
+        """These settings, if nothing is lost because one of them is missing.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
         needs = [
             *(["max_deliveries"] if self.max_deliveries is not None else []),
             *(["expired_messages='dead_letter'"] if self.expired_messages == "dead_letter" else []),
         ]
         if needs and self.dead_letter_queue is None:
-            raise ValueError(f"{' and '.join(needs)} needs a dead_letter_queue")
-        if self.dead_letter_queue is not None and not is_name(self.dead_letter_queue):
-            raise ValueError(f"{self.dead_letter_queue!r} cannot name a dead_letter_queue")
+            wrong = f"{' and '.join(needs)} needs a dead_letter_queue"
+            raise InvalidArgumentError(f"queue settings: {wrong}; set both", settings=wrong)
         return self
 
     @classmethod
@@ -87,11 +100,34 @@ class QueueSettings(BaseModel):
         InvalidArgumentError
             With every wrong setting named.
         """
+        return cls._parsed(values).check_together()
+
+    @classmethod
+    def _parsed(cls, values: dict[str, Any]) -> QueueSettings:
         try:
             return cls(**values)
         except ValidationError as error:
             wrong, known = _wrong(error), ", ".join(cls.model_fields)
             raise InvalidArgumentError(f"queue settings: {wrong}. Known settings: {known}", settings=wrong) from None
+
+    @classmethod
+    def changes(cls, values: dict[str, Any], reset: Collection[str] = ()) -> dict[str, Any]:
+        """What a user wants to change: the settings that are given, and the defaults of those that are reset.
+
+        Raises
+        ------
+        InvalidArgumentError
+            With every wrong setting named.
+        """
+        twice = sorted(set(reset) & values.keys())
+        if twice:
+            raise InvalidArgumentError(
+                f"queue settings: {', '.join(twice)} are both given and reset; do one of the two",
+                settings=", ".join(twice),
+            )
+        defaults = {name: cls.model_fields[name].default if name in cls.model_fields else None for name in reset}
+        parsed = cls._parsed({**values, **defaults})
+        return {name: getattr(parsed, name) for name in (*values, *defaults)}
 
     @classmethod
     def stored(cls, values: dict[str, Any]) -> QueueSettings:
@@ -110,8 +146,7 @@ class QueueSettings(BaseModel):
 
 def _wrong(error: ValidationError) -> str:
     return "; ".join(
-        ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))))
-        for e in error.errors()
+        f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
     )
 
 

@@ -14,59 +14,7 @@ from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, St
 from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
 from spark_partq.core.queue.settings import QueueSettings
-
-# In which phase each fact may come, and to which it leads. Whatever is not here is refused on replay.
-_USABLE = (Phase.STABLE, Phase.SCALING, Phase.DRAINING, Phase.DRAINED, Phase.REBALANCING)
-_IN_ANY_USABLE_PHASE = tuple((phase, phase) for phase in _USABLE)
-_UNLESS_DRAINING = ((Phase.STABLE, Phase.STABLE), (Phase.SCALING, Phase.SCALING))  # which decides about ingress itself
-TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
-    Kind.QUEUE_CREATED: ((Phase.UNKNOWN, Phase.CREATING),),
-    Kind.PARTITIONS_CREATED: ((Phase.CREATING, Phase.STABLE),),
-    Kind.SCALING_STARTED: (
-        (Phase.STABLE, Phase.SCALING),  # modes live and delete
-        (Phase.STABLE, Phase.DRAINING),  # mode drain
-    ),
-    Kind.QUEUE_DRAINED: ((Phase.DRAINING, Phase.DRAINED),),
-    Kind.SCALING_CANCELLED: ((Phase.DRAINING, Phase.STABLE),),
-    Kind.GENERATION_OPENED: ((Phase.SCALING, Phase.STABLE), (Phase.DRAINED, Phase.REBALANCING)),
-    Kind.SCALING_ENDED: ((Phase.REBALANCING, Phase.STABLE),),
-    Kind.PARTITIONS_REMOVED: _IN_ANY_USABLE_PHASE,
-    Kind.INGRESS_DISABLED: _UNLESS_DRAINING,
-    Kind.INGRESS_ENABLED: _UNLESS_DRAINING,
-    Kind.STUCK_COPY_STARTED: _IN_ANY_USABLE_PHASE,
-    Kind.STUCK_COPIED: _IN_ANY_USABLE_PHASE,
-    Kind.GROUP_ATTACHED: _IN_ANY_USABLE_PHASE,
-    Kind.GROUP_DETACHED: _IN_ANY_USABLE_PHASE,
-    Kind.REPLICA_ADDED: _IN_ANY_USABLE_PHASE,
-    Kind.REPLICA_REMOVED: _IN_ANY_USABLE_PHASE,
-    Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
-    Kind.PROMOTED: _IN_ANY_USABLE_PHASE,
-    Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
-    Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
-}
-# Which facts change the status that users see (S8). It follows from the state; `core.queue.invariants` compares the two.
-STATUS_TRANSITIONS: dict[Kind, tuple[tuple[Status, Status], ...]] = {
-    Kind.QUEUE_CREATED: ((Status.UNKNOWN, Status.SCALING_UP),),
-    Kind.PARTITIONS_CREATED: ((Status.SCALING_UP, Status.READY),),
-    Kind.SCALING_STARTED: (
-        (Status.READY, Status.SCALING_UP),
-        (Status.READY, Status.SCALING_DOWN),
-        (Status.SCALING_DOWN, Status.SCALING_UP),  # more again, while others still go
-    ),
-    Kind.SCALING_CANCELLED: (
-        (Status.SCALING_UP, Status.READY),
-        (Status.SCALING_UP, Status.SCALING_DOWN),
-        (Status.SCALING_DOWN, Status.READY),
-    ),
-    Kind.GENERATION_OPENED: (
-        (Status.SCALING_UP, Status.READY),
-        (Status.SCALING_UP, Status.SCALING_DOWN),  # others still go
-    ),
-    Kind.PARTITIONS_REMOVED: ((Status.SCALING_DOWN, Status.READY),),
-    Kind.QUEUE_DELETED: tuple(
-        (status, Status.DELETING) for status in (Status.SCALING_UP, Status.SCALING_DOWN, Status.READY)
-    ),
-}
+from spark_partq.core.queue.transitions import TRANSITIONS
 
 
 @dataclass(frozen=True)
@@ -127,6 +75,8 @@ class QueueState:
         messages, so a checkpoint carries it.
     former : tuple of Former
         The incarnations before, the latest first.
+    former_graces : tuple of (int, int)
+        Each `vacuum_grace_ms` that was lowered, and the store's time, milliseconds since 1970, until which it still counts.
     """
 
     name: str
@@ -149,6 +99,7 @@ class QueueState:
     last_fence: int = 0
     incarnation: str = ""
     former: tuple[Former, ...] = ()
+    former_graces: tuple[tuple[int, int], ...] = ()
     deleted: bool = False
     revision: int = 1  # number of facts replayed
 
@@ -196,6 +147,11 @@ class QueueState:
     def end_of_parent(self) -> int:
         """The last cut of the parent: how many messages it has, while the queue is partitioned."""
         return max((g.cuts.get(PARENT, 0) for g in self.generations), default=0)
+
+    def grace_ms(self, store_ms: int) -> int:
+        """For how long, at that time of the store, a file that nothing names is kept: whoever still writes under a former grace has that."""
+        former = (grace_ms for grace_ms, until_ms in self.former_graces if store_ms < until_ms)
+        return max(self.settings.vacuum_grace_ms, *former, 0)
 
     def explains(self, sealed: int, fenced: bool) -> bool:
         """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
@@ -314,9 +270,23 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(
                 state, incarnation=body["incarnation"], former=(Former(state.incarnation, ends), *state.former)
             )
+        case Kind.QUEUE_ALTERED:
+            return _altered(state, body)
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)
+
+
+def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
+    grace_ms, until_ms = state.settings.vacuum_grace_ms, body.get("grace_until_ms")
+    settings = QueueSettings.stored({**state.settings.model_dump(), **body["settings"]})
+    lowered = settings.vacuum_grace_ms < grace_ms
+    _must(
+        lowered == (until_ms is not None),
+        "it does not say until when the former vacuum_grace_ms counts, or says it of none",
+    )
+    former = ((grace_ms, until_ms),) if until_ms is not None else ()
+    return replace(state, settings=settings, former_graces=(*state.former_graces, *former))
 
 
 def _after_scaling_fact(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:

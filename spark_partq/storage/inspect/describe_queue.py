@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.payload.schema import type_name
+from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import stuck_messages
 from spark_partq.storage.queue.handle import Queue
@@ -57,6 +58,8 @@ class QueueDescription:
     stuck : int
         Messages in the parent of a queue that became partitioned that not every group has acknowledged; nobody is given them
         until they are copied (S6).
+    altered : dict
+        Of each setting that was changed since the queue was created, when that was last, in UTC (ISO 8601).
     incarnation : str
         UUID: `queue_id`, until a replica is promoted. A query's checkpoint is of one incarnation (S7).
     """
@@ -78,6 +81,7 @@ class QueueDescription:
     key: tuple[str, ...]
     schema: str
     settings: dict[str, Any]
+    altered: dict[str, str]
     groups: tuple[str, ...]
     depth: int
     partitions: tuple[PartitionDescription, ...]
@@ -125,10 +129,20 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         key=state.key,
         schema=type_name(state.schema)[len("struct<") : -1],
         settings=state.settings.model_dump(),
+        altered=altered_at(queue),
         groups=tuple(group.name for group in groups),
         depth=sum(p.depth for p in partitions),
         partitions=tuple(partitions),
     )
+
+
+def altered_at(queue: Queue) -> dict[str, str]:
+    """Of each setting that was changed when that was last, by the clock of who did it."""
+    changed: dict[str, str] = {}
+    for row in queue.control.history():
+        if row["kind"] == "QueueAltered":
+            changed |= dict.fromkeys(json.loads(row["body"])["settings"], row["at"].isoformat())
+    return {name: changed[name] for name in QueueSettings.model_fields if name in changed}
 
 
 def lost_messages(queue: Queue) -> int:

@@ -13,7 +13,7 @@ table        one process's handle on a table: refresh, and commit as compare-and
 
 from __future__ import annotations
 
-from spark_partq.storage.log.entries import Add, Remove, Transaction
+from spark_partq.storage.log.entries import Add, Metadata, Remove, Transaction
 from spark_partq.storage.log.folder import Expired, LogFolder, nothing_expires
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
@@ -30,6 +30,7 @@ __all__ = [
     "Expired",
     "FileChanges",
     "LogFolder",
+    "Metadata",
     "Remove",
     "Snapshot",
     "TableSpec",

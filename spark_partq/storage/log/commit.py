@@ -7,9 +7,10 @@ from collections.abc import Callable
 from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
 from spark_partq.storage.log import strangers
-from spark_partq.storage.log.entries import Entry, encode
+from spark_partq.storage.log.entries import ENGINE, PREVIOUS_TOKEN, TABLE, TOKEN, Entry, Metadata, encode
 from spark_partq.storage.log.folder import MAX_ENTRY_BYTES, DamagedLog, LogFolder
 from spark_partq.storage.log.retry import Conflict
+from spark_partq.storage.store import Store
 
 # Where the answer to a put was lost, it is put so often.
 _PUTS = 3
@@ -24,6 +25,13 @@ class NotCommitted(Exception):
 
 class LeftBehind(Conflict):
     """Others went on and cleaned up while this process slept: the log does not end where it had read it to end."""
+
+
+def commit_info(store: Store, operation: str, table: Metadata | None, previous: str | None) -> dict[str, object]:
+    """The first line of a new entry: which commit it is, of which table, and which one it follows."""
+    info: dict[str, object] = {"timestamp": store.now_ms(), "operation": operation, "operationParameters": {}}
+    info |= {"engineInfo": ENGINE, TOKEN: store.runtime.new_uuid().hex, **({TABLE: table.id} if table else {})}
+    return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
 
 
 def put_entry(log: LogFolder, version: int, entry: Entry, slept: Callable[[], bool]) -> None:

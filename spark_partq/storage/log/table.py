@@ -14,18 +14,8 @@ from dataclasses import dataclass, field
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import to_json
 from spark_partq.storage.files import FileInfo, FileMissing
-from spark_partq.storage.log.commit import LeftBehind, NotCommitted, put_entry
-from spark_partq.storage.log.entries import (
-    ENGINE,
-    PREVIOUS_TOKEN,
-    TABLE,
-    TOKEN,
-    Add,
-    Entry,
-    Metadata,
-    Remove,
-    Transaction,
-)
+from spark_partq.storage.log.commit import LeftBehind, NotCommitted, commit_info, put_entry
+from spark_partq.storage.log.entries import Add, Entry, Metadata, Remove, Transaction
 from spark_partq.storage.log.folder import (
     DamagedLog,
     Expired,
@@ -287,7 +277,7 @@ class DeltaLog:
             spec.configuration,
             self.store.now_ms(),
         )
-        entry = Entry(self._info("CREATE TABLE", made, None), True, made, tuple(adds))
+        entry = Entry(commit_info(self.store, "CREATE TABLE", made, None), True, made, tuple(adds))
         try:
             self.files.make_folder(self.log.path)
         except (StoreUnavailableError, FileMissing) as error:
@@ -304,8 +294,9 @@ class DeltaLog:
         removes: Sequence[Remove] = (),
         transactions: Mapping[str, int] | None = None,
         operation: str = "WRITE",
+        metadata: Metadata | None = None,
     ) -> None:
-        """Become the version after that of the last refresh; the handle then knows it.
+        """Become the version after that of the last refresh; the handle then knows it. With `metadata` the table has that from there on.
 
         Raises
         ------
@@ -319,8 +310,8 @@ class DeltaLog:
             raise Conflict
         at = self.store.now_ms()
         recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
-        info = self._info(operation, snapshot.metadata, snapshot.token)
-        entry = Entry(info, adds=tuple(adds), removes=tuple(removes), transactions=recorded)
+        info = commit_info(self.store, operation, snapshot.metadata, snapshot.token)
+        entry = Entry(info, metadata is not None, metadata, tuple(adds), tuple(removes), recorded)
         self._put(snapshot.version + 1, entry)
         self._apply(snapshot, entry)
         if self._is_checkpoint_due(self._checkpoint):
@@ -347,11 +338,6 @@ class DeltaLog:
         except BaseException:
             self._snapshot = None
             raise
-
-    def _info(self, operation: str, table: Metadata | None, previous: str | None) -> dict[str, object]:
-        info: dict[str, object] = {"timestamp": self.store.now_ms(), "operation": operation, "operationParameters": {}}
-        info |= {"engineInfo": ENGINE, TOKEN: self.store.runtime.new_uuid().hex, **({TABLE: table.id} if table else {})}
-        return info if previous is None else {**info, PREVIOUS_TOKEN: previous}
 
     def _forget(self, snapshot: Snapshot) -> None:
         """Drop what checkpoints forget, too, each time that there is twice as much."""

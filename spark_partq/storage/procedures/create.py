@@ -12,8 +12,9 @@ from spark_partq.core.payload.dead_letters import with_origin
 from spark_partq.core.payload.schema import Struct, check_same_columns, payload_schema
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import partition_numbers
+from spark_partq.core.queue.same import differences
 from spark_partq.core.queue.settings import QueueSettings, check_partition_count
-from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.handle import Queue, open_queue
@@ -23,19 +24,31 @@ from spark_partq.storage.store import Store
 
 
 def create_queue(
-    store: Store, name: str, schema: str | Struct, key: str | Iterable[str] | None, partitions: int, **settings: Any
+    store: Store,
+    name: str,
+    schema: str | Struct,
+    key: str | Iterable[str] | None,
+    partitions: int,
+    *,
+    exist_ok: bool = False,
+    **settings: Any,
 ) -> QueueState:
     """Make a queue; of several at once under one name exactly one wins, whatever they ask for.
 
     The first commit of the control table is the decision. The partition tables follow; until all exist the status is
     ``ScalingUp``. Whoever comes second finishes that, in case the winner has died, and is told that the queue exists.
 
+    Parameters
+    ----------
+    exist_ok : bool
+        Return the queue that is there, if it has this schema, key, partition count and these settings.
+
     Raises
     ------
     InvalidArgumentError, NotAStoreError
         Before anything is written.
     QueueAlreadyExistsError, ReplicaError
-        If there is one of that name, or a replica of one.
+        If there is one of that name, with `exist_ok` another one than is wanted; or a replica of one.
     """
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
@@ -57,7 +70,19 @@ def create_queue(
         control.refresh()
         if not control.state.generations:
             _create_partitions(control)
-        old = control.state
+        old, wanted = control.state, replay(name, facts)
+        differs = differences(old, wanted) if exist_ok and wanted is not None else []
+        if differs:
+            raise QueueAlreadyExistsError(
+                f"queue {name!r} exists in {store.uri} and is another one than is to be created: {'; '.join(differs)}. Create what is "
+                "there, change it (alter-queue, scale), or choose another name",
+                queue=name,
+                store=store.uri,
+                status=old.status,
+                differences="; ".join(differs),
+            ) from None
+        if exist_ok:
+            return old
         raise QueueAlreadyExistsError(
             f"queue {name!r} already exists in {store.uri} (status {old.status}, {old.configured_partitions} partitions); "
             "choose another name, or delete it first",

@@ -13,6 +13,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import groups
+from spark_partq.storage.procedures.alter import follow_settings
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
@@ -55,11 +56,12 @@ def maintain(queue: Queue) -> MaintenanceReport:
     """
     check_primary(queue, opening=True)
     now_ms = checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
-    update_groups(queue)
+    update_groups(queue, "maintenance")
     remove_drained(queue)
     close_parent(queue)
     begun = BegunBatches(queue)
     tables = [*queue.partitions, *_removed(queue)]
+    follow_settings(queue, tables)
     readers: list[Group] = []  # of the last time that it was measured
 
     def measure(state: QueueState) -> dict[int, int]:
@@ -67,7 +69,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
         return _removable(queue, state, tables, readers, now_ms)
 
     ends = queue.control.record_removal(measure)
-    grace_ms = queue.state.settings.vacuum_grace_ms
+    grace_ms = queue.state.grace_ms(begun.as_of_ms)
 
     def clean(table: PartitionTable) -> tuple[int, int]:
         messages = table.remove(lambda index: int(np.searchsorted(index.end, ends[table.partition], side="right")))

@@ -72,17 +72,17 @@ def remove_files(queue: Queue) -> int:
     return sum(queue.store.map(lambda n: queue.table(n).remove(below(state.removed_ends[n])), removed))
 
 
-def update_groups(queue: Queue) -> bool:
-    """Let the groups that do not know which partitions there are now know it, so that they rebalance at once (R2); any?"""
+def update_groups(queue: Queue, by: str = "scaling") -> bool:
+    """Let the groups that do not know which partitions and settings there are now know it, so that they rebalance at once (R2); any?"""
     queue.control.refresh()
-    queue_id, shared = queue.state.queue_id, queue.state.partition_numbers
+    queue_id, now = queue.state.queue_id, in_group(queue)
     reading = [group for group in groups(queue) if queue_id in group.state.queues]
-    outdated = [group for group in reading if group.state.queues[queue_id].partition_numbers != shared]
+    outdated = [group for group in reading if now.replaces(group.state.queues[queue_id])]
     if not outdated:
         return False
     queue.refresh()
     starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue)}, starts)
     for group in outdated:
-        group.decide(lambda: [changes], "scaling")
+        group.decide(lambda: [changes], by)
     return True

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
@@ -31,7 +32,7 @@ class Producer:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._asked_replicas = False
-        self._clock = ComparedClock(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
+        self._clock = ComparedClock(queue.store, queue.name, lambda: queue.state.settings.max_clock_skew_ms)
         self._removed_at = -1  # revision of the queue as of which its removed tables were refreshed
 
     def refresh(self) -> None:
@@ -196,15 +197,16 @@ class Producer:
     ) -> Prepared | None:
         """Write files and make them the batch's next manifest, unless somebody else has made another; None if none were written.
 
-        Files near the age at which maintenance may delete what nothing names are written again instead.
+        Files near the age at which maintenance may delete what nothing names are written again instead. `write` refreshes the queue at its
+        end, as its grace may have been lowered since.
         """
         queue, runtime = self._queue, self._queue.store.runtime
-        half_s = queue.state.settings.vacuum_grace_ms / 2000
         rewrites = 0
         while True:
             began_s = runtime.monotonic_s()
             state = queue.state  # by whose map the files are placed
             files = write()
+            half_s = self._half_grace_s(state)
             if files is None:
                 return None
             made = Manifest(
@@ -219,6 +221,10 @@ class Producer:
             manifest, is_own = batch.put(made)
             # Maintenance that began before the manifest was there may have deleted the files of one that was put late.
             return Prepared(manifest, math.inf, is_own and runtime.monotonic_s() - began_s <= half_s)
+
+    def _half_grace_s(self, began: QueueState) -> float:
+        """How long files may take that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
+        return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms) / 2000
 
     def check_rewrites(self, rewrites: int, took_s: float) -> None:
         """Files became too old before they were durable: they are written again, but not again and again."""
@@ -311,7 +317,13 @@ class Producer:
     ) -> Prepared:
         if batch is not None:
             batch.check_files(left, manifest.generation)
-        placed = self._durable(batch, lambda: place_again(self._queue, left), in_earlier, manifest.positions)
+
+        def write() -> Sequence[NewFile]:
+            files = place_again(self._queue, left)
+            self._queue.control.refresh(sure=True)
+            return files
+
+        placed = self._durable(batch, write, in_earlier, manifest.positions)
         if placed is None:
             raise RuntimeError("files are placed again whether the queue takes messages or not")
         return placed

@@ -6,6 +6,8 @@ process of maintenance whose clock is ahead would remove what is young. The stor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spark_partq.core.errors import ClockSkewError
 from spark_partq.storage.store import Store, queue_folder
 
@@ -20,11 +22,11 @@ class ComparedClock:
 
     Parameters
     ----------
-    max_skew_ms : int
-        How far it may lie ahead of the store's, or behind.
+    max_skew_ms : function
+        How far it may lie ahead of the store's, or behind, by now.
     """
 
-    def __init__(self, store: Store, queue: str, max_skew_ms: int) -> None:
+    def __init__(self, store: Store, queue: str, max_skew_ms: Callable[[], int]) -> None:
         self._store, self._queue, self._max_skew_ms = store, queue, max_skew_ms
         self._compared_s: float | None = None
         # What must be added to the clock that does not go back for the time in the store, in milliseconds: between these two.
@@ -34,7 +36,7 @@ class ComparedClock:
         """Whether the store is to be asked: for the first time, after ten minutes, and when this machine's clock has jumped."""
         if self._compared_s is None or self._store.runtime.monotonic_s() - self._compared_s > _COUNTS_S:
             return True
-        return self._skew_ms(self._store.now_ms()) > self._max_skew_ms
+        return self._skew_ms(self._store.now_ms()) > self._max_skew_ms()
 
     def compare(self, path: str, began_s: float, ended_s: float) -> None:
         """Ask the store when a file was written. One request.
@@ -60,9 +62,9 @@ class ComparedClock:
         """
         now_us = self._store.runtime.time_ns() // 1_000
         if self._compared_s is not None:
-            skew_ms = self._skew_ms(now_us // 1_000)
-            if skew_ms > self._max_skew_ms:
-                raise skewed(self._store, self._queue, skew_ms, self._max_skew_ms, "no more messages are committed")
+            skew_ms, most_ms = self._skew_ms(now_us // 1_000), self._max_skew_ms()
+            if skew_ms > most_ms:
+                raise skewed(self._store, self._queue, skew_ms, most_ms, "no more messages are committed")
         return now_us
 
     def _skew_ms(self, now_ms: int) -> float:

@@ -20,7 +20,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_partq.core.errors import CorruptTableError
@@ -111,10 +111,21 @@ class PartitionTable:
             Entries from which no table can be loaded are none.
         """
         if not (self._log.log.has_beginning() if over_remains else self._log.exists()):
-            hours = -(-vacuum_grace_ms // 3_600_000) + 1
-            settings = {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
             with contextlib.suppress(Conflict):
-                self._log.create(TableSpec(self._schema, ("base_offset", "_enqueued_at"), settings))
+                self._log.create(
+                    TableSpec(self._schema, ("base_offset", "_enqueued_at"), _table_settings(vacuum_grace_ms))
+                )
+
+    def follow(self, vacuum_grace_ms: int) -> None:
+        """Remember what is removed from now on for as long as this grace asks for."""
+
+        def attempt() -> None:
+            self.refresh()
+            known, settings = self._log.snapshot.metadata, _table_settings(vacuum_grace_ms)
+            if known is not None and known.configuration != settings:
+                self._log.commit(operation="SET TBLPROPERTIES", metadata=replace(known, configuration=settings))
+
+        retrying(self._store.runtime, attempt, self._log.what)
 
     def refresh(self) -> bool:
         """Read what is new in the log; True if others have changed it."""
@@ -325,6 +336,11 @@ class PartitionTable:
             queue=self.queue,
             partition=self.partition,
         )
+
+
+def _table_settings(vacuum_grace_ms: int) -> dict[str, str]:
+    hours = -(-vacuum_grace_ms // 3_600_000) + 1
+    return {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
 
 
 def delta_stats(rows: int, bounds: dict[str, tuple[Any, Any]]) -> str:

@@ -17,6 +17,7 @@ from spark_partq.core.errors import (
     ReplicaError,
 )
 from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.procedures.alter import alter_queue
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
 from spark_partq.storage.procedures.delete import delete_group, delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
@@ -31,7 +32,7 @@ from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.process import Process
-from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Scaling
+from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Scaling
 from spark_partq.testing.simulation.stored import StoredQueue
 from spark_partq.testing.simulation.unseen import unseen
 
@@ -61,6 +62,8 @@ def start(run: Run) -> None:
     s = run.setup
     for i, scaling in enumerate(s.scalings):
         _once(run, f"scale{i}", _scale(run, scaling), scaling.at_s)
+    for i, altering in enumerate(s.alterings):
+        _once(run, f"alter{i}", _alter(run, altering), altering.at_s)
     if s.maintain_every_s is not None:
         run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:
@@ -116,6 +119,13 @@ def _scale(run: Run, scaling: Scaling) -> Body:
             scale(queue, scaling.partitions, scaling.mode, _ANY_LOSS if scaling.mode == "delete" else None)
         except InvalidArgumentError as error:  # it has that count already
             run.world.note(str(error))
+
+    return body
+
+
+def _alter(run: Run, altering: Altering) -> Body:
+    def body(process: Process) -> None:
+        alter_queue(open_queue(process.store(run.live), "q"), dict(altering.settings))
 
     return body
 

@@ -11,6 +11,7 @@ from spark_partq.testing.simulation.setup import (
     COPY,
     NONE,
     OTHER_COPY,
+    Altering,
     Blow,
     Faults,
     ProducerSetup,
@@ -72,7 +73,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_deadly(_by_hand(_written(_recomputed(setup)))))
+    setup = possible(_altered(_deadly(_by_hand(_written(_recomputed(setup))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
 
@@ -85,7 +86,7 @@ def _anew(s: Setup) -> Setup:
     at_s = _moment(rng, 0, 2)
     producers = tuple(replace(p, sink=f"s{i}", query=f"query-{i}") for i, p in enumerate(s.producers))
     s = replace(
-        s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), replicas=0,
+        s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), alterings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
         discards=False,
         other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None,
@@ -116,6 +117,20 @@ def _recomputed(s: Setup) -> Setup:
     rng = random.Random(f"attempts {s.seed}")
     producers = tuple(replace(p, recomputes=rng.random() < 0.6) for p in s.producers)
     return replace(s, producers=producers, discards=s.ingress_s is not None and rng.random() < 0.5)
+
+
+def _altered(s: Setup) -> Setup:
+    """Settings are changed, by one or by two at once."""
+    rng = random.Random(f"alter {s.seed}")
+    if rng.random() < 0.75:
+        return s
+    settings = [("rebalance_delay_ms", rng.choice((0, 500, 2_000))), ("max_handoff_time_ms", rng.choice((0, 1_000)))]
+    if s.retention_ms is not None:
+        settings.append(("retention_ms", rng.choice((300, 2_000))))
+    rng.shuffle(settings)
+    at_s, cut = _moment(rng, 0, 3), rng.randint(1, len(settings))
+    parts = [tuple(part) for part in (settings[:cut], settings[cut:]) if part]
+    return replace(s, alterings=tuple(Altering(at_s + rng.choice((0.0, 0.0, 0.5)), part) for part in parts))
 
 
 def _written(s: Setup) -> Setup:
@@ -185,6 +200,7 @@ def jobs(s: Setup) -> dict[str, float]:
     found = {f"{p.query}{'ab'[twin]}": 0.0 for p in s.producers for twin in range(p.twins)}
     found |= {q.instance: q.begins_s for q in s.queries}
     found |= {f"scale{i}": scaling.at_s for i, scaling in enumerate(s.scalings)}
+    found |= {f"alter{i}": altering.at_s for i, altering in enumerate(s.alterings)}
     found |= {f"replicate-{uri[6:]}": 0.0 for uri in (COPY, OTHER_COPY)[: s.replicas]}
     optional = {
         "maintain": None if s.maintain_every_s is None else 0.0,
@@ -221,7 +237,7 @@ def _blows(rng: random.Random, s: Setup) -> tuple[Blow, ...]:
     return tuple(blows)
 
 
-_COMMANDS = "scale", "promote", "ingress", "delete-group", "copy-stuck"
+_COMMANDS = "scale", "alter", "promote", "ingress", "delete-group", "copy-stuck"
 _BLOWS: tuple[Literal["drop", "stall", "kill before", "kill after"], ...] = (
     "drop", "drop", "drop", "drop", "stall", "kill before", "kill after",
 )  # fmt: skip

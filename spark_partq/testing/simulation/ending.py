@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from spark_partq.storage.files import Files
 from spark_partq.storage.log import LogFolder
@@ -33,6 +33,25 @@ def check_strays(oracle: Oracle, uri: str, files: Files) -> None:
         version = LogFolder(Store.over(files), f"queues/q/partitions/partition={number}").load().version
         if version != partition.version:
             raise Violation(f"DAMAGED: partition {number} ends at {version}, and has version {partition.version}")
+
+
+def check_settings(oracle: Oracle, uri: str, groups: Sequence[str], wanted: Mapping[str, object]) -> None:
+    """What was asked for last is in force, and each group that reads the queue knows it."""
+    queue = oracle.queues[uri, "q"].state
+    if queue is None:
+        return
+    settings = queue.settings.model_dump()
+    lost = {name: value for name, value in wanted.items() if settings[name] != value}
+    if lost:
+        raise Violation(f"SETTINGS: {lost} were set, and are { ({name: settings[name] for name in lost}) }")
+    for group in groups:
+        state = oracle.groups.get((uri, group))
+        known = None if state is None else state.queues.get(queue.queue_id)
+        for name in ("rebalance_delay_ms", "max_handoff_time_ms"):
+            if known is not None and getattr(known, name) != settings[name]:
+                raise Violation(
+                    f"SETTINGS: group {group} goes by {name}={getattr(known, name)}, and it is {settings[name]}"
+                )
 
 
 def check_read(oracle: Oracle, uri: str, group: str) -> None:

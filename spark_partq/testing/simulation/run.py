@@ -336,6 +336,9 @@ class Run:
         ending.check_stored(self.oracle, self.live, lost=self.setup.primary_lost)
         if self.setup.anew_s is not None:
             ending.check_strays(self.oracle, self.live, self.world.files(self.live))
+        if not (self.setup.primary_lost or self.setup.put_back_s):
+            wanted = dict(setting for altering in self.setup.alterings for setting in altering.settings)
+            ending.check_settings(self.oracle, self.live, self.lasting_groups, wanted)
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)

@@ -110,6 +110,14 @@ class Scaling:
 
 
 @dataclass(frozen=True)
+class Altering:
+    """Settings of the queue that somebody changes; nobody else changes the same."""
+
+    at_s: float
+    settings: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class Blow:
     """Something that befalls a job at one of its first operations from some moment on.
 
@@ -181,6 +189,7 @@ class Setup:
     producers: tuple[ProducerSetup, ...] = (ProducerSetup("s", "query", 4),)
     queries: tuple[QuerySetup, ...] = ()
     scalings: tuple[Scaling, ...] = ()
+    alterings: tuple[Altering, ...] = ()
     maintain_every_s: float | None = None
     replicas: int = 0
     promoted_s: float | None = None

@@ -76,6 +76,8 @@ def _smaller(s: Setup) -> Iterator[Setup]:
             yield replace(s, producers=s.producers[:i] + s.producers[i + 1 :])
     for i in range(len(s.scalings)):
         yield replace(s, scalings=s.scalings[:i] + s.scalings[i + 1 :])
+    for i in range(len(s.alterings)):
+        yield replace(s, alterings=s.alterings[:i] + s.alterings[i + 1 :])
     for name, nothing in _OPTIONAL.items():
         if getattr(s, name) != nothing:
             yield replace(s, **{name: nothing})

@@ -101,7 +101,7 @@ def _parquet(files: Files, path: str) -> pq.ParquetFile:
 
 
 def body_in_short(body: dict[str, Any]) -> str:
-    text = json.dumps({k: v for k, v in body.items() if k not in ("schema", "settings")})
+    text = json.dumps({k: v for k, v in body.items() if k != "schema" and (k != "settings" or len(v) < 5)})
     return text if len(text) < 120 else f"{text[:117]}..."
 
 

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import alter, decide
 from spark_partq.core.queue.decide import Facts, Remainder
 from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.queue.state import STATUS_TRANSITIONS, TRANSITIONS, QueueState
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from tests.core.queue.queues import create, cuts, follow
 
 Decision = Callable[[], Facts]
@@ -37,6 +38,8 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(decide.finish_draining, state, state)
     for enabled in (True, False):
         yield partial(decide.set_ingress, state, enabled)
+    for wanted in ({"vacuum_grace_ms": 7_200_000}, {"vacuum_grace_ms": 86_400_000, "retention_ms": 5}):
+        yield partial(alter.alter_settings, state, wanted, end)
     for location in locations:
         yield partial(decide.add_replica, state, location)
         yield partial(decide.remove_replica, state, location)

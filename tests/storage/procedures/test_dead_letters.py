@@ -162,6 +162,22 @@ def test_redrive(store: str) -> None:
     assert partq.redrive(store, "q") == {"q": 1}
 
 
+def test_settings_that_are_changed_later(store: str) -> None:
+    """The dead-message queue is made, and is not taken away from what needs it."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0)
+    with pytest.raises(partq.InvalidArgumentError, match="max_deliveries needs a dead_letter_queue"):
+        partq.alter_queue(store, "q", max_deliveries=2)
+    partq.alter_queue(store, "q", max_deliveries=2, dead_letter_queue="dead")
+    partq.alter_queue(store, "q", max_deliveries=3)
+    with pytest.raises(partq.InvalidArgumentError, match="max_deliveries needs a dead_letter_queue"):
+        partq.alter_queue(store, "q", dead_letter_queue=None)
+    put(store, 0, range(3))
+    query = Query(store, {1})
+    while not query.run():
+        assert query.starts < 9
+    assert dead(store) == [(1, "dead", 3)]
+
+
 def test_what_cannot_be_is_refused(store: str) -> None:
     def create(text: str, **settings: Any) -> None:
         with pytest.raises(partq.PartqError, match=text):
@@ -171,7 +187,7 @@ def test_what_cannot_be_is_refused(store: str) -> None:
     create("needs a dead_letter_queue", max_deliveries=3)
     create("greater than or equal to 1", max_deliveries=0, dead_letter_queue="dead")
     create("needs a dead_letter_queue", expired_messages="dead_letter", message_ttl_ms=1)
-    create("cannot name", dead_letter_queue="no/name")
+    create("cannot name a queue", dead_letter_queue="no/name")
     create("its own", dead_letter_queue="q")
     partq.create_queue(store, "other", "v string")
     create("does not have the columns|a dead message", dead_letter_queue="other")

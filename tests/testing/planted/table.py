@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.testing.planted import (
+    altering,
     anew,
     by_hand,
     delivery,
@@ -31,6 +32,7 @@ SUBJECTS = (
     replicas,
     anew,
     results,
+    altering,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]

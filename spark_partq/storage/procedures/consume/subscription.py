@@ -167,13 +167,11 @@ class Subscription:
         return _changes(new, gone) if new or gone else None
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
-        """Partitions that the group does not know, of the queues that it reads, as of the last refresh (R2)."""
+        """Partitions and settings that the group does not know, of the queues that it reads, as of the last refresh (R2)."""
         new = {
             queue.state.queue_id: queue
             for queue in self._queues.values()
-            if (known := state.queues.get(queue.state.queue_id)) is not None
-            and known.revision < queue.state.revision
-            and known.partition_numbers != queue.state.partition_numbers
+            if (known := state.queues.get(queue.state.queue_id)) is not None and in_group(queue).replaces(known)
         }
         return _changes(new, ()) if new else None
 

@@ -1,0 +1,80 @@
+"""The command that shows the newest messages of a queue."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Annotated, Any
+
+import typer
+
+from spark_partq.cli.common import QueueName, Target, app
+from spark_partq.cli.output import plain, say, screen
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.spark.jobs import Stop
+from spark_partq.storage.inspect.tail import Message, Tail
+from spark_partq.storage.queue.handle import open_queue
+
+
+@app.command("tail")
+def tail(
+    context: typer.Context,
+    queue: QueueName,
+    count: Annotated[int, typer.Option("-n", min=0, metavar="N", help="The newest N messages of the queue.")] = 10,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Only messages with this value of a column of the key. May be repeated."
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C or SIGTERM.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.05, metavar="SECONDS", help="With --follow: how often to look for more.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Show the newest messages of a queue, partition by partition, each in order.
+
+    No consumer group is needed, and nothing is acknowledged. A line has the partition and the offset, when the message came (UTC), and its
+    columns, as far as they fit.
+    """
+    target: Target = context.obj
+    wanted = dict(_column(text) for text in key or [])
+    reader = Tail(open_queue(target.opened, queue), wanted)
+    stop = Stop() if follow else None  # a signal that comes while the first are read is heeded, too
+    for message in reader.last(count):
+        _print(message, as_json)
+    while stop is not None and not stop.wait(every):
+        for message in reader.more():
+            _print(message, as_json)
+
+
+def _column(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"--key {text!r} is not of the form COLUMN=VALUE")
+    return name, value
+
+
+def _print(message: Message, as_json: bool) -> None:
+    at = dt.datetime.fromtimestamp(message.enqueued_us / 1e6, dt.UTC)
+    if as_json:
+        about = {"partition": message.partition, "offset": message.offset, "enqueued_at": at.isoformat()}
+        say(json.dumps({**about, "message": message.values}, default=_json))
+        return
+    place = "parent" if message.partition == PARENT else str(message.partition)
+    told = " ".join(f"{name}={_text(value)}" for name, value in message.values.items())
+    line = plain(f"{place}@{message.offset} {at:%Y-%m-%d %H:%M:%S} {told}")
+    width = screen().width
+    say(line if len(line) <= width else f"{line[: width - 1]}…")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=_json, ensure_ascii=False)
+
+
+def _json(value: Any) -> str:
+    """What JSON has no form for: moments and dates by ISO 8601, bytes as hexadecimal digits, decimals as they are written."""
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,109 @@
+"""The newest messages of a queue, for people: no group, nothing is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.payload.schema import Struct
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import Slice, read_slice, slices
+from spark_partq.storage.queue.partition_table import PartitionTable
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message; `enqueued_us` is microseconds since 1970."""
+
+    partition: int
+    offset: int
+    enqueued_us: int
+    values: dict[str, Any]
+
+
+class Tail:
+    """Reads a queue from its end. Used by one thread.
+
+    Parameters
+    ----------
+    key : dict
+        Columns of the key with their values as text: only messages that have these.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a column is none of the key's, or a value is none of its type.
+    """
+
+    def __init__(self, queue: Queue, key: Mapping[str, str]) -> None:
+        self._queue = queue
+        self._wanted = {name: _parsed(queue, name, text) for name, text in key.items()}
+        self._seen: dict[int, int] = {}  # of each partition the offset of the next message to show
+
+    def last(self, count: int) -> list[Message]:
+        """The newest messages, at most so many, by partition and offset."""
+        found: list[Message] = []
+        self._queue.refresh()
+        for table in self._queue.partitions:
+            self._seen[table.partition] = table.next_offset
+            found += self._last_of(table, count)
+        newest = sorted(found, key=lambda m: (m.enqueued_us, m.partition, m.offset))[-count:] if count else []
+        return sorted(newest, key=lambda m: (m.partition, m.offset))
+
+    def more(self) -> Iterator[Message]:
+        """The messages that have come since, by partition and offset."""
+        self._queue.control.refresh()
+        self._queue.refresh()
+        for number in sorted({*self._seen, *self._queue.state.partition_numbers}):
+            table = self._queue.table(number)
+            if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
+                table.refresh()
+            first = max(self._seen.get(number, 0), table.first_offset)
+            self._seen[number] = max(first, table.next_offset)
+            for piece in slices(self._queue.name, number, table.index, first, table.next_offset):
+                yield from self._read(piece)
+
+    def _last_of(self, table: PartitionTable, count: int) -> list[Message]:
+        """From the last file backwards, until there are enough."""
+        found: list[Message] = []
+        end = table.next_offset
+        while len(found) < count and end > table.first_offset:
+            base = int(table.index.base[int(np.searchsorted(table.index.base, end, side="left")) - 1])
+            first = base if self._wanted else max(base, end - (count - len(found)))
+            for piece in slices(self._queue.name, table.partition, table.index, first, end):
+                found = [*self._read(piece), *found]
+            end = first
+        return found[-count:]
+
+    def _read(self, piece: Slice) -> Iterator[Message]:
+        for row, batch in read_slice(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
+            for n, values in enumerate(batch.to_pylist()):
+                if all(values[name] == value for name, value in self._wanted.items()):
+                    yield Message(piece.partition, piece.base_offset + row + n, piece.enqueued_us, values)
+
+
+def _parsed(queue: Queue, name: str, text: str) -> Any:
+    """A value of a column of the key."""
+    state = queue.state
+    if name not in state.key:
+        raise InvalidArgumentError(
+            f"{name!r} is no column of the key of queue {queue.name!r}; its key: {', '.join(state.key) or 'none'}",
+            queue=queue.name,
+            column=name,
+        )
+    column: Struct = {"type": "struct", "fields": [f for f in state.schema["fields"] if f["name"] == name]}
+    type_ = arrow_schema(column).field(0).type
+    try:
+        return pa.scalar(text).cast(type_).as_py()
+    except pa.ArrowException:
+        raise InvalidArgumentError(
+            f"{text!r} is no value of column {name!r} of queue {queue.name!r}, which is a {type_}",
+            queue=queue.name,
+            column=name,
+        ) from None
