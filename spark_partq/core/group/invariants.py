@@ -64,7 +64,9 @@ def check(
         state.replay(fact)
     must_hold(state == after, "the state after the commit is not what its facts say")
     if rejoined & before.unbound:
-        must_hold(after.status is not Status.HOLDDOWN, "R2: who was unbound for new partitions binds again with a delay")
+        must_hold(
+            after.status is not Status.HOLDDOWN, "R2: who was unbound for new partitions binds again with a delay"
+        )
     computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     _check_progress(before, after, acks, rejoined, everything_moves)
