@@ -101,11 +101,18 @@ def _answered(start: Callable[..., Any], status: str, body: bytes) -> list[bytes
 
 
 def main() -> None:
+    from moto import backends
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
+    class Quiet(MotoRequestHandler):
+        def log_request(self, *_: object) -> None:
+            pass
+
+    modules = list(backends.list_of_moto_modules())  # moto looks for them in its folder at every request
+    backends.list_of_moto_modules = lambda: modules
     app = _App(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     print(server.port, flush=True)
     server.serve_forever()
 

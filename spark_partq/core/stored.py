@@ -26,6 +26,13 @@ _MAX_JSON = 64 << 20
 _MAX_NESTED = 50
 
 
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)  # `json.loads` makes one at each call
+
+
 def body_of(text: object, what: str = "its body") -> dict[str, Any]:
     """A JSON object."""
     if not isinstance(text, str):
@@ -33,16 +40,12 @@ def body_of(text: object, what: str = "its body") -> dict[str, Any]:
     if len(text) > _MAX_JSON:
         raise ValueError(f"{what} has {len(text)} characters")
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{what} is no JSON ({error})") from None
     if not isinstance(value, dict):
         raise ValueError(f"{what} is no JSON object")
     return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
 
 
 def whole(value: object, what: str, least: int = 0, most: int = MOST) -> int:

@@ -21,6 +21,7 @@ from spark_partq.storage.store import Store
 
 # Of one little file: more than any merge makes.
 MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
+_FEW = 100
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
@@ -40,10 +41,7 @@ class RowFiles:
     ) -> tuple[Add, list[Row]]:
         """A file of these rows for the commit of that version, and the rows as they will be read."""
         path = f"{version:020d}-{kind}-{self._store.runtime.new_uuid().hex}.parquet"
-        table = pa.Table.from_pylist(list(rows), self.arrow)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        data = sink.getvalue().to_pybytes()
+        data, written = encode_rows(rows, self.arrow)
         try:
             if version == 0:
                 self._store.files.make_folder(self._folder)
@@ -53,7 +51,7 @@ class RowFiles:
                 f"{self._what} cannot be written ({error}); nothing was changed", path=path
             ) from error
         stats = f'{{"numRecords":{len(rows)}}}'
-        return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), table.to_pylist()
+        return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), written
 
     def read(self, path: str) -> list[Row]:
         try:
@@ -80,12 +78,22 @@ def _made_as(columns: Columns) -> tuple[TableSpec, pa.Schema]:
     return TableSpec(struct, configuration=SHORT_LOG), arrow_schema(struct)
 
 
+def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row]]:
+    """A little file of these rows, and the rows as `decode_rows` would give them."""
+    table = pa.Table.from_pylist(list(rows), schema)
+    sink = pa.BufferOutputStream()
+    # A dictionary of few values takes longer than they do, and nobody looks for a fact by the statistics of a file.
+    pq.write_table(table, sink, use_dictionary=len(rows) > _FEW, write_statistics=False)
+    return sink.getvalue().to_pybytes(), table.to_pylist()
+
+
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     """The rows of a little file; nobody may change them."""
     file = pq.ParquetFile(pa.BufferReader(data))
     check_declared(file.metadata, MAX_ROWS, MAX_BYTES)
     # For so few rows Arrow's threads cost more than they save.
-    rows: list[Row] = file.read(columns=schema.names, use_threads=False).cast(schema).to_pylist()
+    table = file.read(columns=schema.names, use_threads=False)
+    rows: list[Row] = (table if table.schema.equals(schema) else table.cast(schema)).to_pylist()
     return rows
 
 

@@ -56,7 +56,7 @@ def created(store: str, **settings: Any) -> None:
 
 def read_up_to(store: str, group: str, partition: int, offset: int) -> None:
     """Let the group have acknowledged a partition up to the offset."""
-    Consumer(store, "i", group=group).ack(partition, offset)
+    Consumer(store, "i", group=group, session_timeout_ms=300).ack(partition, offset)
 
 
 def table_rows(told: str) -> list[list[str]]:

@@ -233,6 +233,10 @@ def test_order_by(spark: SparkSession, store: str) -> None:
     partq.append(df, store, "q", order_by=["at", "n"])
     for rows in by_key(read(spark, store).collect()).values():
         assert [(r.at, r.n) for r in rows] == sorted((r.at, r.n) for r in rows)
+    partq.create_queue(store, "ties", "k string, at timestamp, n bigint", key="k", partitions=3)
+    partq.append(df.selectExpr("k", "at", "monotonically_increasing_id() n"), store, "ties", order_by="at")
+    for rows in by_key(read(spark, store, "ties").collect()).values():
+        assert [(r.at, r.n) for r in rows] == sorted((r.at, r.n) for r in rows)
     with pytest.raises(partq.InvalidArgumentError, match="order_by column 'x'"):
         partq.append(df, store, "q", order_by="x")
 

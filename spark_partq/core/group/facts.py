@@ -75,7 +75,8 @@ class GroupFact:
     to_flow : str
         ``HandoffStarted``: the receiver; None if it is computed when everything is revoked.
     forced : bool
-        ``Granted``, ``Unassigned``: the former owner did not acknowledge in time all that it was given.
+        ``Granted``, ``Unassigned``: the former owner did not acknowledge in time all that it was given. ``MemberLeft``: the group unbound
+        the process, which lives and shall bind again.
     status : str
         ``StatusChanged``: the new one.
     flows : int

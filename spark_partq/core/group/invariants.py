@@ -63,6 +63,10 @@ def check(
             _check_floor(state, fact, acks, firsts)
         state.replay(fact)
     must_hold(state == after, "the state after the commit is not what its facts say")
+    if rejoined & before.unbound:
+        must_hold(
+            after.status is not Status.HOLDDOWN, "R2: who was unbound for new partitions binds again with a delay"
+        )
     computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     isolated = {fact.partition_id for fact in facts if fact.kind == Kind.ISOLATED}

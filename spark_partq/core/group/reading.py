@@ -25,13 +25,16 @@ _TEXTS = ("queue_id", "incarnation", "host", "status")
 
 
 def check_columns(fact: GroupFact) -> None:
-    """The columns of a fact, whatever its kind."""
+    """The columns of a fact, whatever its kind. Of most facts most are empty."""
+    values = vars(fact)
     for column, (least, most) in _NUMBERS.items():
-        stored.whole_or_none(getattr(fact, column), column, least, most)
+        if values[column] is not None:
+            stored.whole(values[column], column, least, most)
     for column in _TEXTS:
-        stored.text_or_none(getattr(fact, column), column)
+        if values[column] is not None:
+            stored.text(values[column], column)
     for column in ("flow", "to_flow"):
-        flow(getattr(fact, column), column)
+        flow(values[column], column)
     if fact.queue is not None:
         stored.name(fact.queue, "queue")
     if fact.instance is not None:

@@ -33,6 +33,7 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "deletions": state.deletions,
         "last_epoch": state.last_epoch,
         "exists": state.exists,
+        "unbound": sorted(state.unbound),
     }
 
 
@@ -74,4 +75,5 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
         stored.whole(value["last_epoch"], "last_epoch", -1),
         stored.flag(value["exists"], "exists"),
         format.parse(value["format"]),
+        {stored.name(instance, "instance") for instance in stored.texts(value["unbound"], "unbound")},
     )

@@ -99,6 +99,9 @@ class GroupState:
         The highest epoch of a partition before that; epochs go on above it.
     removed : dict
         The last epoch and position of each partition that its queue has no longer. If it comes back, both go on from there.
+    unbound : set
+        Instances that the group itself has unbound, as a queue became exclusive or partitioned, or a replica was promoted. They bind
+        again without a delay.
     """
 
     seq: int = 0
@@ -119,6 +122,7 @@ class GroupState:
     last_epoch: int = -1
     exists: bool = False  # there are facts since it was last deleted
     format: Format = field(default_factory=format.of_new_tables)
+    unbound: set[str] = field(default_factory=set)
 
     # ---- queries
     @property
@@ -225,6 +229,7 @@ class GroupState:
             partitions=dict(self.partitions),
             floors=dict(self.floors),
             removed=dict(self.removed),
+            unbound=set(self.unbound),
         )
 
     # ---- facts
@@ -283,9 +288,12 @@ class GroupState:
                 "order": old.order if old else self.seq,
             }
             self.members[instance] = reading.member({**stored.body_of(fact.body), **columns})
+            self.unbound.discard(instance)
         elif kind is Kind.MEMBER_LEFT:
             _must(fact.instance in self.members, f"{fact.instance} is no member")
             del self.members[fact.instance or ""]
+            if fact.forced:
+                self.unbound.add(fact.instance or "")
         elif kind is Kind.QUEUE_ADDED:
             queue_id, name = _given(fact, "queue_id", fact.queue_id), _given(fact, "queue", fact.queue)
             self.queues[queue_id] = reading.queue({**stored.body_of(fact.body), "name": name})

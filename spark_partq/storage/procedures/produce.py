@@ -73,7 +73,8 @@ class Producer:
         Raises
         ------
         SinkAheadError
-            If the sink is further, or another query writes with this sink's id.
+            If the sink is further, or another query writes with this sink's id. Another process of the sink that goes on with the batch
+            makes it further also while this call adds a part of it; that part is in, and is not counted then.
         IngressDisabledError
             Before anything is written.
         ScalingInProgressError

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.format import check_writable
@@ -305,6 +306,7 @@ def list_queues(store: Store) -> list[str]:
     return [name for name in store.named("queues") if QueueControl(store, name).exists()]
 
 
+@cache
 def user_and_host() -> str:
     """User and host, for people."""
     try:

@@ -43,13 +43,18 @@ def main(
         arguments = [sys.executable, "-m", "spark_partq.testing.simulation", *sys.argv[1:]]
         raise typer.Exit(subprocess.run(arguments, env=environment, check=False).returncode)
     logging.disable(logging.CRITICAL)
-    gc.freeze()
-    gc.set_threshold(50_000)  # a run leaves few cycles, and looking for them took a tenth of it
+    seldom_collected()
     if seed is not None:
         raise typer.Exit(_one(seed, disk, shorten))
     if jobs > 1:
         raise typer.Exit(_several(seeds, first, disk, jobs))
     raise typer.Exit(_many(seeds, first, disk))
+
+
+def seldom_collected() -> None:
+    """A run leaves few cycles, and looking for them took a tenth of it."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def execute(setup: Setup, disk: bool = False) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -18,9 +18,14 @@ from spark_partq.storage.rows import Row
 
 @contextmanager
 def decoding_once() -> Iterator[None]:
-    """No bytes are decoded twice."""
-    read_rows, read_checkpoint = rows.decode_rows, cache(checkpoints.decode_checkpoint)
+    """No bytes are decoded twice, and rows that were encoded here not once: the oracle reads those files by itself."""
+    write_rows, read_rows, read_checkpoint = rows.encode_rows, rows.decode_rows, cache(checkpoints.decode_checkpoint)
     found: dict[tuple[bytes, ...], list[Row]] = {}
+
+    def encode_rows(given: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row]]:
+        data, written = write_rows(given, schema)
+        found[(data, *schema.names)] = written
+        return data, written
 
     def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
         key = data, *schema.names  # to hash a schema takes longer than to decode a few rows
@@ -32,6 +37,7 @@ def decoding_once() -> Iterator[None]:
         return _copy(read_checkpoint(data, version, tombstones, only_ours=only_ours))
 
     with (
+        mock.patch.object(rows, "encode_rows", encode_rows),
         mock.patch.object(rows, "decode_rows", decode_rows),
         mock.patch.object(folder, "decode", cache(entries.decode)),
         mock.patch.object(folder, "decode_checkpoint", decode_checkpoint),

@@ -14,6 +14,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar
 
 
@@ -66,11 +67,9 @@ class Actor:
     error: BaseException | None = None
 
     def can_go_on(self, now_s: float) -> bool:
-        if self.is_dead():
+        if self.wakes_s is not None and now_s >= self.wakes_s:
             return True
-        if self.condition is not None and self.condition():
-            return True
-        return self.wakes_s is not None and now_s >= self.wakes_s
+        return self.is_dead() or (self.condition is not None and self.condition())
 
 
 class Scheduler:
@@ -226,8 +225,7 @@ class Scheduler:
             self._running += awake
 
 
-def _priority(actor: Actor) -> float:
-    return actor.priority
+_priority, _done = attrgetter("priority"), attrgetter("done")
 
 
 class SimulatedLock:
@@ -292,7 +290,7 @@ def in_parallel(scheduler: Scheduler, is_dead: Callable[[], bool], jobs: list[Ca
     parent = scheduler.current
     name = "" if parent is None else parent.name
     actors = [scheduler.spawn(f"{name}.{i}", lambda i=i: job(i), is_dead) for i in range(len(jobs))]  # type: ignore[misc]
-    scheduler.wait(None, lambda: all(actor.done for actor in actors))
+    scheduler.wait(None, lambda: all(map(_done, actors)))
     for actor in actors:
         if actor.error is not None:
             raise actor.error

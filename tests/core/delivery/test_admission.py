@@ -75,6 +75,18 @@ def test_share(have: list[int], total: int) -> None:
     assert all(0 <= g <= h for g, h in zip(given_, have, strict=True))
 
 
+def test_who_stands_first_gets_the_odd_ones_of_a_share() -> None:
+    """H5: all others get the same, and what one has not is divided among those that have more."""
+    for have, total, expected in (
+        ([5, 5, 5], 7, [3, 2, 2]),
+        ([1, 5, 5], 8, [1, 4, 3]),
+        ([5, 0, 5, 2], 9, [4, 0, 3, 2]),
+        ([3, 3], 6, [3, 3]),
+        ([3, 3], 0, [0, 0]),
+    ):
+        assert share(np.array(have, dtype=np.int64), total).tolist() == expected
+
+
 def test_no_limit_takes_all() -> None:
     assert admit([backlog([(3, 9), (4, 9)]), backlog([])], Limits()) == [7, 0]
     assert not Limits() and Limits(max_files=1)

@@ -199,6 +199,31 @@ def test_all_clients_bind_again(before: tuple[int, int], after: tuple[int, int])
     assert group.numbers() == list(range(*after))
 
 
+@pytest.mark.parametrize("after", [(PARENT, 0), (0, 6)])
+def test_who_was_unbound_binds_again_without_a_delay(after: tuple[int, int]) -> None:
+    """S6, R2: each of them, also the second; who comes besides waits, and so does who comes back another time."""
+    group = resized("a", "b")
+    group.resize(PARENT if after[0] == 0 else 0, 0 if after[0] == 0 else 4)
+    for name in ("a", "b"):
+        group.join(name)
+    settle(group)
+    group.queue = replace(group.queue, rebalance_delay_ms=5_000)
+    group.resize(*after)
+    assert not group.state.members and group.state.unbound == {"a", "b"}
+    assert all(fact.forced for fact in group.facts if fact.kind == Kind.MEMBER_LEFT)
+    for name in ("a", "b"):
+        group.join(name)
+        assert group.state.status is not Status.HOLDDOWN
+    settle(group)
+    assert group.state.status is Status.READY and not group.state.unbound
+    assert len(group.counts()) == min(2, len(group.numbers()))
+    if after[0] == 0:
+        group.join("c")
+        assert group.state.status is Status.HOLDDOWN
+        group.leave("c")
+        assert group.state.status is Status.READY and not group.state.unbound
+
+
 def test_a_member_that_joins_unbinds_the_others() -> None:
     """S6: the news may come with a join, also with that of a process that takes its instance over."""
     group = resized("a", "b")

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> str:
     store = str(tmp_path / "shared" / "store")
     partq.create_queue(store, "q", "v bigint", partitions=1)
     put(store, 0, [1])
-    Consumer(store, "a")
+    Consumer(store, "a", session_timeout_ms=300)
     return store
 
 

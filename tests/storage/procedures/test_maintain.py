@@ -42,7 +42,7 @@ def filled(store: str) -> str:
 
 def group_at(store: str, name: str, positions: dict[int, int], queue: str = "q") -> Group:
     """A group that has acknowledged so far."""
-    consumer = Consumer(store, "i", group=name, queues=(queue,))
+    consumer = Consumer(store, "i", group=name, queues=(queue,), session_timeout_ms=300)
     rows = [
         AckRow(
             consumer.incarnation, 1, *partition_id, consumer.group.state.partitions[partition_id].epoch, offset, offset

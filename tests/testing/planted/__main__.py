@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from spark_partq.testing.simulation.__main__ import seldom_collected
 from tests.testing.planted.hunt import SEEDS, caught_by_test, hunt, record, recorded, setup_of, with_bug, without
 from tests.testing.planted.table import BUGS
 
@@ -33,6 +34,7 @@ def main(
         arguments = [sys.executable, "-m", "tests.testing.planted", *sys.argv[1:]]
         raise typer.Exit(subprocess.run(arguments, env=environment, check=False).returncode)
     logging.disable(logging.CRITICAL)
+    seldom_collected()
     if serve:
         _serve()
         return

@@ -269,3 +269,10 @@ def what_one_group_has_read_is_not_copied(original, queue, readers):
 def nothing_seems_to_be_stuck(original, queue, readers):
     """The parent is closed with messages in it."""
     return 0
+
+
+# ---- exclusive and back
+@bug("core.group.steps.joining:binds_again", stuck)
+def who_was_unbound_binds_again_with_a_delay(original, state, member):
+    """Only the first of those whom the group has unbound gets partitions at once; the others wait for the rebalance delay."""
+    return False

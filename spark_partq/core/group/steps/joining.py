@@ -30,6 +30,7 @@ def join(decision: Decision, event: Join) -> None:
     before, (chosen, view), count_decided = state.flows, _assignment_input(state), choice.count_decides(state)
     changed = queue_changes.add_queues(decision, event.queues, event.starts, f"{member.instance} reads it")
     old = state.members.get(member.instance)  # a queue that became exclusive has unbound it
+    again = binds_again(state, member)
     cause = f"{member.instance} joined with {in_words(member.flows)}"
     if old is not None:
         cause = f"{member.instance} started again while its session was alive"
@@ -45,8 +46,8 @@ def join(decision: Decision, event: Join) -> None:
     if old is not None:
         for flow in member.flow_names:
             resume(decision, flow, cause)
-    if changed or (not before and state.status is Status.READY):
-        # New partitions need no delay, nor does the first member: waiting would save no move.
+    if changed or again or (not before and state.status is Status.READY):
+        # New partitions need no delay, nor who was unbound for them, nor the first member: waiting would save no move.
         rebalancing.begin(decision, cause)
     elif count_decided and choice.count_decides(state) and _unchanged(state, chosen, view):
         for flow, partitions, reason in zip(dropped, left, why, strict=True):
@@ -59,6 +60,11 @@ def join(decision: Decision, event: Join) -> None:
     holddown.end_if_restored(decision)
     rebalancing.advance(decision)
     end_lineages(decision, member)
+
+
+def binds_again(state: GroupState, member: Member) -> bool:
+    """Whether the group itself had unbound the instance, which is back now."""
+    return member.instance in state.unbound
 
 
 def resume(decision: Decision, flow: Flow, cause: str) -> None:

@@ -52,12 +52,12 @@ def delete_group(decision: Decision) -> None:
     decision.emit(GroupFact(Kind.GROUP_DELETED, cause="the group was deleted", by=decision.by))
 
 
-def unbind(decision: Decision, member: Member, cause: str) -> list[list[PartitionId]]:
-    """Remove a member; returns the partitions that each of its flows owned."""
+def unbind(decision: Decision, member: Member, cause: str, forced: bool | None = None) -> list[list[PartitionId]]:
+    """Remove a member; returns the partitions that each of its flows owned. `forced`: its process lives and shall bind again."""
     decision.emit(
         GroupFact(
             Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
-            flows=member.flows, cause=cause, by=decision.by,
+            flows=member.flows, forced=forced, cause=cause, by=decision.by,
         )
     )  # fmt: skip
     return [revoke_flow(decision, flow, cause) for flow in member.flow_names]

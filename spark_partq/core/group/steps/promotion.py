@@ -23,7 +23,7 @@ def begin_anew(decision: Decision, event: Promoted) -> None:
         return
     readers = [member for _, member in sorted(state.members.items()) if member.subscribes(queue.name)]
     for member in readers:
-        leaving.unbind(decision, member, _CAUSE)
+        leaving.unbind(decision, member, _CAUSE, forced=True)
     if readers:
         rebalancing.begin(decision, _CAUSE)
     for number, first in sorted(event.firsts.items()):

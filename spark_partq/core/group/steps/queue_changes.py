@@ -60,7 +60,7 @@ def unbind_all(decision: Decision, queue: QueueInGroup, what: str) -> None:
     """Remove all members that read the queue; they bind again, and so none goes on by the former rules (S6)."""
     for member in sorted(decision.state.members.values(), key=lambda m: m.instance):
         if member.subscribes(queue.name):
-            leaving.unbind(decision, member, f"queue {queue.name} {what}: all clients bind again")
+            leaving.unbind(decision, member, f"queue {queue.name} {what}: all clients bind again", forced=True)
 
 
 def remove_partitions(decision: Decision, queue_id: str, queue: QueueInGroup) -> None:

@@ -82,6 +82,8 @@ class Membership:
         self.incarnation = ""
         self._deletions = 0  # of the group, when this process joined
         self._tracker = DeliveryTracker()
+        # What it had planned when it joined again, until the application has heard what it has lost by that.
+        self._tracked_before: dict[PartitionId, tuple[int, int]] = {}
         self._beats = itertools.count(1)
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
@@ -209,6 +211,7 @@ class Membership:
             return [Join(me, read.in_group, read.first_starts(state))]
 
         self.decide(join)
+        self._tracked_before |= self._tracker.planned_ends
         self.incarnation, self._tracker = incarnation, DeliveryTracker()
         self._deletions = self.group.state.deletions
         self.group.refresh()
@@ -243,18 +246,20 @@ class Membership:
     def _report_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
         lost = [p for p, base in self._last_reported.items() if p not in mine or mine[p].lineage_epoch != base]
+        planned = {**self._tracked_before, **self._tracker.planned_ends}
+        self._tracked_before = {}
         if not lost:
             return
         for partition_id in lost:
             del self._last_reported[partition_id]
-        done = [partition_id for partition_id in lost if self._is_finished(partition_id)]
+        done = [p for p in lost if self._is_finished(p, planned[p][1] if p in planned else 0)]
         rest = [partition_id for partition_id in lost if partition_id not in done]
         self._report({"revoked": self._named(done), "lost": self._named(rest)})
 
-    def _is_finished(self, partition_id: PartitionId) -> bool:
+    def _is_finished(self, partition_id: PartitionId, planned: int) -> bool:
         """Whether the partition was removed from its queue, and all that was planned of it is acknowledged (S2)."""
-        removed, last = self.group.state.removed.get(partition_id), self._tracker.last_planned(partition_id)
-        return removed is not None and (last is None or removed[1] >= last.end)
+        removed = self.group.state.removed.get(partition_id)
+        return removed is not None and removed[1] >= planned
 
     def _report_owned(self) -> None:
         """Report newly owned partitions, and flows that became active or standbys."""

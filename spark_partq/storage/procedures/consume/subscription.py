@@ -123,22 +123,29 @@ class Subscription:
                 queue.refresh()
         self._check_incarnations()
 
-    def check(self) -> None:
-        """Refuse a queue that the query names and that was deleted or made anew.
+    def check(self) -> tuple[str, ...]:
+        """The ids of queues that the query names and that were deleted; it goes on with the others.
 
         Raises
         ------
-        CheckpointMismatchError, QueueNotFoundError
+        CheckpointMismatchError
+            One was made anew.
+        QueueNotFoundError
+            None is left.
         """
         if self._settings.queue_pattern is not None:
-            return
+            return ()
+        gone: dict[str, QueueNotFoundError | QueueNotReadyError] = {}
         for name, queue_id in self.queue_ids.items():
-            check_primary(self._queues[name])
-            if queue_state(self._store, name).queue_id != queue_id:
-                raise CheckpointMismatchError(
-                    f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
-                    queue=name,
-                )
+            try:
+                check_primary(self._queues[name])
+                if queue_state(self._store, name).queue_id != queue_id:
+                    raise _made_anew(name)
+            except (QueueNotFoundError, QueueNotReadyError) as error:
+                gone[queue_id] = error
+        if gone and len(gone) == len(self._queues):
+            raise next(iter(gone.values()))
+        return tuple(sorted(gone))
 
     def check_is_due(self) -> bool:
         """Whether it is time to list the queues again."""
@@ -155,9 +162,9 @@ class Subscription:
             As `check`, of queues that the query names.
         """
         self._checked_s = self._store.runtime.monotonic_s()
-        self.check()
+        deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
         if self._settings.queue_pattern is None:
-            return None
+            return _changes({}, deleted) if deleted else None
         found = {queue.state.queue_id: queue for queue in self._readable()}
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
@@ -204,8 +211,18 @@ class Subscription:
         ------
         SchemaMismatchError
             The group reads a queue that matches and has other columns: this query may get its partitions.
+        CheckpointMismatchError
+            It reads one that this query names, and that was made anew.
         """
         if self._settings.queue_pattern is None:
+            known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
+            for name in sorted(
+                {q.name for q in state.queues.values() if q.name in self._settings.queues} - known.keys()
+            ):
+                raise _made_anew(name)
+            for name in self._queues.keys() - known.keys():
+                _log.warning("queue %s was deleted; group and query go on with their other queues", name)
+            self._queues = known
             return
         read = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
         self._queues = {name: queue for name, queue in self._queues.items() if read.get(name) == queue.state.queue_id}
@@ -229,7 +246,8 @@ class Subscription:
         CheckpointMismatchError, QueueNotFoundError
             As `check`.
         """
-        self.check()
+        gone = self.check()
+        self._queues = {name: queue for name, queue in self._queues.items() if queue.state.queue_id not in gone}
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
 
@@ -317,6 +335,8 @@ class Subscription:
     def _check_queues(self, planned: StreamOffset) -> None:
         """Refuse a checkpoint of another queue, or of an earlier one of that name."""
         for name, queue_id in planned.queue_ids.items():
+            if name not in self._queues and self._is_deleted(name, queue_id):
+                continue
             if name not in self._queues:
                 raise CheckpointMismatchError(
                     f"the checkpoint belongs to queue {name!r}, this query reads {', '.join(self._queues)}; "
@@ -342,6 +362,13 @@ class Subscription:
                     queue=queue.name,
                     incarnation=state.incarnation,
                 )
+
+
+def _made_anew(name: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+        queue=name,
+    )
 
 
 def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:

@@ -1,0 +1,84 @@
+"""What a member does between the calls of its planner, by a clock of the test (H5, W2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.facts import PartitionState
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.between_calls import Heartbeats
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.store import Store
+from tests.clocks import monotonic_clock
+from tests.groups import Consumer
+from tests.helpers import put
+
+
+@pytest.fixture
+def planners(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Planner]]:
+    """They leave after the test, and have no threads of their own."""
+    monkeypatch.setattr(Planner, "_start_threads", lambda _: None)
+    found: list[Planner] = []
+    yield found
+    for planner in found:
+        planner.leave()
+
+
+def beats(store: str) -> int:
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    return max(group.acks.beats.values(), default=0)
+
+
+def test_who_is_not_asked_for_long_is_silent(store: str, planners: list[Planner]) -> None:
+    """W2: heartbeats come a third of the session apart, and end `maxPollIntervalMs` after Spark has last called the planner."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    settings = ConsumerSettings(Store(store), ("q",), session_timeout_ms=9_000, max_poll_interval_ms=60_000)
+    began_ms = 10_000_000
+    with monotonic_clock(began_ms):
+        planner = Planner(settings, "g", "a")
+        planners.append(planner)
+        planner.next(StreamOffset("g", "a", {}, {}), Limits())
+        heartbeats = Heartbeats(planner.membership, settings.max_poll_interval_ms)
+    counts = {}
+    for after_ms in (2_999, 3_000, 5_999, 6_000, 59_999, 60_000, 90_000):
+        with monotonic_clock(began_ms + after_ms):
+            heartbeats.step()
+        counts[after_ms] = beats(store)
+    assert counts == {2_999: 0, 3_000: 1, 5_999: 1, 6_000: 2, 59_999: 3, 60_000: 3, 90_000: 3}
+    with monotonic_clock(began_ms + 90_000):
+        planner.next(StreamOffset("g", "a", {}, {}), Limits())
+    with monotonic_clock(began_ms + 93_000):
+        heartbeats.step()
+    assert beats(store) == 4
+
+
+def test_what_drains_counts_as_unacknowledged(store: str, planners: list[Planner]) -> None:
+    """H5: a flow that still has to acknowledge messages of a partition that it gives up is given so many fewer of the others."""
+    partq.create_queue(store, "q", "v bigint", partitions=4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    for number in range(4):
+        put(store, number, range(10))
+    settings = ConsumerSettings(Store(store), ("q",), manual_acknowledgement=True, max_unacked_per_flow=8)
+    planner = Planner(settings, "g", "a")
+    planners.append(planner)
+    done = planner.next(StreamOffset("g", "a", {}, {}), Limits())
+    assert done is not None
+    assert {n: (r.start, r.end) for (_, n), r in done.ranges.items()} == dict.fromkeys(range(4), (0, 2))
+    Consumer(store, "b")
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    states = {number: own.state for (_, number), own in group.state.partitions.items()}
+    kept = [number for number, state in states.items() if state is PartitionState.OWNED]
+    assert len(kept) == 2 and list(states.values()).count(PartitionState.DRAINING) == 2
+    epochs = {("q", number): done.ranges["q", number].epoch for number in kept}
+    assert partq.acknowledge(store, "g", dict.fromkeys(epochs, 2), epochs=epochs) == []
+    end = planner.next(done, Limits())
+    assert end is not None
+    given = {n: r.end - r.start for (_, n), r in end.ranges.items() if r.end > r.start}
+    assert given == dict.fromkeys(kept, 2)  # and not 4 each, as 4 messages of the others are still out

@@ -1,0 +1,125 @@
+"""Planners of a group over several queues, of which one is deleted while they run (K3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.group.facts import Status
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume import subscription
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.store import Store
+from tests.helpers import put
+
+
+class Query:
+    """A planner that names queues."""
+
+    def __init__(self, store: str, instance: str, *queues: str, done: StreamOffset | None = None) -> None:
+        self.planner = Planner(ConsumerSettings(Store(store), queues), "g", instance)
+        self.done = done or StreamOffset("g", instance, {}, {})
+        if done is not None:
+            self.planner.check_checkpoint(done)
+
+    def next(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """What the next micro-batch has of each partition."""
+        end = self.planner.next(self.done, Limits())
+        if end is None:
+            return {}
+        self.done = end
+        return {p: (r.start, r.end) for p, r in end.ranges.items() if r.end > r.start}
+
+
+@pytest.fixture
+def group(store: str, monkeypatch: pytest.MonkeyPatch) -> Group:
+    """Of two queues with two partitions each; members look at every call whether they are there."""
+    monkeypatch.setattr(subscription, "_CHECK_S", -1.0)
+    for queue in ("q", "r"):
+        partq.create_queue(store, queue, "v bigint", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0)
+        for number in (0, 1):
+            put(store, number, range(5), queue=queue)
+    return Group(Store.at(store), "g")
+
+
+@pytest.fixture
+def queries() -> Iterator[list[Query]]:
+    """They leave after the test."""
+    found: list[Query] = []
+    yield found
+    for query in found:
+        query.planner.leave()
+
+
+def test_who_names_others_goes_on_with_them(store: str, group: Group, queries: list[Query]) -> None:
+    """K3: its partitions are gone, the others are assigned anew, and nobody is stopped."""
+    both, one = Query(store, "a", "q", "r"), Query(store, "b", "q")
+    queries += [both, one]
+    for _ in range(3):
+        both.next()
+        one.next()
+    partq.delete_queue(store, "r")
+    for number in (0, 1):
+        put(store, number, range(5))
+    seen = {**both.next(), **one.next(), **both.next(), **one.next()}
+    assert seen == {("q", 0): (5, 10), ("q", 1): (5, 10)}
+    group.refresh()
+    assert [queue.name for queue in group.state.queues.values()] == ["q"]
+    assert group.state.status is Status.READY and len({own.flow for own in group.state.partitions.values()}) == 2
+
+
+def test_who_names_no_other_is_told(store: str, group: Group, queries: list[Query]) -> None:
+    """K3: there is nothing left that it could read; a member that reads another queue goes on."""
+    alone, other = Query(store, "a", "r"), Query(store, "b", "q")
+    queries.append(other)
+    alone.next()
+    other.next()
+    partq.delete_queue(store, "r")
+    with pytest.raises(partq.QueueNotFoundError, match="'r'"):
+        alone.next()
+    put(store, 0, range(5))
+    assert other.next() == {("q", 0): (5, 10)}
+
+
+def test_the_last_of_them_is_deleted(store: str, group: Group) -> None:
+    """K3: one after the other."""
+    both = Query(store, "a", "q", "r")
+    both.next()
+    partq.delete_queue(store, "r")
+    both.next()
+    partq.delete_queue(store, "q")
+    with pytest.raises(partq.QueueNotFoundError, match="'q'"):
+        both.next()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_it_is_made_anew(store: str, group: Group, queries: list[Query], seen: bool) -> None:
+    """K3: another queue, whose offsets the checkpoint does not know; also if somebody else brings it into the group."""
+    both = Query(store, "a", "q", "r")
+    both.next()
+    partq.delete_queue(store, "r")
+    if seen:
+        both.next()
+    partq.create_queue(store, "r", "v bigint", partitions=2, rebalance_delay_ms=0)
+    queries.append(Query(store, "b", "r"))
+    queries[0].next()
+    with pytest.raises(partq.CheckpointMismatchError, match="'r' was deleted and made anew"):
+        both.next()
+
+
+def test_the_checkpoint_still_serves(store: str, group: Group, queries: list[Query]) -> None:
+    """K3: who starts again without the name goes on where it was; a queue that is still there may not be left out."""
+    both = Query(store, "a", "q", "r")
+    both.next()
+    both.planner.leave()
+    with pytest.raises(partq.CheckpointMismatchError, match="belongs to queue 'r'"):
+        Query(store, "a", "q", done=both.done)
+    partq.delete_queue(store, "r")
+    queries.append(Query(store, "a", "q", done=both.done))
+    put(store, 1, range(5))
+    assert queries[0].next()["q", 1][1] == 10
