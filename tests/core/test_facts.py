@@ -9,7 +9,13 @@ PACKAGE = Path(__file__).parents[2] / "spark_partq"
 FACTS = {"QueueFact", "GroupFact", "ReplicaFact"}
 
 # Where a decision may make one.
-DECISIONS = ("core/queue/decide.py", "core/replica/decide.py", "core/group/decide.py", "core/group/steps/")
+DECISIONS = (
+    "core/queue/decide.py",
+    "core/queue/resetting.py",
+    "core/replica/decide.py",
+    "core/group/decide.py",
+    "core/group/steps/",
+)
 # Where a stored row becomes one.
 READERS = {
     "storage/queue/control.py": "QueueFact",

@@ -45,11 +45,14 @@ class Acks:
         What each incarnation acknowledged under each epoch.
     delivered_ends : dict
         The end of what any process ever delivered of each partition, under whatever epoch.
+    by_epoch : dict
+        Of each partition epochs, each with the end of what was delivered under it, where that is more than under any later epoch.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
     rows: dict[Claim, int] = field(default_factory=dict)
     delivered_ends: dict[PartitionId, int] = field(default_factory=dict)
+    by_epoch: dict[PartitionId, dict[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -64,17 +67,26 @@ class Acks:
             claim = (row.partition_id, row.epoch, row.incarnation)
             self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
             self.delivered_ends[row.partition_id] = max(row.delivered, self.delivered_ends.get(row.partition_id, 0))
+            ends = self.by_epoch.setdefault(row.partition_id, {})
+            if all(end < row.delivered for epoch, end in ends.items() if epoch >= row.epoch):
+                for epoch in [e for e, end in ends.items() if e <= row.epoch and end <= row.delivered]:
+                    del ends[epoch]
+                ends[row.epoch] = row.delivered
 
     def offset(self, partition_id: PartitionId, epoch: int, incarnation: str) -> int:
         return self.rows.get((partition_id, epoch, incarnation), 0)
 
-    def delivered(self, partition_id: PartitionId) -> int:
+    def delivered(self, partition_id: PartitionId, since: int = 0) -> int:
+        """The end of what was delivered of a partition, under the epochs from `since` on."""
+        if since:
+            ends = self.by_epoch.get(partition_id, {})
+            return max((end for epoch, end in ends.items() if epoch >= since), default=0)
         return self.delivered_ends.get(partition_id, 0)
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
-    """The rows that can still count: of each partition those of the highest epoch, one per incarnation; of each
-    incarnation in `live` the last heartbeat.
+    """The rows that can still count: of each partition those of the highest epoch, one per incarnation, and of each older epoch under which
+    more was delivered than under all later ones, one; of each incarnation in `live` the last heartbeat.
 
     An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
     rows, so the order of commits does not matter.
@@ -83,11 +95,16 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     newest: dict[PartitionId, int] = {}
     for partition_id, epoch, _ in acks.rows:
         newest[partition_id] = max(epoch, newest.get(partition_id, 0))
-    kept = [
-        AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, acks.delivered_ends[partition_id])
-        for (partition_id, epoch, incarnation), offset in acks.rows.items()
-        if epoch == newest[partition_id]
-    ]
+    kept, older = [], set()
+    for (partition_id, epoch, incarnation), offset in acks.rows.items():
+        if epoch == newest[partition_id]:
+            delivered = acks.by_epoch[partition_id].get(epoch, 0)
+        elif epoch in acks.by_epoch[partition_id] and (partition_id, epoch) not in older:
+            older.add((partition_id, epoch))
+            delivered = acks.by_epoch[partition_id][epoch]
+        else:
+            continue
+        kept.append(AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, delivered))
     written = {row.incarnation for row in kept}
     kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in written]
     return kept

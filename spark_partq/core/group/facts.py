@@ -51,6 +51,8 @@ class Kind(StrEnum):
     UNASSIGNED = "Unassigned"
     GRANTED = "Granted"
     FLOOR = "Floor"
+    OFFSETS_RESET = "OffsetsReset"
+    POSITION_RESET = "PositionReset"
     GROUP_DELETED = "GroupDeleted"
     FORMAT_RAISED = "FormatRaised"
 
@@ -62,14 +64,14 @@ class GroupFact:
     Attributes
     ----------
     offset : int
-        ``Granted``, ``PartitionAdded``: where it starts. ``Released``, ``Unassigned``: the position that was left.
+        ``Granted``, ``PartitionAdded``, ``PositionReset``: where it starts. ``Released``, ``Unassigned``: the position that was left.
         ``Floor``: the group never reads anything below again.
     delivered : int
         Messages from `offset` up to here may have been delivered before (exclusive end).
     epoch_before, epoch, lineage_epoch : int
         Of the ownership, before and after.
     flow : str
-        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: the giver.
+        ``Granted``: the owner; ``Released``, ``Unassigned``, ``PositionReset``: the former owner; ``HandoffStarted``: the giver.
     to_flow : str
         ``HandoffStarted``: the receiver; None if it is computed when everything is revoked.
     forced : bool

@@ -13,6 +13,7 @@ from tests.testing.planted import (
     producers,
     protocols,
     replicas,
+    resets,
     resizes,
     results,
 )
@@ -31,6 +32,7 @@ SUBJECTS = (
     replicas,
     anew,
     results,
+    resets,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]

@@ -232,6 +232,7 @@ class Subscription:
             As `check`.
         """
         self.check()
+        self._first_open.clear()  # while this process was out, the group may have been set back
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
 
