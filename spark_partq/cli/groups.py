@@ -195,7 +195,6 @@ def delete_group(
 ) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
     target: Target = context.obj
-    open_group(target.opened, group)  # refused before anything is asked
     if not yes:
         _confirm(
             f"Group {group} will forget what it has read; messages that only it has not read may be removed. Go on?",

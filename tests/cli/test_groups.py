@@ -19,9 +19,9 @@ from tests.helpers import ROOT, eventually
 def test_delete_group(command: Command, store: str) -> None:
     created(store)
     read_up_to(store, "readers", 0, 0)
-    assert command("delete-group", "readers").out == "deleted group readers\n"
+    assert command("delete-group", "readers", "--yes").out == "deleted group readers\n"
     assert partq.list_groups(store) == []
-    assert_refused(command("delete-group", "readers"), "GROUP_NOT_FOUND", "'readers'")
+    assert_refused(command("delete-group", "readers", "--yes"), "GROUP_NOT_FOUND", "'readers'")
 
 
 def test_describe_group(command: Command, store: str, group: Consumer) -> None:
