@@ -12,7 +12,7 @@ import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import GroupName, Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say, show
-from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.group_history import recent
@@ -42,12 +42,16 @@ def history(
     partition: Annotated[
         str | None, typer.Option(metavar="[QUEUE/]P", help="Facts about this partition only: 3, or orders/3.")
     ] = None,
+    kind: Annotated[
+        list[Kind] | None, typer.Option(metavar="KIND", help="Facts of this kind only; may be repeated: Granted.")
+    ] = None,
 ) -> None:
     """Show the facts of a consumer group in order: who came and went, who got what, when and why."""
     target: Target = context.obj
     queue, number = _queue_and_partition(partition)
     opened = open_group(target.opened, group)
-    rows = opened.history() if last is None or partition is not None else recent(target.opened, group, last)
+    some = partition is not None or kind
+    rows = opened.history() if last is None or some else recent(target.opened, group, last)
     if partition is not None:
         rows = [row for row in rows if row["partition"] == number and queue in (None, row["queue"])]
         if not rows:
@@ -57,6 +61,7 @@ def history(
                 group=group,
                 partition=partition,
             )
+    rows = [row for row in rows if not kind or row["kind"] in kind]
     rows = rows[-last:] if last is not None else rows
     if as_json:
         print_json([{**row, "at": row["at"].isoformat()} for row in rows])

@@ -109,6 +109,19 @@ def test_history(command: Command, store: str, group: Consumer) -> None:
     assert json.loads(command("history", "g", "--json", "--partition", "3", "--last", "1").out) == of_3[-1:]
 
 
+def test_history_of_some_kinds(command: Command, store: str, group: Consumer) -> None:
+    """R7: only those, also of one partition, and the last of them."""
+    whole = json.loads(command("history", "g", "--json").out)
+    granted = [fact for fact in whole if fact["kind"] == "Granted"]
+    assert len(granted) == 4
+    assert json.loads(command("history", "g", "--json", "--kind", "Granted").out) == granted
+    assert json.loads(command("history", "g", "--json", "--kind", "Granted", "--last", "1").out) == granted[-1:]
+    both = ("--kind", "Granted", "--kind", "MemberJoined", "--kind", "OffsetsReset")
+    assert {f["kind"] for f in json.loads(command("history", "g", "--json", *both).out)} == {"Granted", "MemberJoined"}
+    assert [f["partition"] for f in json.loads(command("history", "g", "--json", *both, "--partition", "2").out)] == [2]
+    assert command("history", "g", "--kind", "Nonsense").code == 2
+
+
 def test_history_of_what_is_not_there(command: Command, store: str, group: Consumer) -> None:
     assert_refused(command("history", "g", "--partition", "q/9"), "INVALID_ARGUMENT", "q/9", "'g'")
     assert_refused(command("history", "g", "--partition", "r/0"), "INVALID_ARGUMENT", "r/0", "its queues: q")
