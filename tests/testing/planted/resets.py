@@ -82,7 +82,7 @@ def a_resize_is_forgotten_after_a_reset(original, subscription, state):
 
 @bug(
     "storage.procedures.settled:settled_groups",
-    test=in_a_store(storing.test_what_is_removed_is_measured_after_the_reset),
+    test=lambda: in_a_store(storing.test_what_is_removed_is_measured_after_the_reset),
 )
 def a_reset_under_way_is_not_seen(original, queue):
     """Who removes messages does not make void what was announced."""
@@ -91,7 +91,7 @@ def a_reset_under_way_is_not_seen(original, queue):
     return groups(queue)
 
 
-@bug("core.queue.resetting:announce_reset", test=in_a_store(storing.test_a_reset_is_announced_to_the_queue))
+@bug("core.queue.resetting:announce_reset", test=lambda: in_a_store(storing.test_a_reset_is_announced_to_the_queue))
 def a_reset_is_announced_once(original, state, group, number):
     """The second reset of a group is not told."""
     return () if state.resets.get(group) else original(state, group, number)
