@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_partq.core.delivery.offsets import LATEST
 from spark_partq.core.delivery.resets import Goal, parse_goal, within
-from spark_partq.core.errors import InvalidArgumentError, PartqError, QueueNotFoundError
+from spark_partq.core.errors import CommitFailedError, InvalidArgumentError, PartqError, QueueNotFoundError
 from spark_partq.core.group.events import Reset, VoidResets
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
@@ -24,6 +24,9 @@ from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.queue.handle import Queue, attach_group, first_left, open_queue
 from spark_partq.storage.queue.starting import first_since
 from spark_partq.storage.store import Store
+
+# So often it is announced anew, when others come between.
+_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def reset_offsets(
     Raises
     ------
     NotAStoreError, GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError
-    GroupActiveError, QueueFencedError, ReplicaError, NewerStoreError
+    GroupActiveError, QueueFencedError, ReplicaError, NewerStoreError, CommitFailedError
         In each case nothing was changed.
     """
     store.check_exists()
@@ -144,7 +147,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         as_told = all(queue.state.resets.get(group.name) == number and _is_known(group, queue) for queue in queues)
         return [Reset({p: reset.new for p, reset in planned.items()}, number, goal.text)] if as_told else []
 
-    while True:
+    for _ in range(_TRIES):
         for queue in queues:
             check_primary(queue)
             update_groups(queue)
@@ -159,6 +162,11 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         except PartqError:
             group.decide(partial(list, [VoidResets(number)]), user_and_host())
             raise
+    raise CommitFailedError(
+        f"the positions of group {group.name!r} were not set: {_TRIES} times somebody removed messages or changed a partition count first; "
+        "try again",
+        group=group.name,
+    )
 
 
 def _is_known(group: Group, queue: Queue) -> bool:
