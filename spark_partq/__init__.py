@@ -15,22 +15,22 @@ __version__ = "0.1.0"
 # isort: off
 __all__ = [
     "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "ConstraintViolatedError", "CorruptTableError",
-    "DataLossError", "DeadMessage", "DeltaSink", "FencedError",
+    "DataLossError", "DeadMessage", "DeltaSink", "Explanation", "FencedError",
     "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
     "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
-    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OtherHistoryError", "PartitionDescription", "PartqError",
+    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OffsetReset", "OtherHistoryError", "PartitionDescription", "PartqError",
     "Position", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
     "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError",
     "acknowledge", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
-    "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
-    "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
+    "describe_queue", "explain", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
+    "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "reset_offsets", "scale", "session", "set_ingress",
 ]
 
 if TYPE_CHECKING:
     from spark_partq.api.dead_letters import dead_letters, redrive, reject
-    from spark_partq.api.groups import acknowledge, delete_group, describe_group, history, list_groups
+    from spark_partq.api.groups import acknowledge, delete_group, describe_group, explain, history, list_groups, reset_offsets
     from spark_partq.api.listeners import add_listener, flow_changes
     from spark_partq.api.queues import (
         alter_queue, copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SinkAheadError, StoreUnavailableError, UnknownAssignorError, UnsupportedTableError,
     )
     from spark_partq.core.delivery.positions import Position
+    from spark_partq.core.group.explain import Explanation
     from spark_partq.core.payload.keys import partition_of
     from spark_partq.spark.delta_sink import DeltaSink
     from spark_partq.spark.driver import FlowChange, RebalanceListener
@@ -61,11 +62,12 @@ if TYPE_CHECKING:
     from spark_partq.storage.procedures.promote import Promotion
     from spark_partq.storage.procedures.redrive import DeadMessage
     from spark_partq.storage.procedures.remainder import ScaleProgress
+    from spark_partq.storage.procedures.reset_offsets import OffsetReset
     from spark_partq.storage.store import Store
 else:
     _NAMES = {
         "api.dead_letters": "dead_letters redrive reject",
-        "api.groups": "acknowledge delete_group describe_group history list_groups",
+        "api.groups": "acknowledge delete_group describe_group explain history list_groups reset_offsets",
         "api.listeners": "add_listener flow_changes",
         "api.queues": "alter_queue copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
         "api.replicas": "promote remove_replica replicas replicate",
@@ -73,6 +75,7 @@ else:
         "core.assignors": "Member assign",
         "core.errors": " ".join(name for name in __all__ if name.endswith("Error")),
         "core.delivery.positions": "Position",
+        "core.group.explain": "Explanation",
         "core.payload.keys": "partition_of",
         "spark.delta_sink": "DeltaSink",
         "spark.driver": "FlowChange RebalanceListener",
@@ -83,6 +86,7 @@ else:
         "storage.inspect.replicas": "ReplicaStatus",
         "storage.procedures.redrive": "DeadMessage",
         "storage.procedures.remainder": "ScaleProgress",
+        "storage.procedures.reset_offsets": "OffsetReset",
         "storage.procedures.maintain": "MaintenanceReport",
         "storage.procedures.promote": "Promotion",
         "storage.store": "Store",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from spark_partq.core.group.explain import Explanation
 from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.inspect.describe_group import FlowDescription, GroupDescription, MemberDescription
@@ -16,6 +18,7 @@ from spark_partq.storage.inspect.describe_queue import QueueDescription
 
 _DETAILS = ("instance", "flow", "to_flow", "status", "body")
 _MOST_COLUMNS = 4  # of queues, side by side
+_MOST_STEPS = 10  # of those that led to a partition's owner
 _MOST_WAITS = 3  # partitions that another one waits for
 
 
@@ -200,6 +203,36 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "  ".join(f"{text:{side}{n}}" for text, side, n in zip(line, "><<<>><", widths, strict=True)).rstrip()
         for line in cells
     ]
+
+
+def explanation(found: Explanation) -> list[str]:
+    """How a partition came to its owner, and what it waits for, in lines of at most 80 columns."""
+    owner = f"owned by {found.owner}" if found.owner else "unassigned"
+    lines = _filled(
+        f"Partition {found.partition} of queue {found.queue} in group {found.group}: {found.state}, {owner}."
+    )
+    end = "" if found.end is None else f", it ends at {found.end}"
+    lines += _filled(f"Position {found.position}, delivered up to {found.delivered}{end}. Epoch {found.epoch}.")
+    lines += ["", "How it came there:"]
+    left_out = len(found.steps) - _MOST_STEPS
+    if left_out > 0:
+        lines += _filled(
+            f"({left_out} facts before: spark-partq history {found.group} --partition {found.queue}/{found.partition})",
+            "  ",
+        )
+    for step in found.steps[-_MOST_STEPS:]:
+        lines.append(f"  fact {step.fact}, {step.at[:19].replace('T', ' ')} UTC, {step.kind}")
+        lines += _filled(f"{step.text}: {step.cause}", "    ")
+    lines += ["", "What it waits for:"]
+    for wait in found.waits:
+        lines += _filled(f"{wait.kind}: {wait.text}", "  ")
+    return lines if found.waits else [*lines, "  nothing that is known here"]
+
+
+def _filled(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, 80, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def fact_line(name: str, fact: GroupFact) -> str:

@@ -11,7 +11,7 @@ from spark_partq.analysis.frames import frame_of, rows_of
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import PartitionId
 
-_OFFSETS = (Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.FLOOR)
+_OFFSETS = (Kind.PARTITION_ADDED, Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.FLOOR, Kind.POSITION_RESET)
 
 
 def positions(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame:

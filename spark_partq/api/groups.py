@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from spark_partq.core.group.explain import Explanation
 from spark_partq.spark.driver import claims
 from spark_partq.storage.group import handle as _groups
 from spark_partq.storage.inspect import describe_group as _describe
+from spark_partq.storage.inspect import explain as _explain
 from spark_partq.storage.inspect.describe_group import GroupDescription
 from spark_partq.storage.procedures import acknowledge as _acknowledge
 from spark_partq.storage.procedures import delete as _delete
+from spark_partq.storage.procedures import reset_offsets as _reset
+from spark_partq.storage.procedures.reset_offsets import OffsetReset
 from spark_partq.storage.store import Store, StorePath
 
 if TYPE_CHECKING:
@@ -29,6 +33,20 @@ def describe_group(
     return _describe.describe_group(Store.at(store, storage_options), group)
 
 
+def explain(
+    store: StorePath, queue: str, partition: int, group: str, *, storage_options: Mapping[str, str] | None = None
+) -> Explanation:
+    """Why a partition is where it is, and what its next messages wait for: a handoff, a holddown, the barrier of a resize… (U3).
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    InvalidArgumentError
+        If the group does not read the queue, or has no such partition of it.
+    """
+    return _explain.explain(Store.at(store, storage_options), queue, partition, group)
+
+
 def list_groups(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
     """Names of the store's consumer groups, sorted."""
     return _groups.list_groups(Store.at(store, storage_options))
@@ -42,6 +60,46 @@ def delete_group(store: StorePath, group: str, *, storage_options: Mapping[str, 
     NotAStoreError, GroupNotFoundError
     """
     _delete.delete_group(Store.at(store, storage_options), group)
+
+
+def reset_offsets(
+    store: StorePath,
+    group: str,
+    to: str | Mapping[str, Mapping[int, int]],
+    queues: Sequence[str] | None = None,
+    dry_run: bool = False,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[OffsetReset]:
+    """Set the positions of a consumer group that nobody consumes in: it reads on from there, whatever its queries' checkpoints say (H4).
+
+    A member that has died is waited for until its session is over. What was delivered before and comes again is marked
+    (``_redelivered``). A table that `delta_sink` writes keeps the rows that it has: they are not written twice.
+
+    Parameters
+    ----------
+    to : str or dict
+        ``"earliest"``, ``"latest"``; ``"time:2026-11-01T00:00:00Z"``, the first message that was enqueued then or later (UTC if it
+        names no zone); ``"by:P1D"``, the same of a day ago; ``{"orders": {3: 120, 4: -2}}``, the next offset wanted of these partitions, -2
+        for the first message and -1 for the end, also as JSON. A partition without a message of that time goes to its end.
+    queues : list of str, optional
+        Only these of the queues that the group reads.
+    dry_run : bool
+        Say what would be set, and change nothing.
+
+    Returns
+    -------
+    list of OffsetReset
+        Each partition that is set, by the queue's name and its number.
+
+    Raises
+    ------
+    GroupActiveError
+        If a query consumes in the group.
+    GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError, QueueFencedError, ReplicaError
+        Nothing was changed.
+    """
+    return _reset.reset_offsets(Store.at(store, storage_options), group, to, queues, dry_run)
 
 
 def acknowledge(

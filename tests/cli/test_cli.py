@@ -91,7 +91,7 @@ def test_an_unknown_queue_is_refused(command: Command, store: str, arguments: li
         ["ingress", "disable", "q"],
         ["copy-stuck", "q"],
         ["maintain"],
-        ["delete-group", "g"],
+        ["delete-group", "g", "--yes"],
         ["describe-group", "g"],
         ["history", "g"],
         ["rebalance"],

@@ -19,9 +19,9 @@ from tests.helpers import ROOT, eventually
 def test_delete_group(command: Command, store: str) -> None:
     created(store)
     read_up_to(store, "readers", 0, 0)
-    assert command("delete-group", "readers").out == "deleted group readers\n"
+    assert command("delete-group", "readers", "--yes").out == "deleted group readers\n"
     assert partq.list_groups(store) == []
-    assert_refused(command("delete-group", "readers"), "GROUP_NOT_FOUND", "'readers'")
+    assert_refused(command("delete-group", "readers", "--yes"), "GROUP_NOT_FOUND", "'readers'")
 
 
 def test_describe_group(command: Command, store: str, group: Consumer) -> None:
@@ -107,6 +107,19 @@ def test_history(command: Command, store: str, group: Consumer) -> None:
     for name in ("3", "q/3"):
         assert json.loads(command("history", "g", "--json", "--partition", name).out) == of_3
     assert json.loads(command("history", "g", "--json", "--partition", "3", "--last", "1").out) == of_3[-1:]
+
+
+def test_history_of_some_kinds(command: Command, store: str, group: Consumer) -> None:
+    """R7: only those, also of one partition, and the last of them."""
+    whole = json.loads(command("history", "g", "--json").out)
+    granted = [fact for fact in whole if fact["kind"] == "Granted"]
+    assert len(granted) == 4
+    assert json.loads(command("history", "g", "--json", "--kind", "Granted").out) == granted
+    assert json.loads(command("history", "g", "--json", "--kind", "Granted", "--last", "1").out) == granted[-1:]
+    both = ("--kind", "Granted", "--kind", "MemberJoined", "--kind", "OffsetsReset")
+    assert {f["kind"] for f in json.loads(command("history", "g", "--json", *both).out)} == {"Granted", "MemberJoined"}
+    assert [f["partition"] for f in json.loads(command("history", "g", "--json", *both, "--partition", "2").out)] == [2]
+    assert command("history", "g", "--kind", "Nonsense").code == 2
 
 
 def test_history_of_what_is_not_there(command: Command, store: str, group: Consumer) -> None:

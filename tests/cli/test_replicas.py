@@ -177,7 +177,7 @@ def test_a_drain_does_not_wait_for_a_deleted_group_in_the_replica(command: Comma
     Reader(store).all()
     assert command("replicate", "q", "--to", queue).code == 0
     other.expire()
-    assert command("delete-group", "other").code == 0
+    assert command("delete-group", "other", "--yes").code == 0
     done = while_scaling(lambda: command("scale", "q", "4", "--mode", "drain"), Reader(store).turn)
     assert (done.code, done.out) == (0, "queue q has 4 partitions\n")
 

@@ -13,7 +13,8 @@ from spark_partq.core import diagram, errors
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.facts import Kind, Member, PartitionState, Status
-from spark_partq.core.group.state import STATUS_TRANSITIONS, TRANSITIONS, GroupState
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from spark_partq.core.queue import facts as queue_facts
 from spark_partq.core.queue import transitions as queue_transitions
 from spark_partq.core.replica import facts as replica_facts

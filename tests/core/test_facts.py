@@ -12,6 +12,7 @@ FACTS = {"QueueFact", "GroupFact", "ReplicaFact"}
 DECISIONS = (
     "core/queue/decide.py",
     "core/queue/alter.py",
+    "core/queue/resetting.py",
     "core/replica/decide.py",
     "core/group/decide.py",
     "core/group/steps/",

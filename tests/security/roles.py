@@ -80,6 +80,7 @@ def scale(store: Store, _: Store | None = None) -> int:
 
 def administer(store: Store, _: Store | None = None) -> int:
     """So many queues are left: the new one, and not the one that is deleted."""
+    partq.reset_offsets(store, "other", "earliest")
     partq.delete_group(store, "other")
     partq.create_queue(store, "new", "v bigint", partitions=1)
     partq.delete_queue(store, "q")

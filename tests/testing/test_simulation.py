@@ -16,7 +16,7 @@ from spark_partq.testing.simulation.__main__ import execute
 from spark_partq.testing.simulation.draws import draw
 from spark_partq.testing.simulation.known import FINDINGS, Finding, known
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler, SimulatedEvent, SimulatedLock, in_parallel
-from spark_partq.testing.simulation.setup import Blow, Faults, ProducerSetup, QuerySetup, Scaling, Setup
+from spark_partq.testing.simulation.setup import Blow, Faults, ProducerSetup, QuerySetup, Reset, Scaling, Setup
 from spark_partq.testing.simulation.shorten import shortened
 from tests.helpers import ROOT
 
@@ -103,6 +103,24 @@ _RIGHT = {
 def test_what_is_right_is_no_violation(setup: Setup) -> None:
     """H4, Q8, H5: what looks like a message that comes again, or never, and is as the protocol says."""
     assert execute(setup).problem == ""
+
+
+@pytest.mark.parametrize("disk", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("to", ["earliest", "latest", "some", "by:PT1S"])
+def test_positions_are_set(to: str, disk: bool) -> None:
+    """H4, S5: beside maintenance, and across a resize, by queries that are killed; what comes again is marked, and nothing below comes."""
+    query = QuerySetup("g", "g-0", work_s=1.0, max_rows=3)
+    setup = Setup(
+        5,
+        producers=(ProducerSetup("s", "query", 8, pause_s=0.4),),
+        queries=(query, replace(query, instance="g-1")),
+        scalings=(Scaling(1.0, 4),),
+        reset=Reset("g", 2.5, to),
+        maintain_every_s=0.5,
+        faults=Faults(slow=0.1, kill=0.003),
+    )
+    outcome = execute(setup, disk)
+    assert outcome.problem == "" and any("PositionReset" in what for _, _, what in outcome.trace)
 
 
 def test_a_run_that_goes_wrong_is_made_smaller() -> None:

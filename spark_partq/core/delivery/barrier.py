@@ -75,7 +75,7 @@ class Waits:
                 own = state.partitions.get(partition_id)
                 if own is None or not by_hand(state, own) or own.incarnation == incarnation:
                     continue
-                if state.delivered(partition_id, acks) < cut:
+                if state.handed_out(partition_id, acks) < cut:
                     continue
                 wait = partition_id, own.epoch, cut
                 self._since_ms[wait] = seen.get(wait, now_ms)
@@ -146,14 +146,14 @@ def waiting(
     for a in {a for a, _ in barrier.open_cuts}:
         own = state.partitions.get((queue_id, a))
         if own is not None and by_hand(state, own):
-            given.setdefault(own.incarnation, {})[a] = state.delivered((queue_id, a), acks)
+            given.setdefault(own.incarnation, {})[a] = state.handed_out((queue_id, a), acks)
     found: dict[int, dict[int, int]] = {}
     for number, end in ends.items():
         own = state.partitions.get((queue_id, number))
         if own is None:
             continue
         mine = given.get(own.incarnation, {})
-        start = state.delivered((queue_id, number), acks)
+        start = state.handed_out((queue_id, number), acks)
         waits = barrier.counting(mine).waits(number, start, min(start + 1, end))
         if waits:
             found[number] = waits

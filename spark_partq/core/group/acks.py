@@ -37,6 +37,7 @@ class AckRow:
 # In place of an incarnation; no process has that name.
 _OF_AN_ATTEMPT = "attempt"
 
+Attempt = tuple[int, int]  # epoch, number of the delivery
 Claim = tuple[PartitionId, int, str]  # partition, epoch, incarnation
 
 
@@ -53,13 +54,16 @@ class Acks:
     delivered_ends : dict
         The end of what any process ever delivered of each partition, under whatever epoch.
     attempts : dict
-        Of each partition the numbers of deliveries of what is not acknowledged, under whatever epoch.
+        Of each partition the ranges that were delivered, each with the last epoch under which that was and the number of the delivery.
+    by_epoch : dict
+        Of each partition epochs, each with the end of what was delivered under it, where that is more than under any later epoch.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
     rows: dict[Claim, int] = field(default_factory=dict)
     delivered_ends: dict[PartitionId, int] = field(default_factory=dict)
-    attempts: dict[PartitionId, dict[tuple[int, int], int]] = field(default_factory=dict)
+    attempts: dict[PartitionId, dict[tuple[int, int], Attempt]] = field(default_factory=dict)
+    by_epoch: dict[PartitionId, dict[int, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -77,18 +81,33 @@ class Acks:
             if row.attempt:
                 of_partition = self.attempts.setdefault(row.partition_id, {})
                 range_ = row.start, row.delivered
-                of_partition[range_] = max(row.attempt, of_partition.get(range_, 0))
+                of_partition[range_] = max((row.epoch, row.attempt), of_partition.get(range_, (-1, 0)))
+            ends = self.by_epoch.setdefault(row.partition_id, {})
+            if all(end < row.delivered for epoch, end in ends.items() if epoch >= row.epoch):
+                for epoch in [e for e, end in ends.items() if e <= row.epoch and end <= row.delivered]:
+                    del ends[epoch]
+                ends[row.epoch] = row.delivered
+
+    def attempts_since(self, partition_id: PartitionId, epoch: int) -> dict[tuple[int, int], int]:
+        """The numbers of deliveries under that epoch or a later one (`core.delivery.attempts`)."""
+        found = self.attempts.get(partition_id, {})
+        return {range_: number for range_, (under, number) in found.items() if under >= epoch}
 
     def offset(self, partition_id: PartitionId, epoch: int, incarnation: str) -> int:
         return self.rows.get((partition_id, epoch, incarnation), 0)
 
-    def delivered(self, partition_id: PartitionId) -> int:
+    def delivered(self, partition_id: PartitionId, since: int = 0) -> int:
+        """The end of what was delivered of a partition, under the epochs from `since` on."""
+        if since:
+            ends = self.by_epoch.get(partition_id, {})
+            return max((end for epoch, end in ends.items() if epoch >= since), default=0)
         return self.delivered_ends.get(partition_id, 0)
 
 
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
-    """The rows that can still count: of each partition those of the highest epoch, one per incarnation, and the attempts above what these
-    acknowledge; of each incarnation in `live` the last heartbeat.
+    """The rows that can still count: of each partition those of the highest epoch, one per incarnation, of each older epoch under which
+    more was delivered than under all later ones, one, and the attempts above what these acknowledge; of each incarnation in `live` the
+    last heartbeat.
 
     An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
     rows, so the order of commits does not matter.
@@ -97,19 +116,24 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     newest: dict[PartitionId, int] = {}
     for partition_id, epoch, _ in acks.rows:
         newest[partition_id] = max(epoch, newest.get(partition_id, 0))
-    kept = [
-        AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, acks.delivered_ends[partition_id])
-        for (partition_id, epoch, incarnation), offset in acks.rows.items()
-        if epoch == newest[partition_id]
-    ]
+    kept, older = [], set()
+    for (partition_id, epoch, incarnation), offset in acks.rows.items():
+        if epoch == newest[partition_id]:
+            delivered = acks.by_epoch[partition_id].get(epoch, 0)
+        elif epoch in acks.by_epoch[partition_id] and (partition_id, epoch) not in older:
+            older.add((partition_id, epoch))
+            delivered = acks.by_epoch[partition_id][epoch]
+        else:
+            continue
+        kept.append(AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, delivered))
     written = {row.incarnation for row in kept}
     positions = {row.partition_id: 0 for row in kept}
     for row in kept:
         positions[row.partition_id] = max(row.offset, positions[row.partition_id])
     kept += [
-        AckRow(_OF_AN_ATTEMPT, 0, *partition_id, 0, 0, end, start, attempt)
-        for partition_id, attempts in acks.attempts.items()
-        for (start, end), attempt in needed(attempts, positions[partition_id]).items()
+        AckRow(_OF_AN_ATTEMPT, 0, *partition_id, acks.attempts[partition_id][start, end][0], 0, end, start, attempt)
+        for partition_id in acks.attempts
+        for (start, end), attempt in needed(acks.attempts_since(partition_id, 0), positions[partition_id]).items()
     ]
     kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in written]
     return kept

@@ -32,7 +32,9 @@ from spark_partq.core.group.events import (
     Promoted,
     QueuesChanged,
     RaiseFloors,
+    Reset,
     Skip,
+    VoidResets,
 )
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
@@ -46,6 +48,7 @@ from spark_partq.core.group.steps import (
     promotion,
     queue_changes,
     rebalancing,
+    resetting,
 )
 from spark_partq.core.group.steps.decision import Decision, Loads
 
@@ -79,7 +82,7 @@ def decide(
     GroupMismatchError
         If a ``Join`` disagrees with the group's other members.
     GroupActiveError
-        If a group is to be deleted that has members.
+        If a group is to be deleted, or its positions are to be set, that has members.
     AssignorError, UnknownAssignorError
         If the group's assignor fails, or is not installed here, and nothing else was to be decided.
     """
@@ -129,5 +132,9 @@ def _apply(decision: Decision, event: Event) -> None:
             dead_letters.skip(decision, event)
         case Promoted():
             promotion.begin_anew(decision, event)
+        case Reset():
+            resetting.reset(decision, event)
+        case VoidResets():
+            resetting.void(decision, event)
         case Delete():
             leaving.delete_group(decision)

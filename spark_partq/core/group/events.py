@@ -151,6 +151,32 @@ class Promoted:
 
 
 @dataclass(frozen=True)
+class Reset:
+    """Somebody sets the positions of a group that nobody consumes in.
+
+    Attributes
+    ----------
+    positions : dict
+        Of each partition that is named the offset from which the group goes on.
+    number : int
+        Which of the group's resets it is, as the queues were told: 1 is the first. It applies only if it is the next.
+    to : str
+        What was asked for, for people.
+    """
+
+    positions: Mapping[PartitionId, int]
+    number: int
+    to: str
+
+
+@dataclass(frozen=True)
+class VoidResets:
+    """Resets up to this number that were announced and not made are void: who measures what the group has settled begins."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Delete:
     """The group is to be forgotten, with its positions."""
 
@@ -168,5 +194,7 @@ Event = (
     | Isolate
     | Skip
     | Promoted
+    | Reset
+    | VoidResets
     | Delete
 )

@@ -53,6 +53,8 @@ class Kind(StrEnum):
     FLOOR = "Floor"
     ISOLATED = "Isolated"
     SKIPPED = "Skipped"
+    OFFSETS_RESET = "OffsetsReset"
+    POSITION_RESET = "PositionReset"
     GROUP_DELETED = "GroupDeleted"
     FORMAT_RAISED = "FormatRaised"
 
@@ -64,14 +66,14 @@ class GroupFact:
     Attributes
     ----------
     offset : int
-        ``Granted``, ``PartitionAdded``, ``Isolated``: where it starts. ``Released``, ``Unassigned``: the position that was left.
-        ``Floor``: the group never reads anything below again. ``Skipped``: the first message that is left out.
+        ``Granted``, ``PartitionAdded``, ``PositionReset``, ``Isolated``: where it starts. ``Released``, ``Unassigned``: the position that
+        was left. ``Floor``: the group never reads anything below again. ``Skipped``: the first message that is left out.
     delivered : int
         Messages from `offset` up to here may have been delivered before (exclusive end). ``Skipped``: the end of what is left out.
     epoch_before, epoch, lineage_epoch : int
         Of the ownership, before and after.
     flow : str
-        ``Granted``: the owner; ``Released``, ``Unassigned``: the former owner; ``HandoffStarted``: the giver.
+        ``Granted``: the owner; ``Released``, ``Unassigned``, ``PositionReset``: the former owner; ``HandoffStarted``: the giver.
     to_flow : str
         ``HandoffStarted``: the receiver; None if it is computed when everything is revoked.
     forced : bool

@@ -6,10 +6,10 @@ The rules are written a second time here, in other words than in the code that k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from spark_partq.core.group.acks import Acks
-from spark_partq.core.group.events import Event, Promoted
+from spark_partq.core.group.events import Event, Promoted, Reset
 from spark_partq.core.group.facts import GroupFact, Kind, Member, Ownership, PartitionState, Protocol, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import Flow, PartitionId
@@ -26,8 +26,8 @@ def check(
     acks
         Those on which the decision was made.
     events
-        On which that was decided: by none but `Promoted` messages count as delivered that nobody was given; and by none but that and
-        `Skip` a position may pass messages that nobody acknowledged.
+        On which that was decided: by none but `Promoted` and `Reset` messages count as delivered that nobody was given; by none but these
+        and `Skip` a position may pass messages that nobody acknowledged; by none but `Reset` it may go back.
 
     Raises
     ------
@@ -38,6 +38,7 @@ def check(
     promoted = [event for event in events if isinstance(event, Promoted)]
     firsts = {(event.queue_id, number): first for event in promoted for number, first in event.firsts.items()}
     ends = {(event.queue_id, number): end for event in promoted for number, end in event.ends.items()}
+    reset = {place: offset for event in events if isinstance(event, Reset) for place, offset in event.positions.items()}
     released: set[PartitionId] = set()
     rejoined: set[str] = set()
     if any(fact.kind == Kind.GROUP_DELETED for fact in facts):
@@ -47,7 +48,11 @@ def check(
         )
         must_hold(not before.members, "an active group is deleted")
         left = GroupState(
-            before.seq + len(facts), deletions=before.deletions + 1, last_epoch=after.last_epoch, format=after.format
+            before.seq + len(facts),
+            deletions=before.deletions + 1,
+            last_epoch=after.last_epoch,
+            format=after.format,
+            resets=before.resets,
         )
         must_hold(after == left, "something outlives its group")
         epochs = [own.epoch for own in before.partitions.values()]
@@ -61,6 +66,8 @@ def check(
         _check_fact(state, fact, acks, released, len(before.flows), ends)
         if fact.kind == Kind.FLOOR and fact.partition_id in state.partitions:
             _check_floor(state, fact, acks, firsts)
+        if fact.kind == Kind.POSITION_RESET:
+            _check_reset(state, fact, acks, reset)
         state.replay(fact)
     must_hold(state == after, "the state after the commit is not what its facts say")
     if rejoined & before.unbound:
@@ -70,7 +77,8 @@ def check(
     computed = [json.loads(fact.body or "{}") for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED]
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     isolated = {fact.partition_id for fact in facts if fact.kind == Kind.ISOLATED}
-    _check_progress(before, after, acks, rejoined, isolated, everything_moves)
+    moved = {fact.partition_id for fact in facts if fact.kind == Kind.POSITION_RESET}
+    _check_progress(before, after, acks, rejoined, everything_moves, isolated, moved)
     check_state(after, acks)
 
 
@@ -216,6 +224,19 @@ def _check_floor(state: GroupState, fact: GroupFact, acks: Acks, firsts: Mapping
     must_hold((fact.offset or 0) <= position, past)
 
 
+def _check_reset(state: GroupState, fact: GroupFact, acks: Acks, asked: Mapping[PartitionId, int]) -> None:
+    own, name = state.partitions[fact.partition_id], _name(fact.partition_id)
+    must_hold(not state.members, f"the position of {name} is set while somebody consumes in the group")
+    must_hold(fact.offset == asked.get(fact.partition_id), f"{name}: set to {fact.offset}, and nobody asked for that")
+    must_hold((fact.epoch or 0) > own.epoch, f"W2: {name}: set under epoch {fact.epoch} after {own.epoch}")
+    must_hold(fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives that its position is set")
+    delivered = max(
+        _position(state, fact.partition_id, acks), own.delivered, acks.delivered_ends.get(fact.partition_id, 0)
+    )
+    expected = max(delivered, fact.offset or 0)
+    must_hold(fact.delivered == expected, f"H4: {name}: delivered is {fact.delivered} instead of {expected}")
+
+
 def check_assignment(state: GroupState, body: Mapping[str, str]) -> None:
     """K4, K7: whether an assignment may be computed so, in the state just before it.
 
@@ -259,8 +280,9 @@ def _check_progress(
     after: GroupState,
     acks: Acks,
     rejoined: Iterable[str],
-    isolated: Iterable[PartitionId],
     everything_moves: bool,
+    isolated: Collection[PartitionId],
+    moved: Collection[PartitionId],
 ) -> None:
     flows = after.flows
     for partition_id, old in before.partitions.items():
@@ -269,7 +291,7 @@ def _check_progress(
             continue
         must_hold(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
         was, now = _position(before, partition_id, acks), _position(after, partition_id, acks)
-        must_hold(now >= was, f"{name}: the position went from {was} to {now}")
+        must_hold(now >= was or partition_id in moved, f"{name}: the position went from {was} to {now}")
         must_hold(
             after.delivered(partition_id, acks) >= before.delivered(partition_id, acks), f"{name}: delivered went back"
         )
@@ -286,7 +308,7 @@ def _check_progress(
         must_hold(known.revision >= queue.revision, f"the group knows an older {queue.name} than before")
     for partition_id, floor in before.floors.items():
         must_hold(
-            partition_id not in after.partitions or after.floors.get(partition_id, 0) >= floor,
+            partition_id in moved or partition_id not in after.partitions or after.floors.get(partition_id, 0) >= floor,
             f"{_name(partition_id)}: the floor sank",
         )
 

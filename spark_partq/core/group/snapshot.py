@@ -30,6 +30,8 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "partitions": [[*partition_id, *vars(own).values()] for partition_id, own in state.partitions.items()],
         "floors": [[*partition_id, floor] for partition_id, floor in state.floors.items()],
         "removed": [[*partition_id, *last] for partition_id, last in state.removed.items()],
+        "resets": state.resets,
+        "reset_epochs": [[*partition_id, epoch] for partition_id, epoch in state.reset_epochs.items()],
         "deletions": state.deletions,
         "last_epoch": state.last_epoch,
         "exists": state.exists,
@@ -71,6 +73,8 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
             reading.partition_id(q, p): (stored.whole(epoch, "epoch"), stored.whole(offset, "offset"))
             for q, p, epoch, offset in value["removed"]
         },
+        stored.whole(value["resets"], "resets"),
+        {reading.partition_id(q, p): stored.whole(epoch, "epoch") for q, p, epoch in value["reset_epochs"]},
         stored.whole(value["deletions"], "deletions"),
         stored.whole(value["last_epoch"], "last_epoch", -1),
         stored.flag(value["exists"], "exists"),

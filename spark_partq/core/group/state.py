@@ -33,44 +33,11 @@ from spark_partq.core.group.facts import (
     QueueInGroup,
     Status,
 )
+from spark_partq.core.group.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from spark_partq.core.ids import Flow, PartitionId, instance_of
 
 V = TypeVar("V")
 View = dict[Flow, list[Any]]  # flow to the names of the queues that it reads, its weight, whether it is static
-
-_UNKNOWN, _UNASSIGNED, _OWNED, _DRAINING = PartitionState
-
-# How each fact about a partition changes its state. Replay refuses whatever is not here.
-TRANSITIONS: dict[Kind, tuple[tuple[PartitionState, PartitionState], ...]] = {
-    Kind.PARTITION_ADDED: ((_UNKNOWN, _UNASSIGNED),),
-    Kind.PARTITION_REMOVED: ((_UNASSIGNED, _UNKNOWN),),
-    Kind.GRANTED: (
-        (_UNASSIGNED, _OWNED),
-        (_OWNED, _OWNED),  # the instance restarted
-        (_DRAINING, _OWNED),  # the deadline passed, or the instance restarted
-    ),
-    Kind.HANDOFF_STARTED: ((_OWNED, _DRAINING), (_DRAINING, _DRAINING)),
-    Kind.HANDOFF_CANCELLED: ((_DRAINING, _OWNED),),
-    Kind.RELEASED: ((_DRAINING, _UNASSIGNED),),
-    Kind.UNASSIGNED: (
-        (_OWNED, _UNASSIGNED),
-        (_DRAINING, _UNASSIGNED),  # its owner is gone, or did not give it up in time for an eager rebalance
-        (_UNASSIGNED, _UNASSIGNED),  # its last owner is back without it: the lineage ends
-    ),
-    # Its messages were delivered too often: what was planned of it does not count, and its owner begins again at its position.
-    Kind.ISOLATED: ((_OWNED, _OWNED), (_DRAINING, _DRAINING)),
-    Kind.SKIPPED: ((_OWNED, _OWNED),),  # its owner goes on behind messages that are not delivered
-    Kind.FLOOR: tuple((state, state) for state in (_UNASSIGNED, _OWNED, _DRAINING)),
-}
-STATUS_TRANSITIONS: tuple[tuple[Status, Status], ...] = (
-    (Status.READY, Status.HOLDDOWN),  # a consumer came or went
-    (Status.READY, Status.REBALANCING),  # the partitions changed, or the group was empty
-    (Status.HOLDDOWN, Status.READY),  # the number of flows is what it was
-    (Status.HOLDDOWN, Status.REBALANCING),  # the rebalance delay is over
-    (Status.REBALANCING, Status.HOLDDOWN),  # a consumer came or went meanwhile
-    (Status.REBALANCING, Status.REBALANCING),  # the same, without a delay
-    (Status.REBALANCING, Status.READY),  # balanced, and every handoff has ended
-)
 
 
 @dataclass
@@ -102,6 +69,10 @@ class GroupState:
     unbound : set
         Instances that the group itself has unbound, as a queue became exclusive or partitioned, or a replica was promoted. They bind
         again without a delay.
+    resets : int
+        How often somebody set its positions, or announced that and did not. It outlives the group.
+    reset_epochs : dict
+        Of each partition whose position was set, the epoch that this began.
     """
 
     seq: int = 0
@@ -118,6 +89,8 @@ class GroupState:
     partitions: dict[PartitionId, Ownership] = field(default_factory=dict)
     floors: dict[PartitionId, int] = field(default_factory=dict)
     removed: dict[PartitionId, tuple[int, int]] = field(default_factory=dict)
+    resets: int = 0
+    reset_epochs: dict[PartitionId, int] = field(default_factory=dict)
     deletions: int = 0
     last_epoch: int = -1
     exists: bool = False  # there are facts since it was last deleted
@@ -207,6 +180,13 @@ class GroupState:
             acks.delivered(partition_id),
         )
 
+    def handed_out(self, partition_id: PartitionId, acks: Acks) -> int:
+        """The same as far as it was delivered since the position was last set by hand (H4): what came before comes again."""
+        since = self.reset_epochs.get(partition_id)
+        if since is None:
+            return self.delivered(partition_id, acks)
+        return max(self.position(partition_id, acks) or 0, acks.delivered(partition_id, since))
+
     def owned(self, flow: Flow) -> list[PartitionId]:
         return sorted(partition_id for partition_id, own in self.partitions.items() if own.flow == flow)
 
@@ -230,6 +210,7 @@ class GroupState:
             floors=dict(self.floors),
             removed=dict(self.removed),
             unbound=set(self.unbound),
+            reset_epochs=dict(self.reset_epochs),
         )
 
     # ---- facts
@@ -299,11 +280,14 @@ class GroupState:
             self.queues[queue_id] = reading.queue({**stored.body_of(fact.body), "name": name})
         elif kind is Kind.GROUP_DELETED:
             vars(self).update(vars(self._deleted()))
+        elif kind is Kind.OFFSETS_RESET:
+            self.resets += 1
         else:
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
                 del self.partitions[partition_id]
                 self.floors.pop(partition_id, None)
+                self.reset_epochs.pop(partition_id, None)
             self.removed = {
                 partition_id: last for partition_id, last in self.removed.items() if partition_id[0] != fact.queue_id
             }
@@ -311,7 +295,9 @@ class GroupState:
     def _deleted(self) -> GroupState:
         epochs = [own.epoch for own in self.partitions.values()] + [epoch for epoch, _ in self.removed.values()]
         last_epoch = max([self.last_epoch, *epochs])
-        return GroupState(self.seq, deletions=self.deletions + 1, last_epoch=last_epoch, format=self.format)
+        return GroupState(
+            self.seq, resets=self.resets, deletions=self.deletions + 1, last_epoch=last_epoch, format=self.format
+        )
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)
@@ -333,6 +319,7 @@ class GroupState:
             self.removed[partition_id] = (epoch, _given(fact, "offset", fact.offset))
             del self.partitions[partition_id]
             self.floors.pop(partition_id, None)
+            self.reset_epochs.pop(partition_id, None)
         elif kind is Kind.FLOOR:
             floor = _given(fact, "offset", fact.offset)
             self.floors[partition_id] = max(floor, self.floors.get(partition_id, 0))
@@ -354,6 +341,9 @@ class GroupState:
             self.partitions[partition_id] = replace(own, to_flow=None, handoff=-1)
         else:
             ended = kind is not Kind.GRANTED
+            if kind is Kind.POSITION_RESET:
+                _must(not self.members, "somebody consumes in the group")
+                self._reset(partition_id, epoch, _given(fact, "offset", fact.offset))
             _must(ended or bool(fact.flow and fact.incarnation), "it names no owner")
             _must(epoch >= own.epoch + (kind is not Kind.RELEASED), f"epoch {own.epoch} → {epoch}")
             self.partitions[partition_id] = Ownership(
@@ -365,6 +355,12 @@ class GroupState:
                 _given(fact, "offset", fact.offset),
                 _given(fact, "delivered", fact.delivered),
             )
+
+    def _reset(self, partition_id: PartitionId, epoch: int, position: int) -> None:
+        """The group goes on at this position: its floor sinks with it."""
+        self.reset_epochs[partition_id] = epoch
+        if self.floors.get(partition_id, 0) > position:
+            self.floors[partition_id] = position
 
 
 def _given(fact: GroupFact, column: str, value: V | None) -> V:

@@ -206,11 +206,12 @@ def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, i
     ----------
     measured : QueueState
         In which that was so. Since the next generation partitions may have come back, and be written again; and a group that
-        attached since wants what is there.
+        attached since, or goes back since, wants what is there.
     ends : dict
         Of each partition that goes its next offset.
     """
-    same = (state.generation, state.removing, state.groups) == (measured.generation, list(ends), measured.groups)
+    groups = (state.groups, state.resets) == (measured.groups, measured.resets)
+    same = groups and (state.generation, state.removing) == (measured.generation, list(ends))
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
 
 

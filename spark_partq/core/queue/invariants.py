@@ -14,7 +14,13 @@ from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.core.queue.transitions import STATUS_TRANSITIONS
 
 # What a replica that takes over must know of; it does not learn of it any more.
-_NOT_WHILE_FENCED = Kind.SCALING_STARTED, Kind.GENERATION_OPENED, Kind.GROUP_ATTACHED, Kind.QUEUE_ALTERED
+_NOT_WHILE_FENCED = (
+    Kind.SCALING_STARTED,
+    Kind.GENERATION_OPENED,
+    Kind.GROUP_ATTACHED,
+    Kind.GROUP_RESETTING,
+    Kind.QUEUE_ALTERED,
+)
 
 
 def check(before: QueueState | None, after: QueueState, facts: Sequence[QueueFact]) -> None:
@@ -134,6 +140,9 @@ def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
     for group, deletions in before.groups.items():
         now = after.groups.get(group, deletions)
         must_hold(now >= deletions, f"group {group} is attached as it was before it was deleted")
+    for group, number in before.resets.items():
+        now = after.resets.get(group, number)
+        must_hold(now >= number, f"reset {number} of group {group} was announced, and is forgotten")
     for number, end in before.removed_ends.items():
         now = after.removed_ends.get(number, 0)
         must_hold(now >= end, f"the end at which partition {number} was removed went from {end} to {now}")

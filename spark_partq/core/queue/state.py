@@ -10,37 +10,12 @@ from spark_partq.core import format
 from spark_partq.core.format import Format
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue import reading
-from spark_partq.core.queue.facts import MODES, Kind, Mode, Phase, QueueFact, Status
+from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
+from spark_partq.core.queue.scaling import Scaling
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.transitions import TRANSITIONS
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """A change of the partition count that is under way.
-
-    Attributes
-    ----------
-    partition_count : int
-        The count that the queue is to have.
-    drained : bool
-        The partitions may be sealed: at once, but for mode ``drain``.
-    opened : bool
-        The new map is in force, and what is left is to enable ingress again (mode ``drain``).
-    ingress : bool
-        Whether ingress was enabled before.
-    confirmed : int or None
-        With mode ``delete``: more messages may not be lost. None is no limit.
-    """
-
-    partition_count: int
-    mode: Mode
-    drained: bool
-    opened: bool = False
-    ingress: bool = True
-    confirmed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +43,9 @@ class QueueState:
     groups : dict
         The groups that read the queue, or are about to: the name of each, and how often a group of that name had been deleted
         when it attached. Nothing that one of them has not acknowledged is removed, but by its age.
+    resets : dict
+        Of groups whose positions were set, or are about to be, the number of the last time: who measures what they have settled sees to it
+        that this is made, or void.
     fenced_by : str or None
         Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` that named one, 0 if none did.
     incarnation : str
@@ -93,6 +71,7 @@ class QueueState:
     scaling: Scaling | None = None
     ingress: bool = True
     groups: dict[str, int] = field(default_factory=dict)
+    resets: dict[str, int] = field(default_factory=dict)
     format: Format = field(default_factory=format.of_new_tables)
     replicas: tuple[str, ...] = ()
     fenced_by: str | None = None
@@ -256,7 +235,15 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(state, groups={**state.groups, body["group"]: body["deletions"]})
         case Kind.GROUP_DETACHED:
             _must(state.groups.get(body["group"]) == body["deletions"], f"group {body['group']!r} is not attached so")
-            return replace(state, groups={g: n for g, n in state.groups.items() if g != body["group"]})
+            groups, resets = (
+                {g: n for g, n in known.items() if g != body["group"]} for known in (state.groups, state.resets)
+            )
+            return replace(state, groups=groups, resets=resets)
+        case Kind.GROUP_RESETTING:
+            _must(body["group"] in state.groups, f"group {body['group']!r} is not attached")
+            earlier = state.resets.get(body["group"], 0)
+            _must(earlier < body["number"], f"reset {earlier} of group {body['group']!r} was announced before")
+            return replace(state, resets={**state.resets, body["group"]: body["number"]})
         case Kind.REPLICA_ADDED:
             return replace(state, replicas=(*state.replicas, body["location"]))
         case Kind.REPLICA_REMOVED:

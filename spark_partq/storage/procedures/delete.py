@@ -18,12 +18,10 @@ from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.log import LogFolder
-from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.procedures.inactive import await_inactive
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store, group_folder, queue_folder
-
-_CHECK_EVERY_S = 0.2
 
 _log = logging.getLogger("spark_partq")
 
@@ -73,7 +71,7 @@ def delete_group(store: Store, name: str) -> None:
     try:
         if not controls:
             open_group(store, name)  # says that there is none
-        _await_the_dead(store, group)
+        await_inactive(store, group)
         group.decide(lambda: [Delete()], user_and_host())
         deletions = group.state.deletions
     except CorruptTableError:  # nobody can read it, so nobody is told
@@ -84,29 +82,6 @@ def delete_group(store: Store, name: str) -> None:
     for folder in store.names(group_folder(name)):
         if folder.startswith("acks") and f"{group_folder(name)}/{folder}" != group.acks_folder:
             _remove_tree(store, f"{group_folder(name)}/{folder}")
-
-
-def _await_the_dead(store: Store, group: Group) -> None:
-    """Let the sessions of members end that do not beat any more; not those of others.
-
-    Raises
-    ------
-    GroupActiveError
-    """
-    if not group.exists():
-        return
-    group.refresh()
-    beats, rebalancer = dict(group.acks.beats), Rebalancer(store, group.name)
-    while group.state.members:
-        for _ in rebalancer.step():
-            pass
-        group.refresh()
-        alive = [
-            m for m in group.state.members.values() if group.acks.beats.get(m.incarnation) != beats.get(m.incarnation)
-        ]
-        if alive:
-            group.decide(lambda: [Delete()])  # says that it is active
-        store.runtime.sleep(_CHECK_EVERY_S)
 
 
 def _attached(store: Store, group: str) -> list[QueueControl]:

@@ -12,13 +12,13 @@ import numpy as np
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import groups
 from spark_partq.storage.procedures.alter import follow_settings
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -65,7 +65,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     readers: list[Group] = []  # of the last time that it was measured
 
     def measure(state: QueueState) -> dict[int, int]:
-        readers[:] = groups(queue)
+        readers[:] = settled_groups(queue)
         return _removable(queue, state, tables, readers, now_ms)
 
     ends = queue.control.record_removal(measure)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from spark_partq.core.queue.decide import Remainder
 from spark_partq.core.queue.partition_map import drained
 from spark_partq.storage.inspect.backlog import groups, unread
+from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.handle import Queue
 
 
@@ -35,7 +36,7 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
 
     What maintenance has removed, as it was too old, nobody waits for.
     """
-    readers, queue_id = groups(queue), queue.state.queue_id
+    readers, queue_id = settled_groups(queue), queue.state.queue_id
     left = unread(queue, partitions, readers)
     if left == 0:
         ends = {

@@ -72,13 +72,15 @@ class Ownerships:
     most_s: float = 0.0
     changes: int = 0
     _of: dict[Place, list[Ownership]] = field(default_factory=dict)
+    _resets: dict[Place, int] = field(default_factory=dict)  # the epoch that began when its position was set
     _handed_out: dict[Place, list[tuple[float, int]]] = field(default_factory=dict)  # since when, up to where
 
     def decided(self, uri: str, group: str, state: GroupState, now_s: float) -> None:
         """The group's control table has grown."""
         for partition_id, own in state.partitions.items():
             self._of.setdefault((uri, group, partition_id), [])
-            self._out((uri, group, partition_id), own.delivered, now_s)
+            if (uri, group, partition_id) not in self._resets:  # else it says what was handed out before, too
+                self._out((uri, group, partition_id), own.delivered, now_s)
         for place, known in self._of.items():
             if place[:2] != (uri, group):
                 continue
@@ -98,8 +100,14 @@ class Ownerships:
     def acknowledged(self, uri: str, group: str, rows: Sequence[dict[str, Any]], now_s: float) -> None:
         """The group's ack table has grown."""
         for row in rows:
-            if row["queue_id"] is not None:
-                self._out((uri, group, (row["queue_id"], row["partition"])), row["delivered"], now_s)
+            place = uri, group, (row["queue_id"], row["partition"])
+            if row["queue_id"] is not None and row["epoch"] >= self._resets.get(place, 0):
+                self._out(place, row["delivered"], now_s)
+
+    def reset(self, uri: str, group: str, partition_id: PartitionId, epoch: int) -> None:
+        """What was handed out of a partition comes again."""
+        self._resets[uri, group, partition_id] = epoch
+        self._handed_out[uri, group, partition_id] = []
 
     def _out(self, place: Place, end: int, now_s: float) -> None:
         known = self._handed_out.setdefault(place, [])

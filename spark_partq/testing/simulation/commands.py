@@ -4,7 +4,7 @@ again when it dies."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from spark_partq.core.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
     NotAStoreError,
+    OffsetOutOfRangeError,
     QueueAlreadyExistsError,
     QueueNotFoundError,
     ReplicaError,
@@ -25,14 +26,16 @@ from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.procedures.reset_offsets import OffsetReset, reset_offsets
 from spark_partq.storage.procedures.scale import scale
 from spark_partq.storage.queue.control import open_control
-from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.handle import first_left, open_queue
 from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.process import Process
-from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Scaling
+from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Reset, Scaling
 from spark_partq.testing.simulation.stored import StoredQueue
 from spark_partq.testing.simulation.unseen import unseen
 
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 Body = Callable[[Process], None]
 _ANY_LOSS = 1_000_000
+# A process of a group that is reset and that has not ended by then stands still.
+_STANDS_STILL_S = 2.0
 
 
 class Once:
@@ -88,6 +93,8 @@ def start(run: Run) -> None:
     if s.delete_group_s is not None:
         group, at_s = s.delete_group_s
         _once(run, "delete-group", _delete_group(run, group), at_s)
+    if s.reset is not None:
+        _once(run, "reset", _reset(run, s.reset), s.reset.at_s)
     if s.anew_s is not None:
         _once(run, "anew", _make_anew(run), s.anew_s)
     copies_s = s.copy_stuck_s
@@ -267,6 +274,51 @@ def _delete_group(run: Run, group: str) -> Body:
         delete(process)
 
     return body
+
+
+def _reset(run: Run, reset: Reset) -> Body:
+    """Its queries stop when it begins; a process of theirs that stands still does not, and finds the group reset when it goes on."""
+
+    def to(store: Store) -> object:
+        if reset.to != "some":
+            return reset.to
+        queue = open_queue(store, "q")
+        queue.refresh()
+        some = [table for table in queue.partitions if run.rng.random() < 0.7] or queue.partitions[:1]
+        return {"q": {t.partition: run.rng.randint(first_left(queue, t), t.next_offset) for t in some}}
+
+    def body(process: Process) -> None:
+        while run.is_running(reset.group):
+            process.sleep(0.2)
+            if run.scheduler.now_s > reset.at_s + _STANDS_STILL_S:
+                break
+        store = process.store(run.live)
+        wanted = to(store)
+        try:
+            found = reset_offsets(store, reset.group, wanted)
+            run.oracle.fail(
+                _misplaced(found, wanted, removes=run.setup.maintain_every_s is not None or bool(run.setup.scalings))
+            )
+        except (GroupNotFoundError, OffsetOutOfRangeError) as error:
+            run.world.note(str(error))
+        run.reset_is_done = True
+
+    return body
+
+
+def _misplaced(found: Sequence[OffsetReset], wanted: object, removes: bool) -> str:
+    """Which partition was set to another offset than it was to be; or nothing.
+
+    Parameters
+    ----------
+    removes : bool
+        Messages may be removed, so that nobody else knows which is the first.
+    """
+    for reset in found:
+        expected = wanted["q"][reset.partition] if isinstance(wanted, dict) else 0
+        if reset.new != expected and (isinstance(wanted, dict) or (wanted == "earliest" and not removes)):
+            return f"RESET: partition {reset.partition} was set to {reset.new}, and was to be to {expected}"
+    return ""
 
 
 def _make_anew(run: Run) -> Body:

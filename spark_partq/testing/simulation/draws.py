@@ -16,6 +16,7 @@ from spark_partq.testing.simulation.setup import (
     Faults,
     ProducerSetup,
     QuerySetup,
+    Reset,
     Scaling,
     Setup,
     possible,
@@ -75,7 +76,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_altered(_deadly(_by_hand(_written(_recomputed(setup))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
-    return _anew(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))
+    return _anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup)))))
 
 
 def _anew(s: Setup) -> Setup:
@@ -89,7 +90,7 @@ def _anew(s: Setup) -> Setup:
         s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), alterings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
         discards=False,
-        other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None,
+        other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None, reset=None,
         delete_group_s=None, copy_stuck_s=None, retention_ms=None,
     )  # fmt: skip
     names = [f"{producer.query}a" for producer in producers]
@@ -98,6 +99,22 @@ def _anew(s: Setup) -> Setup:
         for _ in range(rng.choice((0, 1, 2)))
     )
     return replace(s, blows=tuple(meets))
+
+
+def _reset(s: Setup) -> Setup:
+    """In some runs somebody sets the positions of a group, mostly of one that reads to the end."""
+    rng = random.Random(f"reset {s.seed}")
+    deleted = {s.delete_group_s[0]} if s.delete_group_s is not None else set()
+    groups = sorted({q.group for q in s.queries} - deleted)
+    if rng.random() < 0.8 or not groups:
+        return s
+    to = rng.choice(("earliest", "earliest", "latest", "by:PT1S", "some", "some"))
+    s = possible(replace(s, reset=Reset(rng.choice(groups), _moment(rng, 0.5, 4), to)))
+    if s.reset is None or rng.random() < 0.5:
+        return s
+    keepers = [name for name in jobs(s) if name.startswith(("maintain", "scale", "copy-stuck"))] or ["reset"]
+    blow = Blow(rng.choice(keepers), s.reset.at_s, rng.randrange(30), what=rng.choice(_BLOWS))
+    return replace(s, blows=(*s.blows, blow))
 
 
 def _by_hand(s: Setup) -> Setup:
@@ -211,6 +228,7 @@ def jobs(s: Setup) -> dict[str, float]:
         "ingress": None if s.ingress_s is None else s.ingress_s[0],
         "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
         "copy-stuck": s.copy_stuck_s,
+        "reset": None if s.reset is None else s.reset.at_s,
         "anew": s.anew_s,
     }
     return found | {name: at_s for name, at_s in optional.items() if at_s is not None}

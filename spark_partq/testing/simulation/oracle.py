@@ -32,7 +32,7 @@ from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.reader import Reader, was_stuck
-from spark_partq.testing.simulation.removal import undrained, unsettled
+from spark_partq.testing.simulation.removal import undrained, unsettled, wanted
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
     Message,
@@ -206,14 +206,7 @@ class Oracle:
 
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
-        state = queue.state
-        if self.retention or uri != self.live or state is None or high <= state.removed_ends.get(number, 0):
-            return
-        for (place, group), known in self.groups.items():
-            partition_id = state.queue_id, number
-            if place == uri and partition_id in known.partitions and known.committed_floor(partition_id) < high:
-                settled = known.committed_floor(partition_id)
-                self.fail(f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}")
+        self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high))
 
     def _queue_decided(
         self, uri: str, name: str, rows: Sequence[dict[str, Any]], transactions: Mapping[str, Transaction]
@@ -252,9 +245,8 @@ class Oracle:
             queue.mode = fact.body["mode"]
         elif fact.kind == "PartitionsRemoved":
             ends = {int(number): end for number, end in fact.body["ends"].items()}
-            if (
-                queue.mode != "delete" and not fact.body["lost"]
-            ):  # a scaling of mode delete may also end what another began
+            # A scaling of mode delete may also end what another began.
+            if queue.mode != "delete" and not fact.body["lost"]:
                 self._check(uri, unsettled(queue, self._groups_of(uri), ends))
             self._lose(queue, ends)
 
@@ -291,12 +283,15 @@ class Oracle:
             if fact.kind == Kind.RELEASED and uri == self.live:
                 self._check_release(uri, name, state, fact)
             state.replay(fact)
+            if fact.kind == Kind.POSITION_RESET:
+                self.owners.reset(uri, name, fact.partition_id, state.partitions[fact.partition_id].epoch)
             if uri == self.live:
-                self._group_lives(uri, name, self.readers.setdefault(name, Reader()), state, fact)
+                self._group_lives(uri, name, state, fact)
             self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")
         self.owners.decided(uri, name, state, self._world.scheduler.now_s)
 
-    def _group_lives(self, uri: str, name: str, reader: Reader, state: GroupState, fact: GroupFact) -> None:
+    def _group_lives(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
+        reader = self.readers.setdefault(name, Reader())
         if fact.kind == Kind.GROUP_DELETED:
             reader.forget()
         if fact.kind == Kind.SKIPPED:
@@ -306,6 +301,11 @@ class Oracle:
             reader.lose(number, ids, fact.delivered or 0)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
             reader.begin(self.queues[uri, "q"])
+        if fact.kind == Kind.POSITION_RESET:
+            self._drained_groups -= {name}
+            ids = self.queues[uri, "q"].partitions[fact.partition_id[1]].ids
+            epochs = {number: own.epoch for (_, number), own in state.partitions.items()}
+            reader.reset(fact.partition_id[1], fact.offset or 0, ids, epochs)
 
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
@@ -334,7 +334,7 @@ class Oracle:
         attached = stored.state.groups if stored.state is not None else {}
         for group, reader in self.readers.items():
             ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
-            reader.ends = ends if group in attached or not lost else {}
+            reader.moved(ends if group in attached or not lost else {})
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn
@@ -361,7 +361,7 @@ class Oracle:
         elif uri != self.live and not self._lost and not deleted and self._goes_on(uri, group):
             reader.late[number] = max(offset + 1, reader.late.get(number, 0))
         self.fail(problem.replace("it got", f"group {group} got"))
-        if deleted:
+        if deleted or (epoch is not None and epoch <= reader.since.get(number, -1)):
             return
         late = offset < reader.let_go.get(number, 0) or id_ in self.copied
         late = late or (queue is not None and was_stuck(queue, number, offset))

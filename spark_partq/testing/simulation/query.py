@@ -132,7 +132,7 @@ class Query:
         if batch > checkpoint.committed:
             self._begin_turn(replays=True)
             self._execute(batch)
-        while not self._run.is_over(self._setup):
+        while not self._run.is_over(self._setup) and not self._run.is_paused(self._setup.group):
             done = checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING
             limits = self._settings.limits
             self._begin_turn()

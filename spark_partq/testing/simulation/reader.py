@@ -34,6 +34,9 @@ class Reader:
     released: dict[Epoch, int] = field(default_factory=dict)
     let_go: dict[int, int] = field(default_factory=dict)
     began: bool = False
+    upto: dict[int, int] = field(default_factory=dict)  # what was delivered without a gap; of a reset, since then
+    least: dict[int, int] = field(default_factory=dict)  # where a reset has set each partition
+    since: dict[int, int] = field(default_factory=dict)  # the last epochs before that
 
     def begin(self, queue: StoredQueue) -> None:
         """The group begins: what is not there any more, about to go, or stuck in the parent, it need not be given."""
@@ -51,10 +54,35 @@ class Reader:
         self.excused.update(ids)
         if number in self.ends:
             self.ends[number] = max(end, self.ends[number])
+            self.upto[number] = max(end, self.upto[number])
+
+    def moved(self, ends: dict[int, int]) -> None:
+        """It goes on with a copy of the queue, which has so much of what it was given."""
+        self.upto = {
+            number: min(upto, max(ends.get(number, 0), self.least.get(number, 0)))
+            for number, upto in self.upto.items()
+            if number in ends or number in self.least
+        }
+        self.ends = ends
+
+    def reset(self, number: int, offset: int, ids: list[str], epochs: dict[int, int]) -> None:
+        """Its position in a partition was set: all from there on comes again, and nothing below.
+
+        Parameters
+        ----------
+        epochs : dict
+            Of each partition the last epoch by then: what is delivered under it or an earlier one is late.
+        """
+        self.upto[number] = self.least[number] = offset
+        self.ends.setdefault(number, 0)
+        self.given -= set(ids[offset:])
+        self.excused = (self.excused | set(ids[:offset])) - set(ids[offset:])
+        self.since, self.last, self.let_go = epochs, {}, {}
 
     def forget(self) -> None:
         """The group was deleted. Should there be one of that name again, it is another; epochs go on."""
         self.ends, self.late, self.last, self.given, self.excused, self.began = {}, {}, {}, set(), set(), False
+        self.upto, self.least, self.since = {}, {}, {}
 
     def take(self, epoch: Epoch, offset: int) -> str:
         """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
@@ -82,10 +110,12 @@ class Reader:
         skips : bool
             Messages may be left out.
         """
-        end = self.ends.get(number, -1)
-        self.ends[number] = max(end, offset + 1)
-        if 0 <= end < offset and not skips:
-            return f"SKIPPED: it got {number}@{offset} after {end - 1}"
+        end, upto = self.ends.get(number, -1), self.upto.get(number, -1)
+        self.ends[number], self.upto[number] = max(end, offset + 1), max(upto, offset + 1)
+        if offset < self.least.get(number, 0):
+            return f"BEFORE: it got {number}@{offset}, and was set to {self.least[number]}"
+        if 0 <= upto < offset and not skips:
+            return f"SKIPPED: it got {number}@{offset} after {upto - 1}"
         if offset < max(end, self.late.get(number, 0)) and not redelivered:
             return f"UNMARKED: it got {number}@{offset} again, and it was not marked"
         return ""

@@ -27,6 +27,19 @@ def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int]) -> st
     return ""
 
 
+def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int, high: int) -> str:
+    """Who needs something of the messages that a partition loses; or nothing. What a removed partition held nobody needs."""
+    state = queue.state
+    if state is None or high <= state.removed_ends.get(number, 0):
+        return ""
+    for group, known in groups.items():
+        partition_id = state.queue_id, number
+        if partition_id in known.partitions and known.committed_floor(partition_id) < high:
+            settled = known.committed_floor(partition_id)
+            return f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
+    return ""
+
+
 def undrained(name: str, before: QueueState, after: QueueState, groups: Groups, drained: Collection[str]) -> str:
     """Which group has not settled everything though the count changes after a drain; or nothing.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from unittest import mock
 
-from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, PartqError, SinkAheadError
+from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, SinkAheadError
 from spark_partq.core.group import decide as group_core
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
@@ -22,6 +21,7 @@ from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import commands, dead, ending, relayed, results
 from spark_partq.testing.simulation.decoding import decoding_once
+from spark_partq.testing.simulation.job import Job
 from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.process import Loss, Process, World
 from spark_partq.testing.simulation.producing import Source, files_of
@@ -65,6 +65,7 @@ class Run:
         self.calm = False
         self.anew = setup.anew_s is None  # the queue that is used to the end is there
         self.ending = False
+        self.reset_is_done = False
         self.jobs: list[Job] = []
         self.synced: set[str] = set()  # replicas that were complete once
         self.removed: set[str] = set()  # replicas that the primary has removed
@@ -272,6 +273,8 @@ class Run:
         checkpoints: dict[str, Checkpoint] = {}
 
         def body(process: Process) -> None:
+            if self.is_paused(setup.group):
+                return
             before = checkpoints.get(PRIMARY)
             if self.setup.old_checkpoints and self._where not in checkpoints and before is not None and before.offsets:
                 try:
@@ -295,6 +298,12 @@ class Run:
         """Whether a process of one of the group's queries runs."""
         instances = [query.instance for query in self.setup.queries if query.group == group]
         return any(job.running for job in self.jobs if job.name in instances)
+
+    def is_paused(self, group: str) -> bool:
+        """Whether the queries of the group are not to run, as its positions are being set."""
+        reset = self.setup.reset
+        asked = reset is not None and reset.group == group and self.scheduler.now_s >= reset.at_s
+        return asked and not self.reset_is_done and not self.ending
 
     def is_over(self, setup: QuerySetup) -> bool:
         """Whether a query is to stop."""
@@ -362,24 +371,3 @@ class Run:
 
         with mock.patch(f"{group_handle.__name__}.decide", decide), decoding_once():
             yield
-
-
-@dataclass
-class Job:
-    """Something that is supervised."""
-
-    name: str
-    is_done: Callable[[], bool]
-    required: bool
-    starts: int = 0
-    running: bool = False
-    last_error: str = ""
-    unexpected: str = ""
-    expected: tuple[type[BaseException], ...] = ()
-    errors: list[str] = field(default_factory=list)
-
-    def failed(self, error: BaseException) -> None:
-        self.last_error = f"{type(error).__name__}: {error}"
-        if not isinstance(error, (PartqError, Violation, *self.expected)):
-            trace = "".join(traceback.format_exception(error)[-4:])
-            self.unexpected = f"ERROR: {self.name}: {self.last_error}\n{trace}"

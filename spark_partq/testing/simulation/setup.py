@@ -141,6 +141,21 @@ class Blow:
 
 
 @dataclass(frozen=True)
+class Reset:
+    """The positions of a group are set; its queries stop before, and start again after.
+
+    Attributes
+    ----------
+    to : str
+        ``some``: to offsets somewhere in some of the partitions; else as a user writes it.
+    """
+
+    group: str
+    at_s: float
+    to: str
+
+
+@dataclass(frozen=True)
 class Setup:
     """A run.
 
@@ -206,6 +221,7 @@ class Setup:
     ingress_s: tuple[float, float] | None = None
     discards: bool = False
     delete_group_s: tuple[str, float] | None = None
+    reset: Reset | None = None
     copy_stuck_s: float | None = None
     anew_s: float | None = None
     retention_ms: int | None = None
@@ -229,8 +245,19 @@ def possible(s: Setup) -> Setup:
         s.promoted_s is None or s.primary_lost
     ):  # a primary that is removed from and then lost leaves nothing that is used
         s = replace(s, removed_s=None)
+    if s.reset is not None and (s.primary_lost or not any(q.group == s.reset.group for q in s.queries)):
+        s = replace(s, reset=None)  # a reset is lost with its store
     if s.put_back_s is not None:  # readers would be given again, and not marked, what they had read before
-        s = replace(s, queries=(), scalings=(), delete_group_s=None, ingress_s=None, copy_stuck_s=None, promoted_s=None)
+        s = replace(
+            s,
+            queries=(),
+            scalings=(),
+            delete_group_s=None,
+            ingress_s=None,
+            copy_stuck_s=None,
+            promoted_s=None,
+            reset=None,
+        )
     if s.max_deliveries is None:
         s = replace(s, poison=0)
     if s.poison or s.message_ttl_ms is not None:  # what is not delivered completes no sequence

@@ -16,6 +16,7 @@ _KIND = ":"
 _OPTIONAL: dict[str, Any] = {
     "maintain_every_s": None,
     "delete_group_s": None,
+    "reset": None,
     "discards": False,
     "ingress_s": None,
     "copy_stuck_s": None,

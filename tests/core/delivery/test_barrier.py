@@ -7,6 +7,7 @@ import pytest
 from spark_partq.core.delivery.barrier import Deliverable, Waits, counted, deliverable, replayable, waiting
 from spark_partq.core.delivery.member import DeliveryTracker
 from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group.events import Reset
 from spark_partq.core.queue.partition_map import Barrier, Generation
 from tests.core.group.groups import Decided, at
 
@@ -131,3 +132,21 @@ def test_a_barrier_that_counts_more_is_the_barrier_of_those_that_have_settled_it
         assert more.limit(number, 0, 9) == settled.limit(number, 0, 9)
         waits = more.waits(number, 0, 9)
         assert waits == settled.waits(number, 0, 9) and bool(waits) == (more.limit(number, 0, 9) < 9)
+
+
+def test_what_came_before_a_reset_is_waited_for() -> None:
+    """What was handed out up to the cut comes again when the position is set back; till then its later messages wait."""
+    group, _, _ = two()
+    group.ack(0, 0, delivered=5)
+    group.leave("a")
+    group.leave("b")
+    group.do(Reset({at(0): 1}, 1, "earliest"))
+    group.join("a", manual=True)
+    group.join("b", manual=True)
+    group.release()
+    b, waits = group.state.members["b"].incarnation, Waits()
+    assert group.state.partitions[at(0)].flow == "a/0" and group.state.delivered(at(0), group.acks) == 5
+    assert waits.overdue(group.state, group.acks, b, {"id": barrier()}, 0, 0) == {}
+    assert waiting(group.state, group.acks, "id", barrier(), {0: 5, 2: 4}) == {2: {0: 5}}
+    group.ack(0, 1, delivered=5)
+    assert waits.overdue(group.state, group.acks, b, {"id": barrier()}, 1, 0) == {at(0): 5}

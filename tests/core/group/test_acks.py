@@ -22,9 +22,10 @@ def test_compaction_keeps_what_can_still_count() -> None:
     acks = Acks.of(kept)
     assert acks.offset(("q", 0), 2, "new") == 7
     assert acks.offset(("q", 0), 2, "twin") == 2
-    assert acks.beats == {"new": 3, "twin": 1, "idle": 4}
+    assert acks.beats == {"new": 3, "twin": 1, "idle": 4, "old": 10}  # under whose epoch more was handed out
     assert acks.delivered(("q", 0)) == 60
-    assert len(kept) == 3
+    assert acks.delivered(("q", 0), since=2) == 8
+    assert len(kept) == 4
 
 
 def test_an_observer_is_not_disturbed_by_a_compaction() -> None:

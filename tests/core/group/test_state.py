@@ -13,7 +13,7 @@ from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.core.group.facts import GroupFact, Kind, PartitionState
-from spark_partq.core.group.state import TRANSITIONS
+from spark_partq.core.group.transitions import TRANSITIONS
 from spark_partq.core.ids import instance_of
 from tests.core.group.groups import Decided, at
 

@@ -13,6 +13,7 @@ from spark_partq.core.queue import decide
 from spark_partq.core.queue.decide import Facts, Remainder
 from spark_partq.core.queue.facts import Phase
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.core.queue.state import QueueState
 from tests.core.queue.queues import create, cuts, follow, kinds, open_, ready, scale, start
 
@@ -274,6 +275,31 @@ def test_no_group_attaches_to_a_fenced_queue() -> None:
         follow(fenced, decide.attach_group(state, "g", 0))
     back = follow(fenced, decide.become_primary(fenced, "i", {}))
     assert follow(back, decide.attach_group(back, "g", 0)).groups == {"g": 0}
+
+
+def test_a_reset_is_announced_to_a_queue_that_the_group_is_attached_to() -> None:
+    """Q8, H4: each once; not to a fenced queue, whose replica would not learn of it. Who goes takes it along."""
+    state = ready()
+    assert announce_reset(state, "g", 1) == ()
+    attached = follow(state, decide.attach_group(state, "g", 0))
+    told = follow(attached, announce_reset(attached, "g", 1))
+    assert told.resets == {"g": 1} and announce_reset(told, "g", 1) == ()
+    assert follow(told, announce_reset(told, "g", 3)).resets == {"g": 3}
+    assert follow(told, decide.detach_group(told, "g", 1)).resets == {}
+    replicated_ = follow(attached, decide.add_replica(attached, "a"))
+    fenced = follow(replicated_, decide.fence(replicated_, "a"))
+    assert announce_reset(fenced, "g", 1) == ()
+    with pytest.raises(InvariantError, match="GroupResetting, although a has taken over"):
+        follow(fenced, announce_reset(replicated_, "g", 1))
+
+
+def test_partitions_are_not_removed_that_a_group_goes_back_to() -> None:
+    """S2: what was measured before the reset was announced does not count."""
+    state = scale(follow(ready(), decide.attach_group(ready(), "g", 0)), 2, at=5)
+    ends = dict.fromkeys(state.removing, 5)
+    assert decide.remove_drained(state, state, ends)
+    told = follow(state, announce_reset(state, "g", 1))
+    assert decide.remove_drained(told, state, ends) == ()
 
 
 @pytest.mark.parametrize("fence", [True, False])

@@ -16,6 +16,7 @@ from spark_partq.core.queue import alter, decide
 from spark_partq.core.queue.decide import Facts, Remainder
 from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.queue.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from tests.core.queue.queues import create, cuts, follow
@@ -59,6 +60,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
         yield partial(decide.start_scaling, state, count, mode, held, confirm_lost=3)
     yield partial(decide.attach_group, state, "g", 0)
     yield partial(decide.detach_group, state, "g", 1)
+    yield partial(announce_reset, state, "g", 1)
     for measured in (state, replace(state, generations=state.generations[1:]), replace(state, groups={})):
         for removed in (state.removing, state.removing[1:]):
             yield partial(decide.remove_drained, state, measured, dict.fromkeys(removed, end))

@@ -14,6 +14,7 @@ from tests.testing.planted import (
     producers,
     protocols,
     replicas,
+    resets,
     resizes,
     results,
 )
@@ -33,6 +34,7 @@ SUBJECTS = (
     anew,
     results,
     altering,
+    resets,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]

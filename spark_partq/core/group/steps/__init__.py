@@ -9,5 +9,6 @@ holddown       the wait after flows have joined or left, and its end
 leaving        members and flows that leave
 queue_changes  queues and partitions that are added or removed
 joining        members that join, or start again
+resetting      positions that a person sets
 handoff        partitions that were released, or not in time
 """

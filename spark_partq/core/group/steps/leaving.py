@@ -8,6 +8,7 @@ from spark_partq.core.errors import GroupActiveError
 from spark_partq.core.group import choice
 from spark_partq.core.group.events import Leave
 from spark_partq.core.group.facts import GroupFact, Kind, Member
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import holddown, ownership, rebalancing
 from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import Flow, PartitionId
@@ -43,13 +44,24 @@ def delete_group(decision: Decision) -> None:
     GroupActiveError
         If it has members.
     """
-    members = sorted(decision.state.members)
+    check_inactive(decision.state)
+    decision.emit(GroupFact(Kind.GROUP_DELETED, cause="the group was deleted", by=decision.by))
+
+
+def check_inactive(state: GroupState) -> None:
+    """Refuse what nobody may do beside consumers.
+
+    Raises
+    ------
+    GroupActiveError
+        If the group has members.
+    """
+    members = sorted(state.members)
     if members:
         raise GroupActiveError(
             f"the group is active: {', '.join(members)} consume in it; stop these queries, and wait until they have left",
             instances=members,
         )
-    decision.emit(GroupFact(Kind.GROUP_DELETED, cause="the group was deleted", by=decision.by))
 
 
 def unbind(decision: Decision, member: Member, cause: str, forced: bool | None = None) -> list[list[PartitionId]]:

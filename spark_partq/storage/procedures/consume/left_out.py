@@ -150,7 +150,8 @@ class LeftOut:
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:
         group = self._membership.group
-        return group.acks.attempts.get(partition_id, {}), group.delivered(partition_id)
+        since = group.state.reset_epochs.get(partition_id, 0)  # what its users want to read again is counted anew
+        return group.acks.attempts_since(partition_id, since), group.acks.delivered(partition_id, since)
 
     def _queues(self) -> dict[str, Queue]:
         return {queue.state.queue_id: queue for queue in self._subscription.queues}

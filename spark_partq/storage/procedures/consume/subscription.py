@@ -248,6 +248,7 @@ class Subscription:
         """
         gone = self.check()
         self._queues = {name: queue for name, queue in self._queues.items() if queue.state.queue_id not in gone}
+        self._first_open.clear()  # while this process was out, the group may have been set back
         if self._settings.queue_pattern is not None:
             self._queues = {queue.name: queue for queue in self._readable()}
 

@@ -1,0 +1,313 @@
+"""Why a partition is where it is, and what its next messages wait for: told from the facts and the state of its group."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from spark_partq.core.group.acks import Acks
+from spark_partq.core.group.facts import Kind, Ownership, PartitionState, Status
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.ids import PartitionId
+
+Rows = Sequence[Mapping[str, Any]]  # of a group's control table, in order
+
+
+class WaitKind(StrEnum):
+    """What a partition may wait for."""
+
+    FENCE = "fence"  # its queue is used in another store by now
+    NO_MEMBERS = "no members"
+    NO_READER = "no reader"  # no member reads its queue
+    HOLDDOWN = "holddown"
+    ASSIGNMENT = "assignment"
+    HANDOFF = "handoff"
+    LISTENER = "listener"  # of the owner that gives it up
+    BARRIER = "barrier"
+    SCALING = "scaling"
+    ACKNOWLEDGEMENT = "acknowledgement"
+    MICRO_BATCH = "micro-batch"
+    MESSAGES = "messages"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A fact that took part in who owns a partition.
+
+    Attributes
+    ----------
+    fact : int
+        Its number in the history.
+    at : str
+        When it was decided, by the clock of who decided.
+    owner : str or None
+        The flow that owns the partition after it.
+    text, cause : str
+        What happened, and why.
+    by : str
+        Who decided.
+    """
+
+    fact: int
+    at: str
+    kind: str
+    owner: str | None
+    text: str
+    cause: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Something that a partition waits for.
+
+    Attributes
+    ----------
+    kind : str
+        One of `WaitKind`.
+    text : str
+        Whole sentences.
+    seconds_left : float or None
+        After which it ends in any case; None if nothing ends it by itself.
+    partitions : dict
+        Of a barrier: the partitions of the queue that are waited for, by their numbers, each with the offset up to which.
+    """
+
+    kind: str
+    text: str
+    seconds_left: float | None = None
+    partitions: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` says of a partition.
+
+    Attributes
+    ----------
+    owner : str or None
+        The flow that owns it now.
+    state : str
+        ``Owned``, ``Draining`` or ``Unassigned``.
+    position : int
+        The offset of the next message that the group wants.
+    delivered : int
+        What lies from there up to here was handed out and is not acknowledged.
+    end : int or None
+        The offset that the next message will get; None if the queue is gone.
+    steps : tuple of Step
+        How it came to its owner, the oldest first.
+    waits : tuple of Wait
+        What its next messages wait for.
+    """
+
+    group: str
+    queue: str
+    partition: int
+    owner: str | None
+    state: str
+    epoch: int
+    position: int
+    delivered: int
+    end: int | None
+    steps: tuple[Step, ...]
+    waits: tuple[Wait, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the group's tables do not say.
+
+    Attributes
+    ----------
+    now : datetime
+        By this machine's clock.
+    end : int or None
+        The partition's next offset; None if the queue is gone.
+    waits_for : dict
+        The partitions that its next messages wait for because of a resize, each with the offset up to which (S5).
+    scaling : str
+        What of a change of the partition count concerns it: a sentence, or nothing.
+    fenced_by : str or None
+        The location of the queue's replica that took over.
+    """
+
+    now: dt.datetime
+    end: int | None = None
+    waits_for: Mapping[int, int] = field(default_factory=dict)
+    scaling: str = ""
+    fenced_by: str | None = None
+
+
+def explain(
+    state: GroupState, acks: Acks, facts: Rows, partition_id: PartitionId, group: str, seen: Surroundings
+) -> Explanation:
+    """Explain a partition that the group knows.
+
+    Parameters
+    ----------
+    facts
+        All that led to `state`.
+    """
+    own, queue = state.partitions[partition_id], state.queues[partition_id[0]].name
+    position = state.position(partition_id, acks) or 0
+    delivered = state.handed_out(partition_id, acks)
+    waits = tuple(_Waits(state, acks, facts, partition_id, seen))
+    return Explanation(
+        group, queue, partition_id[1], own.flow, own.state.value, own.epoch, position, delivered, seen.end,
+        tuple(_steps(facts, partition_id)), waits,
+    )  # fmt: skip
+
+
+# ---- how it came there
+_TOLD = {
+    Kind.PARTITION_ADDED: "the group knows it, from offset {offset} on",
+    Kind.PARTITION_REMOVED: "its queue has it no longer",
+    Kind.GRANTED: "{flow} owns it from offset {offset} on",
+    Kind.HANDOFF_STARTED: "{flow} is giving it up, for {to_flow}",
+    Kind.HANDOFF_CANCELLED: "{flow} keeps it",
+    Kind.RELEASED: "{flow} has released it at offset {offset}",
+    Kind.UNASSIGNED: "{flow} has it no longer; it had acknowledged up to {offset}",
+    Kind.POSITION_RESET: "it is set to offset {offset}",
+}
+_KEEPS_ITS_OWNER = (Kind.HANDOFF_STARTED, Kind.HANDOFF_CANCELLED, Kind.GRANTED)
+
+
+def _steps(facts: Rows, partition_id: PartitionId) -> Iterator[Step]:
+    deleted = max((n for n, row in enumerate(facts) if row["kind"] == Kind.GROUP_DELETED), default=-1)
+    for row in facts[deleted + 1 :]:
+        if (row["queue_id"], row["partition"]) != partition_id or row["kind"] not in _TOLD:
+            continue
+        kind = Kind(row["kind"])
+        named = {
+            "flow": row["flow"] or "nobody",
+            "to_flow": row["to_flow"] or "whom the assignment says",
+            "offset": row["offset"],
+        }
+        forced = " (it had not acknowledged all in time)" if row["forced"] else ""
+        owner = row["flow"] if kind in _KEEPS_ITS_OWNER else None
+        at = row["at"].isoformat(timespec="milliseconds")
+        yield Step(row["seq"], at, kind.value, owner, _TOLD[kind].format(**named) + forced, row["cause"], row["by"])
+
+
+# ---- what it waits for
+class _Waits:
+    """What a partition waits for, in the order in which it ends."""
+
+    def __init__(
+        self, state: GroupState, acks: Acks, facts: Rows, partition_id: PartitionId, seen: Surroundings
+    ) -> None:
+        self._state, self._acks, self._facts, self._id, self._seen = state, acks, facts, partition_id, seen
+        self._own: Ownership = state.partitions[partition_id]
+        self._queue = state.queues[partition_id[0]]
+
+    def __iter__(self) -> Iterator[Wait]:
+        seen = self._seen
+        if seen.fenced_by is not None:
+            text = f"The replica in {seen.fenced_by} took over from the queue: nobody is given its messages here. Use that store."
+            yield Wait(WaitKind.FENCE, text)
+        yield from {
+            PartitionState.UNASSIGNED: self._unassigned,
+            PartitionState.DRAINING: self._draining,
+            PartitionState.OWNED: self._owned,
+        }[self._own.state]()
+        if seen.waits_for:
+            yield self._barrier()
+        if seen.scaling:
+            yield Wait(WaitKind.SCALING, seen.scaling)
+
+    def _unassigned(self) -> Iterator[Wait]:
+        state, name = self._state, self._queue.name
+        if not state.members:
+            yield Wait(
+                WaitKind.NO_MEMBERS, "No query is in the group. Start one; the history says why the last one left."
+            )
+        elif not any(member.subscribes(name) for member in state.members.values()):
+            yield Wait(WaitKind.NO_READER, f"No query of the group reads queue {name}.")
+        elif state.status is Status.HOLDDOWN:
+            left_s = self._left_s(state.status_seq, state.rebalance_delay_ms)
+            text = f"The group waits {state.rebalance_delay_ms:,} ms before it assigns what has no owner, because {state.trigger}. "
+            yield Wait(WaitKind.HOLDDOWN, text + _ends(left_s), left_s)
+        else:
+            yield Wait(WaitKind.ASSIGNMENT, self._assignment())
+
+    def _assignment(self) -> str:
+        state = self._state
+        given_up = [
+            f"{state.queues[queue_id].name}/{number}, which {own.flow} has"
+            for (queue_id, number), own in sorted(state.partitions.items())
+            if own.state is PartitionState.DRAINING and own.to_flow is None
+        ]
+        if given_up:
+            more = f", and {len(given_up) - 3} more" if len(given_up) > 3 else ""
+            return (
+                f"Who gets it is computed once everything is given up. That waits for {'; '.join(given_up[:3])}{more}."
+            )
+        return f"Who gets it is still to be computed, because {state.trigger}. If that lasts, the log of a query says why its assignor fails."
+
+    def _draining(self) -> Iterator[Wait]:
+        own = self._own
+        receiver = own.to_flow or "whom the assignment says"
+        position = self._state.position(self._id, self._acks) or 0
+        delivered = self._state.handed_out(self._id, self._acks)
+        left_s = self._left_s(own.handoff, self._queue.max_handoff_time_ms)
+        if position < delivered:
+            text = f"{own.flow} is giving it up, for {receiver}. It has to acknowledge up to offset {delivered}, and has up to {position}. "
+            yield Wait(WaitKind.HANDOFF, text + _ends(left_s), left_s)
+        else:
+            text = (
+                f"{own.flow} is giving it up, for {receiver}, and has acknowledged all it was given. It releases the partition when it "
+                "notices that and its listeners have returned (on_partitions_revoked). "
+            )
+            yield Wait(WaitKind.LISTENER, text + _ends(left_s), left_s)
+
+    def _owned(self) -> Iterator[Wait]:
+        owner, end = self._own.flow, self._seen.end
+        position = self._state.position(self._id, self._acks) or 0
+        delivered = self._state.handed_out(self._id, self._acks)
+        if position < delivered:
+            text = f"{owner} was given messages up to offset {delivered}, and has acknowledged up to {position}."
+            yield Wait(WaitKind.ACKNOWLEDGEMENT, text)
+        elif end is not None and position >= end:
+            yield Wait(WaitKind.MESSAGES, f"Nothing is new: the group has read all up to offset {end}.")
+        elif end is not None and not self._seen.waits_for:
+            text = f"{end - position:,} messages are there for the next micro-batch of {owner}."
+            yield Wait(WaitKind.MICRO_BATCH, text)
+
+    def _barrier(self) -> Wait:
+        waits_for = self._seen.waits_for
+        told = [self._of_barrier(number, cut) for number, cut in sorted(waits_for.items())]
+        text = "Its next messages were written after a resize, and older ones of their keys are in other partitions. They wait for "
+        return Wait(WaitKind.BARRIER, f"{text}{'; '.join(told)}.", partitions=dict(waits_for))
+
+    def _of_barrier(self, number: int, cut: int) -> str:
+        partition_id = self._id[0], number
+        other = self._state.partitions.get(partition_id)
+        position = self._state.position(partition_id, self._acks) or 0
+        who = "nobody has it" if other is None or other.flow is None else f"{other.flow} has it"
+        return f"partition {number} of {self._queue.name} up to offset {cut} ({who}, acknowledged is {position})"
+
+    def _left_s(self, seq: int, limit_ms: int) -> float | None:
+        """How long until a limit is reached that runs from a fact; None if the fact is not known."""
+        began: dt.datetime | None = next((row["at"] for row in self._facts if row["seq"] == seq), None)
+        if began is None:
+            return None
+        passed_s = (self._seen.now - began).total_seconds()
+        return round(max(0.0, limit_ms / 1000 - passed_s), 3)
+
+
+def _ends(left_s: float | None) -> str:
+    if left_s is None:
+        return ""
+    if left_s > 0:
+        return f"That ends in {left_s:.1f} s at the latest."
+    return "Its time is over: a query of the group ends it, or spark-partq rebalance."

@@ -1,0 +1,76 @@
+"""Why a partition is where it is, and what it waits for, read from the tables of its group and its queue."""
+
+from __future__ import annotations
+
+from spark_partq.core.delivery.barrier import waiting
+from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.group.explain import Explanation, Surroundings
+from spark_partq.core.group.explain import explain as explained
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.names import check_name
+from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
+from spark_partq.storage.store import Store
+
+
+def explain(store: Store, queue: str, partition: int, group: str) -> Explanation:
+    """See `spark_partq.explain`.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, InvalidArgumentError, CorruptTableError
+    """
+    opened = open_group(store, check_name("group", group))
+    facts = opened.history()  # which also brings the state to the newest fact
+    partition_id = _partition_id(opened, check_name("queue", queue), partition)
+    return explained(opened.state, opened.acks, facts, partition_id, group, _surroundings(store, opened, partition_id))
+
+
+def _partition_id(group: Group, queue: str, partition: int) -> PartitionId:
+    state = group.state
+    queue_id = next((queue_id for queue_id, known in state.queues.items() if known.name == queue), None)
+    if queue_id is None:
+        reads = ", ".join(sorted(known.name for known in state.queues.values())) or "no queue"
+        raise InvalidArgumentError(
+            f"group {group.name!r} does not read queue {queue!r}; it reads {reads}", group=group.name, queue=queue
+        )
+    if (queue_id, partition) not in state.partitions:
+        numbers = state.queues[queue_id].partition_numbers
+        raise InvalidArgumentError(
+            f"group {group.name!r} has no partition {partition} of queue {queue!r}; it has {numbers.start} to {numbers.stop - 1}",
+            group=group.name, queue=queue, partition=partition,
+        )  # fmt: skip
+    return queue_id, partition
+
+
+def _surroundings(store: Store, group: Group, partition_id: PartitionId) -> Surroundings:
+    queue_id, number = partition_id
+    try:
+        queue = open_queue(store, group.state.queues[queue_id].name)
+    except (QueueNotFoundError, QueueNotReadyError):
+        return Surroundings(store.now())
+    if queue.state.queue_id != queue_id:
+        return Surroundings(store.now())
+    queue.refresh()
+    ends = {table.partition: table.next_offset for table in queue.partitions}
+    barrier = barrier_of(queue, group.state.committed_floors(queue_id))
+    waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
+    return Surroundings(store.now(), ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by)
+
+
+def _scaling(queue: Queue, number: int) -> str:
+    """What of a change of the partition count concerns the partition."""
+    state = queue.state
+    if state.scaling is None:
+        gone = number in state.removing
+        return (
+            "The queue was scaled and has this partition no longer: it goes once every group has read it."
+            if gone
+            else ""
+        )
+    to = f"The queue is being scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
+    if not state.scaling.drained:
+        return f"{to}: it takes no messages until every group has read all."
+    if not state.scaling.opened and queue.table(number).sealed >= state.generation:
+        return f"{to}: this partition is sealed, and producers wait until the others are."
+    return f"{to}."

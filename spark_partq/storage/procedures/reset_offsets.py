@@ -1,0 +1,175 @@
+"""Setting a group's positions, while nobody consumes in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from spark_partq.core.delivery.offsets import LATEST
+from spark_partq.core.delivery.resets import Goal, parse_goal, within
+from spark_partq.core.errors import CommitFailedError, InvalidArgumentError, PartqError, QueueNotFoundError
+from spark_partq.core.group.events import Reset, VoidResets
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.names import check_name
+from spark_partq.core.queue.resetting import announce_reset
+from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.procedures.inactive import await_inactive
+from spark_partq.storage.procedures.partition_map import update_groups
+from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.control import user_and_host
+from spark_partq.storage.queue.handle import Queue, attach_group, first_left, open_queue
+from spark_partq.storage.queue.starting import first_since
+from spark_partq.storage.store import Store
+
+# So often it is announced anew, when others come between.
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class OffsetReset:
+    """A partition whose position is set.
+
+    Attributes
+    ----------
+    old, new : int
+        The offset of the next message that the group wanted before, and that it wants now.
+    again : int
+        Messages at or above `new` that were delivered before: they come again, marked as redelivered.
+    skipped : int
+        Messages below `new` that the group has not acknowledged, and is not given any more.
+    """
+
+    queue: str
+    partition: int
+    old: int
+    new: int
+    again: int
+    skipped: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+
+def reset_offsets(
+    store: Store, name: str, to: object, queues: Sequence[str] | None = None, dry_run: bool = False
+) -> list[OffsetReset]:
+    """Set positions of a group; see `spark_partq.reset_offsets`.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError
+    GroupActiveError, QueueFencedError, ReplicaError, NewerStoreError, CommitFailedError
+        In each case nothing was changed.
+    """
+    store.check_exists()
+    group = open_group(store, check_name("group", name))
+    opened = _queues(group, queues)
+    goal = parse_goal(to, {queue.name: queue.state.partition_numbers for queue in opened})
+    now_us = store.now_ms() * 1000
+    planned = _planned(group, opened, goal, now_us)
+    await_inactive(store, group, decides=not dry_run)
+    if dry_run or not planned:
+        return list(planned.values())
+    return _commit(group, opened, goal, now_us)
+
+
+def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
+    """The queues that are meant: all that the group reads and that are there, or those of these names."""
+    read = {queue.name: queue_id for queue_id, queue in group.state.queues.items()}
+    if isinstance(names, str) or (names is not None and not names):
+        raise InvalidArgumentError(
+            f"queues={names!r}: give a list of names, or none for all that the group reads", queues=names
+        )
+    unread = [name for name in names or () if name not in read]
+    if unread or not read:
+        reads = ", ".join(sorted(read)) or "no queue"
+        raise InvalidArgumentError(
+            f"group {group.name!r} does not read queue {unread[0] if unread else ''!r}; it reads {reads}",
+            group=group.name,
+        )
+    found = []
+    for name in sorted(set(read if names is None else names)):
+        with contextlib.suppress(*([QueueNotFoundError] if names is None else [])):  # one that was deleted
+            queue = open_queue(group.store, name)
+            if queue.state.queue_id == read[name]:
+                check_primary(queue, opening=True)
+                found.append(queue)
+            elif names is not None:
+                raise QueueNotFoundError(
+                    f"queue {name!r} was deleted and made anew since group {group.name!r} read it; there is no position to set",
+                    queue=name,
+                    group=group.name,
+                )
+    return found
+
+
+def _planned(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> dict[PartitionId, OffsetReset]:
+    """What is set to what, as of the last refresh of the group; the queues are read now.
+
+    Raises
+    ------
+    OffsetOutOfRangeError
+    """
+    found = {}
+    since_us = goal.at(now_us)
+    for queue in queues:
+        queue.control.refresh()
+        queue.refresh()
+        for table in queue.partitions:
+            partition_id = queue.state.queue_id, table.partition
+            wanted = goal.offset(queue.name, table.partition) if since_us is None else LATEST
+            if wanted is None or partition_id not in group.state.partitions:
+                continue
+            first, end = min(first_left(queue, table), table.next_offset), table.next_offset
+            at_time = None if since_us is None else first_since(table, since_us)
+            new = within(wanted, first, end, queue.name, table.partition) if at_time is None else max(first, at_time)
+            old = group.position(partition_id) or 0
+            again, skipped = max(0, group.delivered(partition_id) - new), max(0, new - max(old, first))
+            found[partition_id] = OffsetReset(queue.name, table.partition, old, new, again, skipped)
+    return found
+
+
+def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> list[OffsetReset]:
+    """Announce it in each queue; then plan and commit it, if nobody has made that void meanwhile (`core.queue.resetting`)."""
+    planned: dict[PartitionId, OffsetReset] = {}
+
+    def reset() -> list[Reset]:
+        """On the newest state of the group, and after that of the queues."""
+        nonlocal planned
+        number = group.state.resets + 1
+        planned = _planned(group, queues, goal, now_us)
+        as_told = all(queue.state.resets.get(group.name) == number and _is_known(group, queue) for queue in queues)
+        return [Reset({p: reset.new for p, reset in planned.items()}, number, goal.text)] if as_told else []
+
+    for _ in range(_TRIES):
+        for queue in queues:
+            check_primary(queue)
+            update_groups(queue)
+        group = open_group(group.store, group.name)
+        number = group.state.resets + 1
+        for queue in queues:
+            attach_group(queue, group.name, group.state.deletions)
+            queue.control.decide(partial(announce_reset, group=group.name, number=number))
+        try:
+            if group.decide(reset, user_and_host()):
+                return list(planned.values())
+        except PartqError:
+            group.decide(partial(list, [VoidResets(number)]), user_and_host())
+            raise
+    raise CommitFailedError(
+        f"the positions of group {group.name!r} were not set: {_TRIES} times somebody removed messages or changed a partition count first; "
+        "try again",
+        group=group.name,
+    )
+
+
+def _is_known(group: Group, queue: Queue) -> bool:
+    """Whether the group knows which partitions the queue has now."""
+    known = group.state.queues.get(queue.state.queue_id)
+    return known is not None and known.partition_numbers == queue.state.partition_numbers

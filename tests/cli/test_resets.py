@@ -1,0 +1,85 @@
+"""The commands reset-offsets and explain, and what asks before it changes a group."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import spark_partq as partq
+from tests.cli.outcome import Command, assert_refused
+from tests.cli.queues import table_rows
+from tests.groups import Consumer
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Somebody sits there and gives these answers."""
+    answers: list[str] = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda question, **_: answers.append(question) or answers[0] == "y")
+    return answers
+
+
+def test_reset_offsets(command: Command, store: str, group: Consumer) -> None:
+    group.leave()
+    before = [p.position for p in partq.describe_group(store, "g").partitions]
+    told = command("reset-offsets", "g", "--to", "earliest", "--dry-run")
+    assert told.code == 0 and table_rows(told.out)[0] == ["q", "0", "3", "0", "3", "0"]
+    assert (
+        "would set 4 partitions: 3 messages come again, 0 messages are skipped" in told.out and "delta_sink" in told.out
+    )
+    assert [p.position for p in partq.describe_group(store, "g").partitions] == before == [3, 0, 0, 0]
+    told = command("reset-offsets", "g", "--to", '{"q": {"1": 4}}', "--yes", "--queue", "q", "--json")
+    assert json.loads(told.out) == [
+        {"queue": "q", "partition": 1, "old": 0, "new": 4, "again": 0, "skipped": 4},
+    ]
+    assert [p.position for p in partq.describe_group(store, "g").partitions] == [3, 4, 0, 0]
+    history = command("history", "g", "--partition", "1").out
+    assert "PositionReset" in history and 'reset to {"q": {"1": 4}}' in history
+
+
+def test_it_asks(command: Command, store: str, group: Consumer, terminal: list[str]) -> None:
+    """The question says what would be; nothing happens on any answer but yes."""
+    group.leave()
+    terminal.append("n")
+    assert_refused(command("reset-offsets", "g", "--to", "earliest"), "INVALID_ARGUMENT", "not confirmed")
+    assert "4 partitions: 3 messages come again" in terminal[1]
+    assert_refused(command("delete-group", "g"), "INVALID_ARGUMENT", "not confirmed")
+    assert partq.describe_group(store, "g").partitions[0].position == 3
+    terminal[0] = "y"
+    assert command("reset-offsets", "g", "--to", "latest").code == 0
+    assert command("delete-group", "g").code == 0 and partq.list_groups(store) == []
+
+
+def test_without_a_terminal_nobody_can_be_asked(command: Command, store: str, group: Consumer) -> None:
+    group.leave()
+    for arguments in (["reset-offsets", "g", "--to", "earliest"], ["delete-group", "g"]):
+        assert_refused(command(*arguments), "INVALID_ARGUMENT", "'g'", "--yes does not ask")
+    assert partq.describe_group(store, "g").partitions[0].position == 3
+
+
+def test_explain(command: Command, store: str, group: Consumer) -> None:
+    """Sentences that fit 80 columns; as JSON what `explain` gives."""
+    Consumer(store, "b", session_timeout_ms=300)
+    group.end_holddown()
+    told = command("explain", "q", "0", "--group", "g").out
+    assert max(map(len, told.splitlines())) <= 80
+    assert (
+        told.startswith("Partition 0 of queue q in group g: ")
+        and "What it waits for:" in told
+        and "a joined with 2 flows" in told
+    )
+    found = json.loads(command("explain", "q", "1", "--group", "g", "--json").out)
+    assert (found["partition"], found["steps"][1]["kind"]) == (1, "Granted") and found["waits"]
+    assert_refused(command("explain", "q", "9", "--group", "g"), "INVALID_ARGUMENT", "0 to 3")
+    assert command("explain", "q", "0").code == 2
+
+
+def test_a_long_story_is_told_from_its_end(command: Command, store: str, group: Consumer) -> None:
+    for _ in range(12):
+        group.leave()
+        group.start_again()
+    told = command("explain", "q", "0", "--group", "g").out
+    assert "facts before: spark-partq history g --partition q/0" in told and told.count("  fact ") == 10

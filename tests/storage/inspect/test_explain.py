@@ -1,0 +1,211 @@
+"""Why a partition is where it is, and what it waits for (U3): one world for each kind of waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError
+from spark_partq.core.group.explain import Explanation, WaitKind
+from spark_partq.core.queue import decide
+from spark_partq.storage.procedures.primary import fence
+from spark_partq.storage.procedures.reset_offsets import reset_offsets
+from spark_partq.storage.procedures.scale import start, step
+from spark_partq.storage.store import Store
+from tests.cli.queues import fill, queue_of
+from tests.groups import Consumer
+from tests.helpers import opened
+
+
+def two(store: str) -> tuple[Consumer, Consumer]:
+    """Queue `q` of 2 partitions with 5 messages each. Consumer a has both; b has joined, and after the holddown partition 1 is moved to it."""
+    queue_of(store, 2, each=5, rebalance_delay_ms=60_000, max_handoff_time_ms=60_000)
+    a = Consumer(store, "a")
+    return a, Consumer(store, "b")
+
+
+def fenced(store: str) -> str:
+    queue_of(store, 1)
+    Consumer(store, "a")
+    opened(store).control.decide(lambda state: decide.add_replica(state, "/there"))
+    fence(Store(store), "q", "/there")
+    return "The replica in /there took over"
+
+
+def no_members(store: str) -> str:
+    queue_of(store, 1)
+    Consumer(store, "a").leave()
+    return "No query is in the group."
+
+
+def no_reader(store: str) -> str:
+    queue_of(store, 1)
+    partq.create_queue(store, "r", "v long", partitions=1)
+    Consumer(store, "b", queues=("r", "q"))
+    Consumer(store, "b", queues=("r",)).end_holddown()
+    return "No query of the group reads queue q."
+
+
+def holddown(store: str) -> str:
+    _, b = two(store)
+    b.end_holddown()
+    Consumer(store, "a").release()
+    b.leave()
+    return "The group waits 60,000 ms before it assigns what has no owner, because b left. That ends in"
+
+
+def assignment(store: str) -> str:
+    queue_of(store, 2, each=5, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    a = Consumer(store, "a", assignors=("range",))
+    a.ack(0, 0, delivered=5)
+    Consumer(store, "b", assignors=("range",))
+    a.release(1)
+    return "Who gets it is computed once everything is given up. That waits for q/0, which a/0 has."
+
+
+def handoff(store: str) -> str:
+    a, b = two(store)
+    a.ack(1, 2, delivered=4)
+    b.end_holddown()
+    return "a/0 is giving it up, for b/0. It has to acknowledge up to offset 4, and has up to 2. That ends in"
+
+
+def listener(store: str) -> str:
+    a, b = two(store)
+    a.ack(1, 4)
+    b.end_holddown()
+    return "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when"
+
+
+def scaled(store: str) -> None:
+    """From 2 partitions to 4, of which partition 3 has a message of the new map."""
+    queue_of(store, 2, each=5, rebalance_delay_ms=0)
+    a = Consumer(store, "a")
+    a.ack(1, 2)
+    queue = opened(store)
+    start(queue, 4, "live")
+    step(queue)
+    fill(store, 3, 1)
+
+
+def barrier(store: str) -> str:
+    scaled(store)
+    return "They wait for partition 1 of q up to offset 5 (a/0 has it, acknowledged is 2)."
+
+
+def scaling(store: str) -> str:
+    queue_of(store, 2)
+    Consumer(store, "a")
+    start(opened(store), 4, "drain")
+    return (
+        "The queue is being scaled to 4 partitions (mode drain): it takes no messages until every group has read all."
+    )
+
+
+def acknowledgement(store: str) -> str:
+    queue_of(store, 2, each=5)
+    Consumer(store, "a").ack(1, 2, delivered=4)
+    return "a/0 was given messages up to offset 4, and has acknowledged up to 2."
+
+
+def micro_batch(store: str) -> str:
+    queue_of(store, 2, each=5)
+    Consumer(store, "a").ack(1, 2)
+    return "3 messages are there for the next micro-batch of a/0."
+
+
+def messages(store: str) -> str:
+    queue_of(store, 2, each=5)
+    Consumer(store, "a").ack(1, 5)
+    return "Nothing is new: the group has read all up to offset 5."
+
+
+KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
+    (WaitKind.FENCE, fenced),
+    (WaitKind.NO_MEMBERS, no_members),
+    (WaitKind.NO_READER, no_reader),
+    (WaitKind.HOLDDOWN, holddown),
+    (WaitKind.ASSIGNMENT, assignment),
+    (WaitKind.HANDOFF, handoff),
+    (WaitKind.LISTENER, listener),
+    (WaitKind.BARRIER, barrier),
+    (WaitKind.SCALING, scaling),
+    (WaitKind.ACKNOWLEDGEMENT, acknowledgement),
+    (WaitKind.MICRO_BATCH, micro_batch),
+    (WaitKind.MESSAGES, messages),
+]
+
+
+def last(store: str) -> Explanation:
+    """Of the last partition of the queue."""
+    return partq.explain(store, "q", opened(store).state.partition_numbers[-1], "g")
+
+
+@pytest.mark.parametrize(("kind", "world"), KINDS, ids=[kind for kind, _ in KINDS])
+def test_what_it_waits_for(store: str, kind: WaitKind, world: Callable[[str], str]) -> None:
+    expected = world(store)
+    found = {wait.kind: wait for wait in last(store).waits}
+    assert kind in found and expected in found[kind].text, found
+    timed = kind in (WaitKind.HOLDDOWN, WaitKind.HANDOFF, WaitKind.LISTENER)
+    left_s = found[kind].seconds_left
+    assert (left_s is not None and 0 < left_s <= 60) if timed else left_s is None
+
+
+def test_a_barrier_names_its_partitions(store: str) -> None:
+    scaled(store)
+    (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.BARRIER)
+    assert wait.partitions == {1: 5}
+
+
+def test_how_it_came_to_its_owner(store: str) -> None:
+    """The oldest fact first: who had it, and why it moved."""
+    a, b = two(store)
+    b.end_holddown()
+    a.release()
+    b.expire()
+    a.end_holddown()
+    steps = last(store).steps
+    assert [(step.kind, step.owner) for step in steps] == [
+        ("PartitionAdded", None),
+        ("Granted", "a/0"),
+        ("HandoffStarted", "a/0"),
+        ("Released", None),
+        ("Granted", "b/0"),
+        ("Unassigned", None),
+        ("Granted", "a/0"),
+    ]
+    assert steps[2].text == "a/0 is giving it up, for b/0" and "b joined with 1 flow" in steps[2].cause
+    assert steps[5].cause == "the session of b expired" and steps[5].by == "somebody"
+    assert [step.fact for step in steps] == sorted(step.fact for step in steps)
+
+
+def test_a_reset_is_a_step(store: str) -> None:
+    queue_of(store, 1, each=5)
+    a = Consumer(store, "a")
+    a.ack(0, 3)
+    a.leave()
+    reset_offsets(Store(store), "g", "earliest")
+    step_ = last(store).steps[-1]
+    assert (step_.text, step_.cause) == ("it is set to offset 0", "reset to earliest")
+
+
+def test_a_queue_that_is_gone(store: str) -> None:
+    """What its group knows is told; where it ends nobody knows."""
+    queue_of(store, 1, each=5)
+    Consumer(store, "a")
+    partq.delete_queue(store, "q")
+    found = partq.explain(store, "q", 0, "g")
+    assert (found.owner, found.end, found.waits) == ("a/0", None, ())
+
+
+def test_what_there_is_not(store: str) -> None:
+    queue_of(store, 2)
+    Consumer(store, "a")
+    with pytest.raises(InvalidArgumentError, match="group 'g' does not read queue 'r'; it reads q"):
+        partq.explain(store, "r", 0, "g")
+    with pytest.raises(InvalidArgumentError, match="has no partition 7 of queue 'q'; it has 0 to 1"):
+        partq.explain(store, "q", 7, "g")
+    with pytest.raises(GroupNotFoundError):
+        partq.explain(store, "q", 0, "nobody")

@@ -1,0 +1,216 @@
+"""Setting the positions of a group (H4, Q8)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.errors import GroupActiveError, OffsetOutOfRangeError, QueueNotFoundError
+from spark_partq.core.group.facts import Kind
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import reset_offsets as procedure
+from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.procedures.reset_offsets import reset_offsets
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.helpers import opened, position, put
+from tests.storage.procedures.test_gate import Query
+
+T = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
+
+
+def made(store: str, partitions: int = 2, **settings: Any) -> None:
+    """Queue `q` with two files of 10 messages in each partition; group `g` has read 15 of partition 0 and was given 18, and has left."""
+    partq.create_queue(store, "q", "v long", partitions=partitions, rebalance_delay_ms=0, **settings)
+    for number in range(partitions):
+        for hour in range(2):
+            put(store, number, range(10), at=T + dt.timedelta(hours=hour))
+    a = Consumer(store, "a")
+    a.ack(0, 15, 18)
+    a.leave()
+
+
+def positions(store: str) -> list[int | None]:
+    return [position(store, "g", number) for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("to", "after"),
+    [
+        ("earliest", [0, 0]),
+        ("latest", [20, 20]),
+        ("time:2026-11-01T00:30:00Z", [10, 10]),
+        ("time:2026-10-31", [0, 0]),
+        ("time:2026-11-02", [20, 20]),  # as in Kafka: the end of a partition that has no message of then
+        ("by:PT0S", [20, 20]),
+        ("by:P9999D", [0, 0]),
+        ("by:-P1D", [20, 20]),
+        ({"q": {1: 7}}, [15, 7]),
+        ('{"q": {"0": -2, "1": -1}}', [0, 20]),
+    ],
+)
+def test_where_it_goes(store: str, to: Any, after: list[int]) -> None:
+    made(store)
+    tried = reset_offsets(Store(store), "g", to, dry_run=True)
+    assert positions(store) == [15, 0] and opened(store).state.resets == {}
+    assert reset_offsets(Store(store), "g", to) == tried
+    assert positions(store) == after
+    assert {r.partition: r.new for r in tried} == {
+        n: p for n, p in enumerate(after) if [15, 0][n] != p or len(tried) == 2
+    }
+    first = {r.partition: r for r in tried}.get(0)
+    if first is not None:
+        assert (first.old, first.again, first.skipped) == (15, max(0, 18 - after[0]), max(0, after[0] - 15))
+        assert first.to_dict()["new"] == after[0]
+
+
+def test_a_query_with_its_old_checkpoint_is_given_all_again(store: str) -> None:
+    """It goes on at the new position; each message that came before is marked."""
+    made(store, partitions=1)
+    a = Query(store, "a", manual_acknowledgement=False)
+    assert a.turn() == {0: (15, 20)}
+    assert a.turn() == {}
+    a.planner.leave()
+    member = Group(Store(store), "g")
+    member.refresh()
+    Consumer(store, "a").leave()  # its session is over
+    reset_offsets(Store(store), "g", {"q": {0: 5}})
+    b = Query(store, "a", a.done, manual_acknowledgement=False)
+    end = b.planner.next(b.done, procedure_limits())
+    assert end is not None and (end.ranges["q", 0].start, end.ranges["q", 0].end) == (5, 20)
+    pieces = [piece for task in b.planner.tasks(b.done, end) for piece in task]
+    assert pieces and all(piece.redelivered for piece in pieces)
+    b.planner.leave()
+
+
+def procedure_limits() -> Any:
+    from spark_partq.core.delivery.admission import Limits
+
+    return Limits()
+
+
+def test_one_queue_of_several(store: str) -> None:
+    made(store)
+    partq.create_queue(store, "r", "v long", partitions=1)
+    put(store, 0, range(5), queue="r")
+    b = Consumer(store, "b", queues=("q", "r"))
+    b.ack(0, 4, queue="r")
+    b.leave()
+    assert [r.queue for r in reset_offsets(Store(store), "g", "earliest", ["r"])] == ["r"]
+    assert (positions(store), position(store, "g", 0, "r")) == ([15, 0], 0)
+    partq.delete_queue(store, "r")
+    assert {r.queue for r in reset_offsets(Store(store), "g", "earliest")} == {"q"}
+    with pytest.raises(QueueNotFoundError):
+        reset_offsets(Store(store), "g", "earliest", ["r"])
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_who_consumes_is_not_set_back(store: str, dry_run: bool) -> None:
+    """A member that beats; one that is silent is waited for, until its session is over."""
+    made(store)
+    b = Consumer(store, "b", session_timeout_ms=600)
+    ticks = iter(range(3))
+
+    def beat(seconds: float) -> None:
+        if next(ticks, None) is not None:
+            b.beat()
+
+    opened_store = Store(store)
+    with (
+        mock.patch.object(opened_store.runtime, "sleep", beat),
+        pytest.raises(GroupActiveError, match="b consume in it"),
+    ):
+        reset_offsets(opened_store, "g", "earliest", dry_run=dry_run)
+    assert positions(store) == [15, 0]
+    assert len(reset_offsets(Store(store), "g", "earliest", dry_run=dry_run)) == 2
+    assert positions(store) == ([15, 0] if dry_run else [0, 0])
+
+
+def test_what_is_gone_is_out_of_range(store: str) -> None:
+    """Maintenance has removed the first file of partition 0; the end of the group's floors is its first message."""
+    made(store)
+    maintain(opened(store))
+    for offset, why in ((9, "messages below 10 were removed"), (21, "it ends at 20")):
+        with pytest.raises(OffsetOutOfRangeError, match=why):
+            reset_offsets(Store(store), "g", {"q": {0: offset}})
+    assert positions(store) == [15, 0] and opened(store).state.resets == {}
+    reset_offsets(Store(store), "g", "earliest")
+    assert positions(store) == [10, 0]
+
+
+def test_a_step_forward_releases_messages(store: str) -> None:
+    made(store)
+    reset_offsets(Store(store), "g", "latest")
+    assert maintain(opened(store)).removed_messages == 40
+
+
+def test_a_reset_is_announced_to_the_queue(store: str) -> None:
+    """Each time, before it is made."""
+    made(store)
+    for number in (1, 2):
+        reset_offsets(Store(store), "g", "earliest")
+        group = Group(Store(store), "g")
+        group.refresh()
+        assert opened(store).state.resets == {"g": number} and group.state.resets == number
+
+
+def test_what_is_removed_is_measured_after_the_reset(store: str) -> None:
+    """Maintenance that comes between the announcement and the reset makes that void, and it is planned anew behind what is removed."""
+    made(store)
+    decide, done = Group.decide, []
+
+    def maintained_first(group: Group, *arguments: Any) -> Any:
+        if not done:
+            done.append(True)
+            assert opened(store).state.resets == {"g": 1}
+            assert maintain(opened(store)).removed_messages == 10
+        return decide(group, *arguments)
+
+    with mock.patch.object(procedure.Group, "decide", maintained_first):
+        found = reset_offsets(Store(store), "g", "earliest")
+    assert [r.new for r in found] == positions(store) == [10, 0]
+    kinds = [row["kind"] for row in Group(Store(store), "g").history()]
+    assert kinds.count(Kind.OFFSETS_RESET) == 2 and kinds.count(Kind.POSITION_RESET) == 2
+
+
+def test_maintenance_that_was_first_begins_again(store: str) -> None:
+    """It has measured before the reset, and commits after it: nothing is removed that the group wants again."""
+    made(store)
+    queue = opened(store)
+    record, done = type(queue.control).record_removal, []
+
+    def reset_between(control: Any, measure: Any) -> Any:
+        def measured(state: Any) -> Any:
+            ends = measure(state)
+            if not done:
+                done.append(True)
+                assert [r.new for r in reset_offsets(Store(store), "g", "earliest")] == [0, 0]
+            return ends
+
+        return record(control, measured)
+
+    with mock.patch.object(type(queue.control), "record_removal", reset_between):
+        assert maintain(queue).removed_messages == 0
+    assert positions(store) == [0, 0]
+
+
+def test_one_that_cannot_be_made_any_more_leaves_nothing_behind(store: str) -> None:
+    """A query joins between the announcement and the reset."""
+    made(store)
+    decide, done = Group.decide, []
+
+    def joined_first(group: Group, *arguments: Any) -> Any:
+        if not done:
+            done.append(True)
+            Consumer(store, "late")
+        return decide(group, *arguments)
+
+    with mock.patch.object(procedure.Group, "decide", joined_first), pytest.raises(GroupActiveError, match="late"):
+        reset_offsets(Store(store), "g", "earliest")
+    group = Group(Store(store), "g")
+    group.refresh()
+    assert group.state.resets == opened(store).state.resets["g"] and positions(store) == [15, 0]
