@@ -33,6 +33,7 @@ from spark_partq.core.group.events import (
     QueuesChanged,
     RaiseFloors,
     Skip,
+    Stateful,
 )
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
@@ -109,6 +110,8 @@ def _apply(decision: Decision, event: Event) -> None:
             joining.join(decision, event)
         case Leave():
             leaving.leave(decision, event)
+        case Stateful():
+            joining.stateful(decision, event)
         case HolddownOver():
             holddown.end(decision, event)
         case Drained():
