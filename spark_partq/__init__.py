@@ -22,7 +22,7 @@ __all__ = [
     "Position", "Promotion",
     "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
     "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
-    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener",
+    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "TargetAheadError", "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener",
     "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
     "describe_queue", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
     "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "scale", "session", "set_ingress",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
         NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError, QueueFencedError,
         QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,
-        SinkAheadError, StoreUnavailableError, UnknownAssignorError, UnsupportedTableError,
+        SinkAheadError, StoreUnavailableError, TargetAheadError, UnknownAssignorError, UnsupportedTableError,
     )
     from spark_partq.core.delivery.positions import Position
     from spark_partq.core.payload.keys import partition_of

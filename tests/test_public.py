@@ -72,6 +72,7 @@ NAMES = [
     "SinkAheadError",
     "Store",
     "StoreUnavailableError",
+    "TargetAheadError",
     "UnknownAssignorError",
     "UnsupportedTableError",
     "acknowledge",

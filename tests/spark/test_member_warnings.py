@@ -51,7 +51,13 @@ def test_a_query_with_state_by_key(
         writer.option("checkpointLocation", str(tmp_path / name)).start()
 
     def joined(group: str) -> None:
-        eventually(lambda: partq.describe_group(queue, group).lag == 0, "the first messages")
+        try:
+            eventually(lambda: partq.describe_group(queue, group).lag == 0, "the first messages", 40)
+        except AssertionError:
+            for q in spark.streams.active:
+                print("Q", q.exception(), q.status, q.lastProgress)
+            print(partq.describe_group(queue, group))
+            raise
         Consumer(queue, "b", group=group)
         eventually(lambda: len({p.flow for p in partq.describe_group(queue, group).partitions}) == 2, "the handoff")
 
