@@ -115,6 +115,7 @@ class PlainDelta:
                 (names[queue_id], number): (p.start, p.end, left.get((queue_id, number), p.end))
                 for (queue_id, number), p in by_id.items()
             }
+            self._target.begin_files()
             task = write_task(self._place, self._columns, [], 0, wanted)
             results = [result for found in task(_with_places(batch)) for result in found.column(RESULT).to_pylist()]
             files, ends, problem = taken(results)
