@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import assignors, memory, rebalance, scaling, sink, stream
+from benchmarks import assignors, delta_sink, memory, rebalance, scaling, sink, stream
 from benchmarks.data import session
 from benchmarks.report import show
 
@@ -17,6 +17,7 @@ from benchmarks.report import show
 class Suite(enum.StrEnum):
     sink = "sink"
     stream = "stream"
+    delta_sink = "delta-sink"
     memory = "memory"
     rebalance = "rebalance"
     assignors = "assignors"
@@ -26,6 +27,7 @@ class Suite(enum.StrEnum):
 SUITES = {
     Suite.sink: sink.run,
     Suite.stream: stream.run,
+    Suite.delta_sink: delta_sink.run,
     Suite.memory: memory.run,
     Suite.rebalance: rebalance.run,
     Suite.assignors: assignors.run,

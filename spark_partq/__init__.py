@@ -15,36 +15,32 @@ __version__ = "0.1.0"
 # isort: off
 __all__ = [
     "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "ConstraintViolatedError", "CorruptTableError",
-    "DataLossError", "DeadMessage", "DeltaSink", "Explanation", "FencedError",
-    "FlowChange", "FlowDescription", "GroupActiveError", "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition",
-    "IngressDisabledError", "InvalidArgumentError", "ListenerError", "MaintenanceReport", "Member", "MemberDescription",
-    "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError", "OffsetReset", "OtherHistoryError", "PartitionDescription", "PartqError",
-    "Position", "Promotion",
-    "QueueAlreadyExistsError", "QueueDescription", "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError",
-    "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus", "ScaleProgress", "ScalingInProgressError",
-    "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "UnknownAssignorError", "UnsupportedTableError",
-    "acknowledge", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue", "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group",
-    "describe_queue", "explain", "flow_changes", "history", "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote",
-    "queue_sink", "redrive", "register", "reject", "remove_replica", "replicas", "replicate", "reset_offsets", "scale", "session", "set_ingress",
+    "DataLossError", "DeadMessage", "DeltaSink", "Explanation", "FencedError", "FlowChange", "FlowDescription", "GroupActiveError",
+    "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition", "IngressDisabledError", "InvalidArgumentError", "ListenerError",
+    "MaintenanceReport", "Member", "MemberDescription", "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError",
+    "OffsetReset", "OtherHistoryError", "PartitionDescription", "PartqError", "Position", "Promotion", "QueueAlreadyExistsError", "QueueDescription",
+    "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError", "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus",
+    "ScaleProgress", "ScalingInProgressError", "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "TargetAheadError",
+    "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue",
+    "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group", "describe_queue", "explain", "flow_changes", "history",
+    "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote", "queue_sink", "redrive", "register", "reject", "remove_replica",
+    "replicas", "replicate", "reset_offsets", "scale", "session", "set_ingress",
 ]
 
 if TYPE_CHECKING:
     from spark_partq.api.dead_letters import dead_letters, redrive, reject
     from spark_partq.api.groups import acknowledge, delete_group, describe_group, explain, history, list_groups, reset_offsets
     from spark_partq.api.listeners import add_listener, flow_changes
-    from spark_partq.api.queues import (
-        alter_queue, copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress,
-    )
+    from spark_partq.api.queues import alter_queue, copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress
     from spark_partq.api.replicas import promote, remove_replica, replicas, replicate
     from spark_partq.api.sinks import append, delta_sink, positions, queue_sink
     from spark_partq.core.assignors import Member, assign
     from spark_partq.core.errors import (
-        AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, ConstraintViolatedError, CorruptTableError,
-        DataLossError, FencedError,
-        GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
-        NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError, QueueFencedError,
-        QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError,
-        SinkAheadError, StoreUnavailableError, UnknownAssignorError, UnsupportedTableError,
+        AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, ConstraintViolatedError, CorruptTableError, DataLossError,
+        FencedError, GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
+        NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError,
+        QueueFencedError, QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError, SinkAheadError,
+        StoreUnavailableError, TargetAheadError, UnknownAssignorError, UnsupportedTableError,
     )
     from spark_partq.core.delivery.positions import Position
     from spark_partq.core.group.explain import Explanation

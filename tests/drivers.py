@@ -15,13 +15,14 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import spark_partq as partq
 from spark_partq.core.ids import instance_of
 from spark_partq.storage.queue.partition_table import PartitionTable
-from tests import queries
+from tests import delivering, queries
+from tests.delivering import Delivery
 from tests.scaled import Sink
 
 SMALL = {
@@ -126,8 +127,11 @@ class Listener:
 class Driver(ABC):
     """Obeys; each command in a thread of its own, for a query may take its time to stop."""
 
+    _sinks: ClassVar[Mapping[str, Callable[[str], Any]]]
+    _planned: Callable[[Any], Any]
+
     def __init__(self) -> None:
-        self._queries: dict[str, tuple[Any, Recorder | Sender]] = {}
+        self._queries: dict[str, tuple[Any, Recorder | Sender | Delivery]] = {}
 
     def start(
         self,
@@ -149,6 +153,16 @@ class Driver(ABC):
         query, sender = self._produce(name, store, checkpoint, record, rows, keys, every_s)
         self._queries[name] = (query, sender)
         return sender.run
+
+    def deliver(
+        self, name: str, store: str, checkpoint: str, folder: str, targets: dict[str, str], options: Any
+    ) -> str:
+        """A query that gives each micro-batch to sinks: of each kind the target. `folder` has its record and what holds it."""
+        delivery = Delivery(
+            folder, name, [self._sinks[kind](target) for kind, target in targets.items()], self._planned
+        )
+        self._queries[name] = (self._consume(store, checkpoint, delivery, 0.0, options), delivery)
+        return delivery.run
 
     def stop(self, name: str) -> None:
         """At once, whatever runs."""
@@ -180,7 +194,9 @@ class Driver(ABC):
         """Write down what the group tells this application (H6)."""
 
     @abstractmethod
-    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any: ...
+    def _consume(
+        self, store: str, checkpoint: str, take: Recorder | Delivery, every_s: float, options: dict[str, Any]
+    ) -> Any: ...
 
     @abstractmethod
     def _produce(
@@ -190,6 +206,8 @@ class Driver(ABC):
 
 class SparkDriver(Driver):
     """With a session."""
+
+    _sinks, _planned = delivering.SINKS, staticmethod(delivering.planned)
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +231,9 @@ class SparkDriver(Driver):
     def listen(self, group: str, record: str) -> None:
         partq.add_listener(self._spark, group, Listener(record))
 
-    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any:
+    def _consume(
+        self, store: str, checkpoint: str, take: Recorder | Delivery, every_s: float, options: dict[str, Any]
+    ) -> Any:
         reader = self._spark.readStream.format("partq").option("path", store).options(**options)
         writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
@@ -255,13 +275,17 @@ class SparkDriver(Driver):
 class PlainDriver(Driver):
     """Without a session, and without a JVM."""
 
+    _sinks, _planned = delivering.PLAIN_SINKS, staticmethod(delivering.planned_without_spark)
+
     def leave(self, name: str) -> None:
         self._queries[name][0].leave()
 
     def listen(self, group: str, record: str) -> None:
         queries.driver().add_listener(group, Listener(record))
 
-    def _consume(self, store: str, checkpoint: str, take: Recorder, every_s: float, options: dict[str, Any]) -> Any:
+    def _consume(
+        self, store: str, checkpoint: str, take: Recorder | Delivery, every_s: float, options: dict[str, Any]
+    ) -> Any:
         return queries.Query(store, checkpoint, take, every_s=every_s, **options)
 
     def _produce(

@@ -13,10 +13,11 @@ import pickle
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -63,14 +64,20 @@ def read(store: str, queue: str = "q", **options: Any) -> list[Row]:
 class Batch:
     """A micro-batch, for functions that are written for a DataFrame: each call reads its messages."""
 
-    def __init__(self, reader: DataSourceStreamReader, tasks: list[InputPartition]) -> None:
-        self._reader, self.tasks = reader, tasks
+    def __init__(
+        self, reader: DataSourceStreamReader, tasks: list[InputPartition], end: Mapping[str, Any] | None = None
+    ) -> None:
+        self._reader, self.tasks, self.end = reader, tasks, end
 
     def collect(self) -> list[Row]:
         return rows_of(self._reader, self.tasks)
 
     def count(self) -> int:
         return len(self.collect())
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """What the tasks give, as it comes."""
+        return (rows for task in self.tasks for rows in self._reader.read(task))
 
 
 Take = Callable[[Any, int], None]
@@ -243,7 +250,7 @@ class Query(Engine):
         return self._reader.latestOffset(dict(done), self._reader.getDefaultReadLimit())
 
     def batch(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Batch:
-        return Batch(self._reader, list(self._reader.partitions(dict(start), dict(end))))
+        return Batch(self._reader, list(self._reader.partitions(dict(start), dict(end))), end)
 
     def committed(self, end: Mapping[str, Any]) -> None:
         self._member = end["group"], end["instance"]

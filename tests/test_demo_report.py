@@ -96,7 +96,7 @@ def test_changes_say_how_long_and_why() -> None:
 def given(*rows: tuple[int, int, int, int, int]) -> pd.DataFrame:
     """Deliveries: partition, first, end, epoch, batch."""
     columns = ["_partition", "first", "end", "epoch", "batch"]
-    return pd.DataFrame(list(rows), columns=columns).assign(seq=range(len(rows)))
+    return pd.DataFrame(list(rows), columns=columns).assign(at=range(len(rows)))
 
 
 @pytest.mark.parametrize(

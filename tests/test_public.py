@@ -74,6 +74,7 @@ NAMES = [
     "SinkAheadError",
     "Store",
     "StoreUnavailableError",
+    "TargetAheadError",
     "UnknownAssignorError",
     "UnsupportedTableError",
     "acknowledge",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from spark_partq.core.group import state as group
+from spark_partq.core.group import transitions as group
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue import transitions as queue
 from spark_partq.core.replica import state as replica
 
@@ -18,7 +19,7 @@ Transitions = Mapping[K, Iterable[tuple[S, S]]]
 
 def group_status_diagram() -> str:
     """The statuses of a group (R7)."""
-    first = group.GroupState().status
+    first = GroupState().status
     return _diagram([(_UNKNOWN, first, ""), *((before, after, "") for before, after in group.STATUS_TRANSITIONS)])
 
 

@@ -23,6 +23,7 @@
     ├── NewerStoreError           NEWER_STORE            what only a newer release of this package may read or write
     ├── CheckpointMismatchError   CHECKPOINT_MISMATCH    a checkpoint of another queue or group
     ├── SinkAheadError            SINK_AHEAD             a batch id older than what the sink has recorded
+    ├── TargetAheadError          TARGET_AHEAD           a table with results of messages that the queue does not have
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
     ├── GroupActiveError          GROUP_ACTIVE           a group that cannot be deleted, as queries consume in it
     ├── FencedError               FENCED                 a newer process has the same instance id
@@ -281,6 +282,19 @@ class SinkAheadError(PartqError):
         "Nothing of the batch was written."
     )
     retry = "No: the batch would be skipped, so it is refused again."
+
+
+class TargetAheadError(PartqError):
+    """A table has results of messages that the queue does not have: the queue was put back to an older state, and will give other
+    messages the same offsets.
+    """
+
+    error_class = "TARGET_AHEAD"
+    next_step = (
+        "Restore the queue, or put the table back to a version of the same time. Or write into another table, or as another group or under "
+        "another `name`: the results of all messages that the queue has are then written, beside those that the table has."
+    )
+    retry = "No: new messages would be taken for those that the table has, and left out."
 
 
 class GroupMismatchError(PartqError):

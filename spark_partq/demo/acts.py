@@ -16,7 +16,6 @@ from spark_partq import analysis
 from spark_partq.core.ids import instance_of
 from spark_partq.demo import check, flights, report
 from spark_partq.demo.jobs import DemoError, Job, consumer_arguments, producer_arguments
-from spark_partq.demo.knock_on import delivered
 from spark_partq.demo.places import GROUP, Places
 from spark_partq.demo.view import View
 from spark_partq.spark.jobs import Stop
@@ -53,7 +52,6 @@ class Show:
         self._started = time.monotonic()
         self._before: tuple[int, int] | None = None
         self._status = ""
-        self._named: dict[str, str] = {}
         self._doing = Text()
         columns = (TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console)
@@ -156,7 +154,8 @@ class Show:
 
     def _is_at_work(self, name: str, now: View) -> bool:
         """Whether a consumer has been given something that it has not acknowledged yet."""
-        if name not in self._named.values():
-            self._named = report.names(check.tables(self._places.outputs.deliveries))
-        mine = [p for p in now.partitions if p.flow is not None and self._named.get(instance_of(p.flow)) == name]
-        return any(delivered(self._places.outputs, p.partition) > p.position for p in mine)
+        given = check.tables(self._places.outputs.deliveries)
+        named = report.names(given)
+        ends = given[given["application"] == name].groupby("_partition")["end"].max()
+        mine = [p for p in now.partitions if p.flow is not None and named.get(instance_of(p.flow)) == name]
+        return any(ends.get(p.partition, 0) > p.position for p in mine)

@@ -18,7 +18,7 @@ class Places:
         self.landing = root / "landing"
         self.store = root / "store"
         self.checkpoints = root / "checkpoints"
-        self.outputs = Outputs(*(str(root / name) for name in ("knock_ons", "aircraft", "deliveries")))
+        self.outputs = Outputs(*(str(root / name) for name in ("followed", "deliveries")))
         self.logs = root / "logs"
         self.done = root / "acts_done"
         self.finished = root / "finished"

@@ -86,7 +86,7 @@ def _run(places: Places, checkout: Path, stop: Stop, console: Console) -> int:
             f"[green]ok[/]    {name}: {what}" if holds else f"[bold red]WRONG[/] {name}: {what}", highlight=False
         )
     console.print(
-        f"done in {time.monotonic() - started:.0f} s; results in {places.outputs.knock_ons}, logs in {places.logs}"
+        f"done in {time.monotonic() - started:.0f} s; the result in {places.outputs.followed}, logs in {places.logs}"
     )
     return 0 if all(holds for _, holds, _ in checks) else 1
 

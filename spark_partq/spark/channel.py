@@ -6,7 +6,7 @@ reach its driver works without: nothing that the protocol needs depends on it.
 
 The planner tells the driver that it is about to join, and gets the application and its executors for an answer; and it reports what
 happened to the group's partitions, and gets an answer when the callbacks have run. The driver tells the planner that a micro-batch is
-finished, and that the query has ended.
+finished, and whether the query keeps state by key in Spark, and that the query has ended.
 """
 
 from __future__ import annotations
@@ -120,4 +120,5 @@ class DriverClient:
         if "terminated" in message:
             self._handler.query_terminated()
         else:
-            self._handler.batch_finished(StreamOffset.from_json(message["finished"]))
+            offset = StreamOffset.from_json(message["finished"])
+            self._handler.batch_finished(offset, bool(message.get("stateful")))

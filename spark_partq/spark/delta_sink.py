@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,7 +13,7 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import check_traceable, micro_batch
+from spark_partq.spark.micro_batch import check_traceable, micro_batch, queue_ends
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
@@ -39,14 +39,18 @@ class DeltaSink:
         planned = micro_batch(batch)
         given = _columns_of(batch)
         target = self._opened(given)
-        target.refresh()
-        columns = self._columns(target, given)
+        names = {position.queue_id: queue for (queue, _), position in planned.positions.items()}
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:
+            columns = self._columns(target, given)
+            target.begin_files()
             files, ends = self._write(batch, target, columns, planned.wanted(left))
             return Written(files, planned.with_ids(ends))
 
-        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write)
+        def next_offsets(places: Collection[PartitionId]) -> dict[PartitionId, int]:
+            return queue_ends(batch, {place: names[place[0]] for place in places})
+
+        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, next_offsets)
 
     def _opened(self, given: Struct) -> DeltaTarget:
         if self._target is None:

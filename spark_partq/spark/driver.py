@@ -169,8 +169,8 @@ class Driver:
             return [s for s in self._sessions if s.group == group and store in (None, s.store)]
 
     # ---- for the queries
-    def finished(self, offset: Message) -> None:
-        self._send((offset["group"], offset["instance"]), {"finished": offset})
+    def finished(self, offset: Message, stateful: bool = False) -> None:
+        self._send((offset["group"], offset["instance"]), {"finished": offset, "stateful": stateful})
 
     def terminated(self, member: tuple[str, str]) -> None:
         self._send(member, {"terminated": True})

@@ -209,7 +209,7 @@ def refusal(error: BaseException) -> str | None:
     if isinstance(error, PartqError):
         return _one_line(str(error))
     if isinstance(error, PySparkException):
-        found = re.search(rf"\[(?:{'|'.join(_error_classes())})\] [^\n]*", str(error))
+        found = re.search(rf"\[(?:{'|'.join(error_classes())})\] [^\n]*", str(error))
         if found:
             return found[0].strip()
         if isinstance(error, (AnalysisException, IllegalArgumentException)):
@@ -221,7 +221,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _error_classes() -> list[str]:
+def error_classes() -> list[str]:
     classes: list[type[PartqError]] = [
         PartqError,
         *PartqError.__subclasses__(),

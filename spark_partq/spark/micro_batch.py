@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +14,11 @@ from pyspark.sql.utils import is_remote
 
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.delivery.positions import Position, positions_of
-from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.errors import InvalidArgumentError, PartqError
 from spark_partq.core.ids import PartitionId, QueuePartition
+from spark_partq.spark.options import Options
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
 
 T = TypeVar("T")
@@ -61,8 +65,7 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
         raise InvalidArgumentError(
             "positions are those of a micro-batch: call this in a function for writeStream.foreachBatch"
         )
-    running = batch.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
-    execution = running.get(_java(batch).java.util.UUID.fromString(query_id))
+    execution = _running(batch, query_id)
     offsets = execution.offsetLog().get(int(batch_id)).get().offsets()
     found = [_of_queues(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()]
     planned = [offset for offset in found if offset is not None]
@@ -105,6 +108,43 @@ def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
             partition=partition,
         )
     return {place: replace(planned[place], start=first, end=last + 1) for place, (first, last) in found.items()}
+
+
+def queue_ends(batch: DataFrame, queues: Mapping[PartitionId, str]) -> dict[PartitionId, int]:
+    """Where partitions end by now, given the names of their queues, which the running query reads. Those that are not found are left out."""
+    found: dict[PartitionId, int] = {}
+    for store in _stores(batch):
+        for name in sorted(set(queues.values())):
+            with contextlib.suppress(PartqError):  # the planner tells what it is
+                queue = open_queue(store, name)
+                for place in [p for p in queues if queues[p] == name and p[0] == queue.state.queue_id]:
+                    table = queue.table(place[1])
+                    table.refresh()
+                    found[place] = table.next_offset
+    return found
+
+
+def _stores(batch: DataFrame) -> list[Store]:
+    """The stores of the queues that the running query reads."""
+    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    leaves = _running(batch, query_id).logicalPlan().collectLeaves()
+    relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
+    options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
+    return list({option.store.uri: option.store for option in options}.values())
+
+
+def _is_source(leaf: Any) -> bool:
+    return str(leaf.getClass().getSimpleName()) == "StreamingDataSourceV2ScanRelation"
+
+
+def _is_queue(relation: Any) -> bool:
+    return "partq" in str(relation.table().name()).lower()
+
+
+def _running(batch: DataFrame, query_id: str | None) -> Any:
+    """Spark's own view of the query."""
+    running = batch.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(_java(batch).java.util.UUID.fromString(query_id))
 
 
 def check_traceable(rows: DataFrame) -> None:

@@ -27,8 +27,8 @@ _log = logging.getLogger("spark_partq")
 class QueryHandler(Protocol):
     """Handles what Spark tells of queries that read queues."""
 
-    def finished(self, offset: Message) -> None:
-        """A micro-batch that ends at this offset has finished."""
+    def finished(self, offset: Message, stateful: bool) -> None:
+        """A micro-batch that ends at this offset has finished; `stateful`: of a query that keeps state by key."""
         ...
 
     def terminated(self, member: tuple[str, str]) -> None:
@@ -101,7 +101,7 @@ class _QueryListener:
             offset = source.get("endOffset")
             if isinstance(offset, dict) and {"group", "instance", "queues", "version"} <= offset.keys():
                 self._members.setdefault(progress["runId"], set()).add((offset["group"], offset["instance"]))
-                self._handler.finished(offset)
+                self._handler.finished(offset, bool(progress.get("stateOperators")))
 
     def onQueryIdle(self, event: Any) -> None:
         pass

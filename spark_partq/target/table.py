@@ -55,6 +55,7 @@ class DeltaTarget:
         self._table = self._opened()
         self._id = str(self._table.metadata().id)
         self._checked = -1
+        self._written_by = ""
         self._check()
         self._seen = self._entry()
 
@@ -175,9 +176,19 @@ class DeltaTarget:
     def recorded(self, app: str) -> int | None:
         return self._table.transaction_version(app)
 
+    def begin_files(self) -> None:
+        """Files are about to be written, by the table as of the last refresh."""
+        self._written_by = self._layout()
+
     def are_fit(self, files: Sequence[TableFile]) -> bool:
-        """Whoever runs VACUUM lets files be that are younger than any micro-batch."""
-        return True
+        """Whether columns and constraints are those by which the files were written.
+
+        Whoever runs VACUUM lets files be that are younger than any micro-batch.
+        """
+        return not files or self._layout() == self._written_by
+
+    def _layout(self) -> str:
+        return json.dumps([self.schema, self.partition_by, self.constraints], sort_keys=True)
 
     def commit(self, files: Sequence[TableFile], transactions: Mapping[str, int]) -> None:
         version, now_ms = self._table.version(), self._place.now_ms()

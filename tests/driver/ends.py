@@ -22,7 +22,7 @@ class Handler:
         self.finished: list[StreamOffset] = []
         self.terminated = False
 
-    def batch_finished(self, offset: StreamOffset) -> None:
+    def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
         self.finished.append(offset)
 
     def query_terminated(self) -> None:

@@ -18,7 +18,10 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import spark_partq as partq
 from spark_partq.core.assignors.api import target
 from spark_partq.core.assignors.plugin import PlugIn
+from spark_partq.core.delivery.positions import Position, position_app
 from spark_partq.core.payload.schema import payload_schema
+from spark_partq.core.stored import MOST
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from spark_partq.target.table import DeltaTarget
@@ -83,6 +86,7 @@ class World:
             "hours_ahead": hours_ahead,
             "asked": asked,
             "add": add,
+            "deliver_behind": deliver_behind,
             "add_to": lambda table: DeltaTarget(Store(table)),
             "taken_over": self._taken_over,
             "nan": float("nan"),
@@ -142,6 +146,21 @@ def add(table: str, offset: int, v: int) -> int:
     if problem is not None:
         raise problem.error(target.what, list(target.constraints.items()))
     return len(files)
+
+
+def deliver_behind(table: str, position: int, end: int) -> bool:
+    """Deliver a micro-batch into a Delta table that has a position in a partition, which ends there."""
+    place = Store(table)
+    DeltaTarget.create(place, payload_schema("v bigint"), [])
+    target = DeltaTarget(place)
+    target.commit([], {position_app("g", None, "id", 0): position})
+    planned = {("id", 0): Position(0, end, 1, "id", (("id", MOST),))}
+    try:
+        return deliver_once(
+            target, SYSTEM, "g", None, planned, lambda _: Written([], {}), lambda asked: dict.fromkeys(asked, end)
+        )
+    finally:
+        shutil.rmtree(table)
 
 
 def asked(answer: Callable[[list[tuple[str, int]]], list[tuple[str, int]]]) -> object:

@@ -18,6 +18,7 @@ from spark_partq.core.errors import (
     ReplicaError,
     SchemaMismatchError,
     SinkAheadError,
+    TargetAheadError,
     UnsupportedTableError,
 )
 from tests.refused import damage, others
@@ -51,6 +52,7 @@ CASES: dict[str, list[Case]] = {
         python("delta_sink('s3://key:secret@bucket/table')", InvalidArgumentError, "the store's URI s3://*** has a user, a password, or something behind ? or #."),
         python("add(there, offset=3, v=20)", ConstraintViolatedError, "a row of message 3 of partition 0 of queue 'q' does not fulfil small (v < 10) of Delta table THERE. Nothing of the micro-batch was written."),
         python("add(there, offset=9, v=2)", InvalidArgumentError, "a row says that it comes from message 9 of partition 0 of queue 'q', which is none of this micro-batch. Nothing was written."),
+        python("deliver_behind(there, position=8, end=5)", TargetAheadError, "Delta table THERE has the messages of partition 0 of queue id up to 8, but that partition ends at 5: the queue was put back to an older state, and will give other messages these offsets. Nothing was written."),
         python("add_to(there)", InvalidArgumentError, "there is no Delta table at THERE; check the path, or let the sink create it"),
         python("add_to(there)", UnsupportedTableError, "Delta table THERE has features that this sink does not support: domainMetadata, rowTracking. Nothing was written.", others.a_table_with_row_tracking),
     ],

@@ -1,4 +1,4 @@
-"""The demo's stateful consumer: the same result whatever is delivered twice and wherever it crashes."""
+"""The demo: its consumer's result, what its checks notice, and its acts from beginning to end."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import fcntl
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import spark_partq as partq
@@ -23,7 +21,7 @@ from spark_partq.demo import check, flights, jobs, knock_on, report
 from spark_partq.demo import run as demo
 from spark_partq.demo.places import Places
 from spark_partq.demo.view import View
-from tests.helpers import stream
+from tests.helpers import run_through, stream
 
 ORDER = ["scheduled", "carrier", "flight"]
 QUEUE = "flights"
@@ -53,54 +51,8 @@ def year(seed: int = 7, days: int = 3, per_day: int = 40) -> pd.DataFrame:
     return frame.sort_values(flights.DEPARTURE_ORDER, ignore_index=True)
 
 
-# ---- the handler, slice by slice
-class Slices:
-    """A small year in one partition, handed to the handler as executors would; what it writes, and what is wrong with it."""
-
-    def __init__(self, root: Path, rows: pd.DataFrame) -> None:
-        self.rows = rows
-        self.outputs = knock_on.Outputs(*(str(root / name) for name in ("knock_ons", "aircraft", "deliveries")))
-        flights.land(rows, root / "landing")
-        landed = pa.concat_tables(pq.read_table(day) for day in sorted((root / "landing").iterdir()))
-        self.messages = landed.append_column("_offset", pa.array(range(len(landed)), pa.int64()))
-
-    def give(self, first: int, end: int, epoch: int = 1, batch: int = 0, application: str = "A") -> int:
-        part = self.messages.slice(first, end - first)
-        fixed = {"_partition": 0, "_redelivered": False, "_flow": f"{application.lower()}-1/0", "_epoch": epoch}
-        for name, value in fixed.items():
-            part = part.append_column(name, pa.array([value] * len(part), knock_on.MESSAGE.field(name).type))
-        # Spark does not keep the order of a slice.
-        return knock_on.follow_slice(part.take(list(reversed(range(len(part))))), self.outputs, application, batch)
-
-    def found(self) -> list[tuple[Any, ...]]:
-        rows = flights.in_local_time(check.tables(self.outputs.knock_ons))
-        return sorted(rows[[*flights.DEPARTURE_ORDER, "previous_arr_delay"]].itertuples(index=False, name=None))
-
-    def right(self, end: int | None = None) -> list[tuple[Any, ...]]:
-        rows = flights.knock_ons(self.rows[:end])
-        return sorted(rows[[*flights.DEPARTURE_ORDER, "previous_arr_delay"]].itertuples(index=False, name=None))
-
-    def followed(self) -> int:
-        return int(check.tables(self.outputs.aircraft)["followed"].sum())
-
-
-@pytest.fixture
-def slices(tmp_path: Path) -> Slices:
-    return Slices(tmp_path, year())
-
-
-def test_knock_ons_are_those_of_one_pass(slices: Slices) -> None:
-    assert len(slices.right()) > 5
-    assert [slices.give(first, first + 30) for first in range(0, 120, 30)] == [30] * 4
-    assert slices.found() == slices.right() and slices.followed() == 120
-    assert check.tables(slices.outputs.aircraft)["out_of_order"].sum() == 0
-    given = check.tables(slices.outputs.deliveries).sort_values("seq")
-    assert list(zip(given["seq"], given["first"], given["end"], given["rows"], strict=True)) == [
-        (n, 30 * n, 30 * n + 30, 30) for n in range(4)
-    ]
-
-
-def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_place(tmp_path: Path) -> None:
+# ---- what it counts
+def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_place() -> None:
     columns = ["day", "sched_dep_time", "flight", "dep_delay", "arr_delay"]
     rows = pd.DataFrame(
         [
@@ -116,115 +68,81 @@ def test_previous_flight_counts_on_its_day_alone_and_a_cancelled_one_keeps_its_p
         ],
         columns=columns,
     ).assign(year=2013, month=1, carrier="AA", tailnum="N1", origin="JFK", dest="BOS")
-    rows["minute"] = rows["sched_dep_time"] % 100
-    hours = pd.to_datetime(rows.assign(hour=rows["sched_dep_time"] // 100)[["year", "month", "day", "hour"]])
-    rows["time_hour"] = hours.dt.tz_localize(flights.NEW_YORK).dt.tz_convert("UTC").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     assert list(flights.knock_ons(rows)["flight"]) == [2, 6, 8]
-    slices = Slices(tmp_path, rows)
-    for first in range(0, 9, 2):
-        slices.give(first, min(9, first + 2))
-    found = check.tables(slices.outputs.knock_ons).sort_values("flight")
+    others = rows.assign(
+        tailnum=["N2", None] * 4 + ["N2"]
+    )  # in between, and of another aircraft or of none that is known
+    followed = pd.concat([rows, others]).sort_values(["day", "sched_dep_time", "flight"], ignore_index=True)
+    followed = followed.assign(_partition=0, _offset=range(len(followed))).sample(frac=1.0, random_state=1)
+    found = knock_on.knock_ons(followed)
+    found = found[found["tailnum"] == "N1"].sort_values("flight")
     assert list(zip(found["flight"], found["previous_arr_delay"], strict=True)) == [(2, 20), (6, 50), (8, 50)]
 
 
-def test_what_is_delivered_again_is_left_out(slices: Slices) -> None:
-    assert slices.give(0, 50) == 50
-    assert slices.give(0, 50) == 0
-    assert slices.give(20, 80, epoch=2) == 30  # in other slices, by its next owner
-    assert slices.give(80, 120, epoch=2) == 40
-    assert slices.found() == slices.right() and slices.followed() == 120
+# ---- its consumer in a query
+class Demo:
+    """A small year in a queue of three partitions, and what its consumer makes of it."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark, self.root, self.store, self.rows = spark, root, root / "store", year()
+        self.outputs = knock_on.Outputs(str(root / "followed"), str(root / "deliveries"))
+        partq.create_queue(self.store, QUEUE, knock_on.FLIGHT, "tailnum", 3, rebalance_delay_ms=0)
+        flights.land(self.rows, root / "landing")
+        for batch_id, day in enumerate(sorted((root / "landing").iterdir())):
+            landed = spark.read.schema(knock_on.FLIGHT).parquet(str(day))
+            partq.append(landed, self.store, QUEUE, order_by=ORDER, sink_id="landing", batch_id=batch_id)
+
+    def run(self, application: str, times: int = 1) -> None:
+        """Follow what is there, each micro-batch so often, with a checkpoint of its own."""
+        handler = knock_on.follow(*dataclasses.astuple(self.outputs), application=application)
+
+        def handle(batch: DataFrame, batch_id: int) -> None:
+            for _ in range(times):
+                handler(batch, batch_id)
+
+        source = stream(self.spark, str(self.store), QUEUE, group="g", flows=2, maxRowsPerTrigger=45)
+        run_through(source, self.root / application, handle)
+
+    def checked(self) -> dict[str, tuple[bool, str]]:
+        made = check.checks(self.store, QUEUE, self.outputs, analysis.history(self.store, "g"), self.rows)
+        return {name: (holds, text) for name, holds, text in made}
+
+    def wrong(self) -> list[str]:
+        return [name for name, (holds, _) in self.checked().items() if not holds]
 
 
-def test_a_crash_between_the_two_commits_repeats_nothing(slices: Slices, monkeypatch: pytest.MonkeyPatch) -> None:
-    slices.give(0, 50)
-    real = knock_on.PartitionTable.commit
-
-    def crashing(self: Any, rows: Any, mode: str, **recorded: int) -> None:
-        if mode == "overwrite":
-            raise RuntimeError("crash")
-        real(self, rows, mode, **recorded)
-
-    monkeypatch.setattr(knock_on.PartitionTable, "commit", crashing)
-    with pytest.raises(RuntimeError, match="crash"):
-        slices.give(50, 90)
-    assert slices.found() == slices.right(90) and slices.followed() == 50
-    monkeypatch.setattr(knock_on.PartitionTable, "commit", real)
-    assert slices.give(50, 120, epoch=2) == 70
-    assert slices.found() == slices.right() and slices.followed() == 120
+ONCE, KNOCK_ONS = "every flight in the result once", "knock-on delays as in one pass over the year"
 
 
-def test_a_zombie_is_refused_by_its_epoch(slices: Slices) -> None:
-    slices.give(0, 50, epoch=1)
-    slices.give(50, 60, epoch=2)
-    assert slices.give(50, 90, epoch=1) == 0
-    assert slices.found() == slices.right(60) and slices.followed() == 60
-    assert slices.give(50, 60, epoch=3) == 0  # nothing new, but who had it before is too late from now on
-    assert slices.give(60, 90, epoch=2) == 0
-    assert slices.give(60, 120, epoch=3) == 60
-    assert slices.found() == slices.right() and slices.followed() == 120
-
-
-@pytest.mark.parametrize("about_to_write", [knock_on.KNOCK_ONS, knock_on.AIRCRAFT], ids=["results", "state"])
-def test_a_zombie_that_writes_at_the_same_time_changes_nothing(
-    slices: Slices, monkeypatch: pytest.MonkeyPatch, about_to_write: pa.Schema
-) -> None:
-    """The next owner handles everything while the zombie is about to write its results, or its state."""
-    slices.give(0, 50, epoch=1)
-    real = knock_on.PartitionTable.commit
-
-    def slow(self: Any, rows: Any, mode: str, **recorded: int) -> None:
-        if self._schema is about_to_write:
-            monkeypatch.setattr(knock_on.PartitionTable, "commit", real)
-            assert slices.give(50, 70, epoch=2) == 20
-        real(self, rows, mode, **recorded)
-
-    monkeypatch.setattr(knock_on.PartitionTable, "commit", slow)
-    assert slices.give(50, 90, epoch=1) == 0
-    assert slices.followed() == 70
-    assert slices.give(70, 120, epoch=2) == 50
-    assert slices.found() == slices.right() and slices.followed() == 120
-
-
-def test_flights_out_of_order_are_counted(slices: Slices) -> None:
-    slices.messages = slices.messages.take([119, *range(120)])
-    slices.messages = slices.messages.set_column(
-        slices.messages.schema.get_field_index("_offset"), "_offset", pa.array(range(121), pa.int64())
-    )
-    slices.give(0, 121)
-    last = slices.rows["tailnum"].iloc[119]
-    expected = 0 if last is None else 1
-    assert check.tables(slices.outputs.aircraft)["out_of_order"].sum() == expected
-
-
-# ---- the handler in a query
 def test_a_query_follows_every_flight_and_the_checks_notice_what_is_wrong(
     spark: SparkSession, tmp_path: Path, stopped_queries: None
 ) -> None:
-    rows, store = year(), tmp_path / "store"
-    outputs = knock_on.Outputs(*(str(tmp_path / name) for name in ("knock_ons", "aircraft", "deliveries")))
-    partq.create_queue(store, QUEUE, knock_on.FLIGHT, "tailnum", 3)
-    flights.land(rows, tmp_path / "landing")
-    for batch_id, day in enumerate(sorted((tmp_path / "landing").iterdir())):
-        landed = spark.read.schema(knock_on.FLIGHT).parquet(str(day))
-        partq.append(landed, store, QUEUE, order_by=ORDER, sink_id="landing", batch_id=batch_id)
-    source = stream(spark, str(store), QUEUE, group="g", flows=2, maxRowsPerTrigger=45)
-    handler = knock_on.follow(*dataclasses.astuple(outputs), application="A")
-    writer = source.writeStream.foreachBatch(handler).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-
-    def wrong() -> list[str]:
-        made = check.checks(store, QUEUE, outputs, analysis.history(store, "g"), rows)
-        return [name for name, holds, _ in made if not holds]
-
-    assert wrong() == []
-    (instance,) = set(report.names(check.tables(outputs.deliveries)))
+    demo = Demo(spark, tmp_path)
+    demo.run("A")
+    assert demo.wrong() == []
+    assert demo.checked()[ONCE] == (True, "0 delivered twice, 0 in the result twice, 0 lost")
+    (instance,) = set(report.names(check.tables(demo.outputs.deliveries)))
     assert instance.startswith("g-")
-    folder = next(p for p in sorted(Path(outputs.knock_ons).iterdir()) if len(DeltaTable(p).to_pandas()))
-    right = DeltaTable(folder).to_pandas()
-    for bad in (right[1:], pd.concat([right, right[:1]]), right.assign(previous_arr_delay=16)):
-        table = pa.Table.from_pandas(bad, knock_on.KNOCK_ONS, preserve_index=False)
-        write_deltalake(folder, table, mode="overwrite")
-        assert wrong() == ["knock-on delays as in one pass over the year"]
+    right = DeltaTable(demo.outputs.followed).to_pyarrow_table()
+    late = right.column_names.index("arr_delay")
+    delayed = right.set_column(late, "arr_delay", pa.array([999] * len(right), pa.int32()))
+    for bad, wrong in (
+        (right.slice(1), [ONCE]),
+        (pa.concat_tables([right, right.slice(0, 1)]), [ONCE]),
+        (delayed, [KNOCK_ONS]),
+    ):
+        write_deltalake(demo.outputs.followed, bad, mode="overwrite")
+        assert [name for name in demo.wrong() if name in (ONCE, KNOCK_ONS)][:1] == wrong
+
+
+def test_what_is_delivered_twice_is_in_the_result_once(
+    spark: SparkSession, tmp_path: Path, stopped_queries: None
+) -> None:
+    demo = Demo(spark, tmp_path)
+    demo.run("A", times=2)
+    holds, text = demo.checked()[ONCE]
+    assert holds and text == "120 delivered twice, 0 in the result twice, 0 lost"
+    assert demo.wrong() == ["delivered twice only what a killed application was working on"]  # nobody was
 
 
 # ---- the demo as a whole
@@ -261,7 +179,7 @@ def test_the_demo_goes_on_after_an_interruption_and_afresh_after_its_end(
 
     assert demo.run(root, console) == 0, console.export_text()
     told = console.export_text()
-    assert told.count("\nok ") == 9 and "640 followed" in told and "0 lost" in told and "0 out of order" in told
+    assert told.count("\nok ") == 9 and "0 in the result twice, 0 lost" in told and "0 out of order" in told
     assert "C goes on" in told and "is killed" not in told and "told to leave" not in told
     assert "takeover after a crash" in told
     queue = partq.describe_queue(root / "store", QUEUE)

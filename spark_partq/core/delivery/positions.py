@@ -92,6 +92,12 @@ def missing(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[P
     return {place: offset for place, offset in first.items() if offset < batch[place].end}
 
 
+def beyond(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, int]:
+    """The positions of a table that lie beyond the micro-batch: another consumer is further, or the queue was put back to an older state."""
+    kept = {place: recorded.get(place, {}).get(position.incarnation, 0) for place, position in batch.items()}
+    return {place: offset for place, offset in kept.items() if offset > batch[place].end}
+
+
 def positions_of(offset: StreamOffset) -> dict[QueuePartition, Position]:
     """What was planned of each partition for a micro-batch; a replay may hold less of it."""
     return {

@@ -34,6 +34,7 @@ from spark_partq.core.group.events import (
     RaiseFloors,
     Reset,
     Skip,
+    Stateful,
     VoidResets,
 )
 from spark_partq.core.group.facts import GroupFact
@@ -112,6 +113,8 @@ def _apply(decision: Decision, event: Event) -> None:
             joining.join(decision, event)
         case Leave():
             leaving.leave(decision, event)
+        case Stateful():
+            joining.stateful(decision, event)
         case HolddownOver():
             holddown.end(decision, event)
         case Drained():

@@ -39,6 +39,14 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Stateful:
+    """A process has learnt that its query keeps state by key in Spark."""
+
+    instance: str
+    incarnation: str
+
+
+@dataclass(frozen=True)
 class HolddownOver:
     """The rebalance delay has passed since the holddown that fact `status_seq` began."""
 
@@ -184,6 +192,7 @@ class Delete:
 Event = (
     Join
     | Leave
+    | Stateful
     | HolddownOver
     | Drained
     | DeadlinePassed

@@ -39,6 +39,7 @@ class Kind(StrEnum):
     GROUP_CREATED = "GroupCreated"
     MEMBER_JOINED = "MemberJoined"
     MEMBER_LEFT = "MemberLeft"
+    MEMBER_STATEFUL = "MemberStateful"
     QUEUE_ADDED = "QueueAdded"
     QUEUE_REMOVED = "QueueRemoved"
     STATUS_CHANGED = "StatusChanged"
@@ -146,6 +147,11 @@ class Member:
         Its application acknowledges by hand (H5).
     weight : float
         Share of each of its flows relative to others, for assignors that use it.
+    anew : bool
+        When it joined, its query began with a fresh checkpoint though the group had read messages before, so its micro-batches are numbered
+        from 0 again.
+    stateful : bool
+        Its query keeps state by key in Spark (aggregates, stateful operators), which stays with it when a partition goes elsewhere.
     application, executors : str, tuple of str
         The Spark application and the executors that it had when it joined (``id@host``), for people: in each
         micro-batch Spark chooses anew where a flow's tasks run.
@@ -168,6 +174,8 @@ class Member:
     weight: float = 1.0
     application: str = ""
     executors: tuple[str, ...] = ()
+    anew: bool = False
+    stateful: bool = False
     host: str = ""
     order: int = 0
     more: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -184,8 +192,8 @@ class Member:
         return {name: value for name, value in asdict(self).items() if name not in _MEMBER_COLUMNS}
 
 
-# Fields for which ``MemberJoined`` has columns, that follow from its number, or that are another program's.
-_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order", "more")
+# Fields for which ``MemberJoined`` has columns, that follow from its number or from other facts, or that are another program's.
+_MEMBER_COLUMNS = ("instance", "incarnation", "flows", "host", "order", "stateful", "more")
 
 
 @dataclass(frozen=True)

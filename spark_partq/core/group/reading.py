@@ -96,6 +96,8 @@ def member(plain: Mapping[str, Any]) -> Member:
         weight=stored.positive(values["weight"], "weight"),
         application=stored.text(values["application"], "application"),
         executors=stored.texts(values["executors"], "executors"),
+        anew=stored.flag(values["anew"], "anew"),
+        stateful=stored.flag(values["stateful"], "stateful"),
         host=stored.text(values["host"], "host"),
         order=stored.whole(values["order"], "order"),
         more=stored.others(plain, _MEMBER),

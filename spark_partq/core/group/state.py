@@ -267,6 +267,7 @@ class GroupState:
                 "flows": fact.flows,
                 "host": fact.host or "",
                 "order": old.order if old else self.seq,
+                "stateful": False,
             }
             self.members[instance] = reading.member({**stored.body_of(fact.body), **columns})
             self.unbound.discard(instance)
@@ -275,6 +276,10 @@ class GroupState:
             del self.members[fact.instance or ""]
             if fact.forced:
                 self.unbound.add(fact.instance or "")
+        elif kind is Kind.MEMBER_STATEFUL:
+            member = self.members[_given(fact, "instance", fact.instance)]
+            _must(member.incarnation == fact.incarnation, f"{fact.instance} is another process")
+            self.members[member.instance] = replace(member, stateful=True)
         elif kind is Kind.QUEUE_ADDED:
             queue_id, name = _given(fact, "queue_id", fact.queue_id), _given(fact, "queue", fact.queue)
             self.queues[queue_id] = reading.queue({**stored.body_of(fact.body), "name": name})

@@ -10,13 +10,13 @@ from typing import Any
 
 from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group.facts import Kind, PartitionState, Status
+from spark_partq.core.group.facts import PartitionState
 from spark_partq.core.group.state import GroupState
-from spark_partq.core.ids import PartitionId, instance_of
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.group_history import recent
+from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
-from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
 # So many of the last facts are searched for what went wrong lately.
@@ -155,7 +155,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
     group = open_group(store, name)
     state = group.state
     facts = recent(store, name, RECENT_FACTS)
-    warnings = [*_about_members(state), *_about_handoffs(state, facts)]
+    warnings = group_warnings(state, facts)
     queues: dict[str, Queue] = {}
     for queue_id, known in state.queues.items():
         queue = _open(store, known.name, queue_id)
@@ -264,48 +264,3 @@ def _partition(
         name, number, own.flow, own.epoch, position, state.delivered(partition_id, group.acks), end, lag,
         own.state is PartitionState.DRAINING, own.to_flow, waits_for,
     )  # fmt: skip
-
-
-def _about_members(state: GroupState) -> list[str]:
-    if state.members:
-        return []
-    warning = "no query is in the group: nobody reads for it"
-    if state.status is not Status.READY:
-        warning += f", and nobody ends its {state.status}"
-    return [f"{warning}. Start a query of the group, or see spark-partq history for why the last one left"]
-
-
-def _about_handoffs(state: GroupState, facts: Sequence[Row]) -> list[str]:
-    """Handoffs whose time ran out, among the last facts."""
-    forced: dict[str, list[Row]] = {}
-    ended: dict[str, int] = {}
-    began: dict[PartitionId, tuple[int, str]] = {}  # the number of the fact, the giver
-    joined: dict[str, int] = {}
-    for row in facts:
-        partition_id = (row["queue_id"], row["partition"])
-        if row["kind"] == Kind.MEMBER_JOINED:
-            joined[row["instance"]] = row["seq"]
-        elif row["kind"] == Kind.HANDOFF_STARTED:
-            began.setdefault(partition_id, (row["seq"], instance_of(row["flow"])))
-        elif (
-            row["kind"] in (Kind.GRANTED, Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_CANCELLED)
-            and partition_id in began
-        ):
-            start, giver = began.pop(partition_id)
-            taken = row["kind"] == Kind.GRANTED or (row["kind"] == Kind.UNASSIGNED and bool(row["forced"]))
-            ended[row["queue_id"]] = ended.get(row["queue_id"], 0) + (taken or row["kind"] == Kind.RELEASED)
-            # A giver that is started again has nothing left to drain; that is no matter of time.
-            if taken and joined.get(giver, -1) < start:
-                forced.setdefault(row["queue_id"], []).append(row)
-    warnings = []
-    for queue_id, rows in forced.items():
-        queue = state.queues.get(queue_id)
-        if queue is None or not queue.max_handoff_time_ms:  # 0 asks for it
-            continue
-        twice = sum((row["delivered"] or 0) - (row["offset"] or 0) for row in rows)
-        warnings.append(
-            f"{len(rows)} of the last {ended[queue_id]} handoffs of queue {queue.name} were forced, because its owner had not "
-            f"acknowledged within {queue.max_handoff_time_ms} ms (last at {rows[-1]['at'].isoformat(timespec='seconds')}); "
-            f"{twice} messages may have been delivered twice. Raise max_handoff_time_ms above the length of the micro-batches"
-        )
-    return warnings

@@ -6,11 +6,12 @@ successor. Whoever commits first moves the positions, and every other one then l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from spark_partq.core.delivery.positions import Position, Recorded, missing, position_app
+from spark_partq.core.delivery.positions import Position, Recorded, beyond, missing, position_app
+from spark_partq.core.errors import TargetAheadError
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import retrying
 from spark_partq.storage.runtime import Runtime
@@ -75,6 +76,7 @@ def deliver_once(
     name: str | None,
     batch: Mapping[PartitionId, Position],
     write: Callable[[Mapping[PartitionId, int]], Written[F]],
+    next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]] | None = None,
 ) -> bool:
     """Add the rows of a micro-batch that the table lacks, and move its positions; whether there were any.
 
@@ -89,10 +91,14 @@ def deliver_once(
         What was planned for the micro-batch.
     write : function
         Writes files of the rows at or above an offset in each of the partitions given. Called again if another consumer was faster
-        with some of them, as the files hold too much then.
+        with some of them, as the files hold too much then, or if they are not fit any more.
+    next_offsets : function, optional
+        Reads where partitions of the queue end. It is called, before anything is written, if the table has more than the micro-batch.
 
     Raises
     ------
+    TargetAheadError
+        If the table has messages that the queue does not have.
     CommitFailedError
         If the table takes no commit.
     """
@@ -106,7 +112,10 @@ def deliver_once(
 
     def refreshed() -> Recorded:
         target.refresh()
-        return {place: _known(target, of_place) for place, of_place in apps.items()}
+        recorded = {place: _known(target, of_place) for place, of_place in apps.items()}
+        if next_offsets is not None:
+            _check_not_ahead(target.what, batch, recorded, next_offsets)
+        return recorded
 
     def moved(recorded: Recorded) -> dict[str, int]:
         return {
@@ -131,6 +140,34 @@ def deliver_once(
         return bool(written.ends)
 
     return retrying(runtime, attempt, target.what)
+
+
+def _check_not_ahead(
+    what: str,
+    batch: Mapping[PartitionId, Position],
+    recorded: Recorded,
+    next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]],
+) -> None:
+    """
+    Raises
+    ------
+    TargetAheadError
+    """
+    further = beyond(batch, recorded)
+    ends = next_offsets(further) if further else {}
+    for (queue_id, number), offset in further.items():
+        end = ends.get((queue_id, number))
+        if end is not None and end < offset:
+            raise TargetAheadError(
+                f"{what} has the messages of partition {number} of queue {queue_id} up to {offset}, but that partition ends at {end}: the queue "
+                "was put back to an older state, and will give other messages these offsets. Nothing was written. Restore the queue, or write "
+                "into another table, or as another group",
+                table=what,
+                queue_id=queue_id,
+                partition=number,
+                position=offset,
+                end=end,
+            )
 
 
 def _known(target: Target[F], apps: Mapping[str, str]) -> dict[str, int]:

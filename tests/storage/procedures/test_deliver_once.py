@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_partq.core.delivery.positions import Position
+from spark_partq.core.errors import TargetAheadError
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.stored import MOST
 from spark_partq.storage.log import Conflict
@@ -25,6 +27,7 @@ class Table:
         self.version = 0
         self.rows: list[Message] = []
         self.transactions: dict[str, int] = {}
+        self.columns = "v"
 
 
 class Handle:
@@ -36,15 +39,20 @@ class Handle:
         self.discarded: list[list[Message]] = []
         self.answer_is_lost = False
         self.refresh()
+        self.begin_files()
 
     def refresh(self) -> None:
         self._version, self._transactions = self._table.version, dict(self._table.transactions)
+        self._columns = self._table.columns
 
     def recorded(self, app: str) -> int | None:
         return self._transactions.get(app)
 
+    def begin_files(self) -> None:
+        self.written_by = self._columns
+
     def are_fit(self, files: Sequence[list[Message]]) -> bool:
-        return True
+        return not files or self.written_by == self._columns
 
     def commit(self, files: Sequence[list[Message]], transactions: Mapping[str, int]) -> None:
         if self._meanwhile:
@@ -72,6 +80,7 @@ def deliver(
     """Deliver a micro-batch; `during` happens while its files are written."""
 
     def write(left: Mapping[PartitionId, int]) -> Written[list[Message]]:
+        handle.begin_files()
         if during is not None:
             during()
         ends = {place: ranges[place[1]][1] for place in left}
@@ -112,6 +121,39 @@ def test_a_commit_of_another_group_costs_another_try_and_no_other_file() -> None
     written: list[int] = []
     assert deliver(other, {0: (0, 10)}, during=lambda: written.append(1))
     assert len(written) == 1 and len(table.rows) == 13
+
+
+def test_files_of_another_layout_are_written_anew() -> None:
+    """Somebody else adds a constraint or a column between the files and their commit."""
+    table = Table()
+
+    def changed() -> None:
+        table.version, table.columns = table.version + 1, table.columns + "w"
+
+    written: list[int] = []
+    assert deliver(Handle(table, [changed]), {0: (0, 10)}, during=lambda: written.append(1))
+    assert len(written) == 2 and table.rows == [(0, i) for i in range(10)]
+
+
+def test_a_table_that_is_ahead_of_the_queue() -> None:
+    """The queue was put back. A consumer that is only behind another is no matter, and nobody asks for the queue's end in vain."""
+    table, asked = Table(), list[PartitionId]()
+
+    def next_offsets(end: int) -> Callable[[Collection[PartitionId]], Mapping[PartitionId, int]]:
+        return lambda places: asked.extend(places) or dict.fromkeys(places, end)
+
+    def write(left: Mapping[PartitionId, int]) -> Written[list[Message]]:
+        return Written([[(0, first) for first in left.values()]], {(Q, 0): 10} if left else {})
+
+    planned = of({0: (0, 10), 1: (0, 0)})
+    assert deliver_once(Handle(table), SYSTEM, "g", None, planned, write, next_offsets(10)) and not asked
+    behind = of({0: (0, 6)})
+    assert not deliver_once(Handle(table), SYSTEM, "g", None, behind, write, next_offsets(10)) and asked == [(Q, 0)]
+    before = table.version
+    with pytest.raises(TargetAheadError, match="partition 0 of queue id up to 10, but that partition ends at 8"):
+        deliver_once(Handle(table), SYSTEM, "g", None, behind, write, next_offsets(8))
+    assert deliver_once(Handle(table), SYSTEM, "h", None, behind, write, next_offsets(8))
+    assert table.version == before + 1
 
 
 def test_a_commit_whose_answer_is_lost_is_found() -> None:

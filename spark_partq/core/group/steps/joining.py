@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spark_partq.core.errors import GroupMismatchError
 from spark_partq.core.group import choice
-from spark_partq.core.group.events import Join
+from spark_partq.core.group.events import Join, Stateful
 from spark_partq.core.group.facts import GroupFact, Kind, Member, Protocol, Status
 from spark_partq.core.group.state import GroupState, View
 from spark_partq.core.group.steps import holddown, leaving, ownership, queue_changes, rebalancing
@@ -28,6 +29,8 @@ def join(decision: Decision, event: Join) -> None:
         return
     _check_agreement(member, [m for m in state.members.values() if m.instance != member.instance])
     before, (chosen, view), count_decided = state.flows, _assignment_input(state), choice.count_decides(state)
+    if member.anew and all(own.last_flow is None for own in state.partitions.values()):
+        member = replace(member, anew=False)  # nobody has read anything yet
     changed = queue_changes.add_queues(decision, event.queues, event.starts, f"{member.instance} reads it")
     old = state.members.get(member.instance)  # a queue that became exclusive has unbound it
     again = binds_again(state, member)
@@ -65,6 +68,18 @@ def join(decision: Decision, event: Join) -> None:
 def binds_again(state: GroupState, member: Member) -> bool:
     """Whether the group itself had unbound the instance, which is back now."""
     return member.instance in state.unbound
+
+
+def stateful(decision: Decision, event: Stateful) -> None:
+    """A member's query keeps state by key: from here on whoever asks for the group is told what that means."""
+    member = decision.state.members.get(event.instance)
+    if member is not None and member.incarnation == event.incarnation and not member.stateful:
+        decision.emit(
+            GroupFact(
+                Kind.MEMBER_STATEFUL, instance=member.instance, incarnation=member.incarnation,
+                cause=f"{member.instance} keeps state by key in Spark", by=decision.by,
+            )
+        )  # fmt: skip
 
 
 def resume(decision: Decision, flow: Flow, cause: str) -> None:

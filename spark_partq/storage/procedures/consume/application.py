@@ -35,7 +35,8 @@ class Application(Protocol):
 class DriverEventHandler(Protocol):
     """Handles what the driver reports; must not block."""
 
-    def batch_finished(self, offset: StreamOffset) -> None: ...
+    def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
+        """A micro-batch that ends there has finished; `stateful` tells that the query keeps state by key in Spark."""
 
     def query_terminated(self) -> None: ...
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from spark_partq.core.delivery.member import DeliveryTracker, ack_rows, by_flow, finished, membership_status, owned
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
-from spark_partq.core.group.events import Event, Join, Leave
+from spark_partq.core.group.advice import begun_anew, state_stays_behind
+from spark_partq.core.group.events import Event, Join, Leave, Stateful
 from spark_partq.core.group.facts import Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group import assignors
@@ -87,6 +88,7 @@ class Membership:
         self._beats = itertools.count(1)
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
+        self._stateful = False  # whether the query keeps state by key, as the driver reported it
         self.stopping = self.runtime.event()
         self._terminated = self.runtime.event()
         self._names: dict[str, str] = {}  # of all queues that the group ever had
@@ -100,14 +102,22 @@ class Membership:
         self._application: Application | None = None
 
     # ---- for the planner, under `lock`
-    def join_unless_member(self, then: Callable[[], None]) -> None:
-        """Record that a planner call begins, so the driver makes progress. At the first call, join the group and do `then`."""
+    def join_unless_member(self, then: Callable[[], None], anew: bool = False) -> None:
+        """Record that a planner call begins, so the driver makes progress. At the first call, join the group and do `then`.
+
+        `anew`: the query has a fresh checkpoint.
+        """
         self.called_s = self.runtime.monotonic_s()
         if not self.incarnation:
             if self._application is None:
                 registration = {"group": self.name, "instance": self.me.instance, "store": self.store.uri}
                 self._application = self._connect(registration, self)
+            self.me = replace(self.me, anew=anew)
             self._join()
+            joined = self.group.state.members.get(self.me.instance)
+            self.me = replace(self.me, anew=joined is not None and joined.anew)
+            if self.me.anew:
+                _log.warning("group %s: %s", self.name, begun_anew([self.me.instance]))
             then()
 
     def acknowledge_finished(self, done: Ranges) -> list[Ack]:
@@ -188,6 +198,9 @@ class Membership:
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
             self._subscription.reopen()
             self._join()
+        member = self.group.state.members.get(self.me.instance)
+        if self._stateful and member is not None and not member.stateful:
+            self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
         self._report_lost()
         self._report_owned()
 
@@ -237,6 +250,7 @@ class Membership:
         mine = owned(self.group.state, self.incarnation)
         if not ready or (len(ready) < len(mine) and any(own.target is None for own in mine.values())):
             return  # an eager rebalance revokes everything in one call, as applications expect (K4)
+        self._warn_of_state([event.partition_id for event in ready])
         self._report({"revoked": self._named([event.partition_id for event in ready])})
         for event in ready:
             self._last_reported.pop(event.partition_id, None)
@@ -250,6 +264,7 @@ class Membership:
         self._tracked_before = {}
         if not lost:
             return
+        self._warn_of_state(lost)
         for partition_id in lost:
             del self._last_reported[partition_id]
         done = [p for p in lost if self._is_finished(p, planned[p][1] if p in planned else 0)]
@@ -275,7 +290,13 @@ class Membership:
         if new or changed:
             self._last_reported.update({partition_id: mine[partition_id].lineage_epoch for partition_id in new})
             self._last_reported_active = active
+            self._warn_of_state(new)
             self._report({"assigned": self._named(new), "active": changed})
+
+    def _warn_of_state(self, moved: list[PartitionId]) -> None:
+        if self._stateful and moved:
+            partitions = [(self._names[queue_id], number) for queue_id, number in moved]
+            _log.warning("group %s: %s", self.name, state_stays_behind(self.me.instance, partitions))
 
     def _report_batch(self) -> None:
         """Report what each flow owns in the micro-batch that begins, and what it gained and lost since the last."""
@@ -335,7 +356,8 @@ class Membership:
             self.lock.release()
 
     # ---- events of the driver
-    def batch_finished(self, offset: StreamOffset) -> None:
+    def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
+        self._stateful |= stateful
         if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), by_id(offset))
 

@@ -112,7 +112,7 @@ class Planner:
             if self._idle:
                 self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
             with self.membership.lock:
-                self.membership.join_unless_member(self._start_threads)
+                self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
                 end = self._plan(done, limits)
                 ready = self._group.state.status is Status.READY
             if end is not None or self._stop_offsets is None or (ready and not self._blocked_by_barrier):
