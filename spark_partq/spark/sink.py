@@ -114,7 +114,7 @@ def append_once(
     check_traceable(batch)
     given: Struct = batch.schema.jsonValue()
     payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
-    target.refresh()
+    target.begin()
     check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
     hash_ = hash_column(queue.state, uuid.uuid4().hex)
 
