@@ -51,7 +51,7 @@ class RelayedQueue:
         def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
             kept = {place: [row for row in rows.get(place[1], ()) if row[0] >= first] for place, first in left.items()}
             found = {place: of_place for place, of_place in kept.items() if of_place}
-            table = {
+            table: dict[str, list[Any]] = {
                 "key": [
                     f"{batch[p].incarnation}/{p[1]}/{at % 3}" for p, of_place in found.items() for at, _ in of_place
                 ],
