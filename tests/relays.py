@@ -11,7 +11,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.core.stored import MOST
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.store import Store

@@ -13,6 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -366,26 +367,6 @@ class Producer:
                 queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A batch that is to be placed.
-
-    Attributes
-    ----------
-    deadline_s : float
-        When they are too old, by `Runtime.monotonic_s`; what a manifest names is never.
-    is_own : bool
-        This process has just written them, so they are there.
-    began_s : float
-        When that was begun, if they have a deadline.
-    """
-
-    manifest: Manifest
-    deadline_s: float
-    is_own: bool = True
-    began_s: float = 0.0
 
 
 @dataclass(frozen=True)

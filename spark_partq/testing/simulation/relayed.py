@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.results import Rows

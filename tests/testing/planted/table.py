@@ -13,6 +13,7 @@ from tests.testing.planted import (
     ownership,
     producers,
     protocols,
+    relays,
     replicas,
     resizes,
     results,
@@ -33,6 +34,7 @@ SUBJECTS = (
     anew,
     results,
     altering,
+    relays,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]
