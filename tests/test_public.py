@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 import spark_partq as partq
 from spark_partq.spark.reading import FlowPartition
 from spark_partq.spark.source import PartqDataSource
-from spark_partq.spark.write_job import _write_task
 from spark_partq.storage.queue.messages import Piece, Slice
+from spark_partq.storage.queue.write_task import write_task
 from spark_partq.storage.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -256,7 +256,7 @@ def test_every_function_takes_a_store() -> None:
     functions = [getattr(partq, name) for name in names if inspect.isfunction(getattr(partq, name))]
     parameters = {(f.__name__, p.name): p for f in functions for p in inspect.signature(f).parameters.values()}
     places = {key: p.annotation for key, p in parameters.items() if key[1] in {*stores, "location", "path"}}
-    assert len(places) > 15 and set(places.values()) == {"StorePath"}
+    assert len(places) > 15 and set(places.values()) == {"StorePath", "StorePath | None"}
     assert {name for name, p in places if p in stores} == {name for name, p in parameters if p == "storage_options"}
 
 
@@ -315,7 +315,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pa.OSFile(str(folder / "batches"), "wb") as sink, pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
 
-    write = _write_task(store, "q", ["k", "v"], ["k"], False, None)
+    write = write_task(store, "q", ["k", "v"], ["k"], False, None)
     files = [json.loads(row["result"])["file"] for result in write([batch]) for row in result.to_pylist()]
     assert sorted(file["rows"] for file in files) == [1, 2]
     pieces = [Piece(Slice("q", f["partition"], f["path"], 0, f["rows"], 0, 0, f["rows"]), 7) for f in files]

@@ -19,7 +19,8 @@ from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_bat
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.produce import Prepared, Producer
+from spark_partq.storage.procedures.prepared import Prepared
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
@@ -114,7 +115,7 @@ def append_once(
     check_traceable(batch)
     given: Struct = batch.schema.jsonValue()
     payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
-    target.refresh()
+    target.begin()
     check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
     hash_ = hash_column(queue.state, uuid.uuid4().hex)
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
@@ -16,22 +13,16 @@ from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import SOURCE
-from spark_partq.storage.arrow import integers, texts
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import MessageWriter
-from spark_partq.storage.store import Store
-from spark_partq.storage.wanted import Wanted, foreign_row, sorted_out
+from spark_partq.storage.queue.write_task import RESULT, Task, count_task, write_task
+from spark_partq.storage.wanted import Wanted, foreign_row
 
 _PARTITION, _ORDER = "__partq_partition", "__partq_order"
-_RESULT = "result"  # the job's one column, JSON: a file, the end of a partition's messages, a count, or a row at fault
 
 # Up to here the rows are not shuffled: each task writes a file for each partition it has rows of. Beyond, that would
 # be too many files, so one task gathers a partition's rows.
 _DIRECT_TASKS = 8
 _DIRECT_PARTITIONS = 256
-
-Batches = Iterable[pa.RecordBatch]
-Task = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
 class WrittenRows(NamedTuple):
@@ -87,12 +78,12 @@ def write_files(
         rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
             _PARTITION, *order, _ORDER
         )
-    return _run(rows, _write_task(queue.store, state.name, columns, state.key, not direct, wanted))
+    return _run(rows, write_task(queue.store, state.name, columns, state.key, not direct, wanted))
 
 
 def count_rows(batch: DataFrame, wanted: Wanted) -> WrittenRows:
     """Count the rows that come from these messages, instead of writing them."""
-    return _run(batch.select(*_source()), _count_task(wanted))
+    return _run(batch.select(*_source()), count_task(wanted))
 
 
 def _source() -> list[Column]:
@@ -101,7 +92,7 @@ def _source() -> list[Column]:
 
 
 def _run(rows: DataFrame, task: Task) -> WrittenRows:
-    found = [json.loads(row[_RESULT]) for row in rows.mapInArrow(task, f"{_RESULT} string").collect()]
+    found = [json.loads(row[RESULT]) for row in rows.mapInArrow(task, f"{RESULT} string").collect()]
     foreign = [result["foreign"] for result in found if "foreign" in result]
     if foreign:
         raise foreign_row(*foreign[0])
@@ -111,64 +102,3 @@ def _run(rows: DataFrame, task: Task) -> WrittenRows:
     files = [NewFile(**result["file"]) for result in found if "file" in result]
     count = sum(result["count"] for result in found if "count" in result)
     return WrittenRows(sorted(files, key=lambda file: file.order), ends, count)
-
-
-def _write_task(
-    store: Store, queue: str, columns: Sequence[str], key: Sequence[str], sorted_input: bool, wanted: Wanted | None
-) -> Task:
-    width = len(columns) + 2
-
-    def write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        writer: MessageWriter | None = None
-        ends: dict[QueuePartition, int] = {}
-        for batch in batches:
-            rows = batch
-            if wanted is not None:
-                keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)
-                if foreign is not None:
-                    yield _foreign(batch, foreign)
-                    return
-                rows = batch if keep.all() else batch.take(integers(np.flatnonzero(keep)))
-            if not rows.num_rows:
-                continue
-            *payload, partitions, order = rows.columns[:width]
-            schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, columns, strict=False)])
-            writer = writer or MessageWriter(store, queue, schema, key, sorted_input)
-            writer.write(
-                pa.RecordBatch.from_arrays(payload, schema=schema),
-                np.from_dlpack(partitions).astype(np.int16),  # a stable sort of small integers is a radix sort
-                np.from_dlpack(order).astype(np.int64, copy=False),
-            )
-        files = [{"file": asdict(file)} for file in writer.finish()] if writer else []
-        yield from _results([*files, *_ends(ends)])
-
-    return write
-
-
-def _count_task(wanted: Wanted) -> Task:
-    def count(batches: Batches) -> Iterator[pa.RecordBatch]:
-        ends: dict[QueuePartition, int] = {}
-        rows = 0
-        for batch in batches:
-            keep, foreign = sorted_out(batch.columns, wanted, ends)
-            if foreign is not None:
-                yield _foreign(batch, foreign)
-                return
-            rows += int(keep.sum())
-        yield from _results([{"count": rows}, *_ends(ends)])
-
-    return count
-
-
-def _ends(ends: dict[QueuePartition, int]) -> list[dict[str, object]]:
-    return [{"end": [*place, end]} for place, end in ends.items()]
-
-
-def _foreign(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
-    place = [column[row].as_py() for column in batch.columns[-3:]]
-    return next(_results([{"foreign": place}]))
-
-
-def _results(found: Sequence[object]) -> Iterator[pa.RecordBatch]:
-    if found:
-        yield pa.RecordBatch.from_arrays([texts([json.dumps(result) for result in found])], [_RESULT])

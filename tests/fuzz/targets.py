@@ -100,8 +100,9 @@ _ENTRY = [
     {"remove": {"path": "b", "deletionTimestamp": 1, "dataChange": True}}, {"txn": {"appId": "partq:next", "version": 1}},
 ]  # fmt: skip
 _MANIFEST = {
-    **_FORMAT, "sink": "s", "batch": 7, "query": "q", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
+    **_FORMAT, "sink": "_group.g", "batch": 7, "query": "q", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
     "files": [{"partition": 1, "path": "a.parquet", "rows": 1, "size_bytes": 9, "stats": '{"numRecords": 1}', "order": 0}],
+    "positions": {"partq:g/u": {"0": 5, "-1": 0}, "partq:g/small/i": {"3": 7}},
 }  # fmt: skip
 _OFFSET = {
     "group": "g",
@@ -152,7 +153,7 @@ def _entry(lines: list[Any]) -> None:
 
 
 def _manifest(plain: dict[str, Any]) -> None:
-    name = manifest.ManifestName("s", 7, 0)
+    name = manifest.ManifestName("_group.g", 7, 0)
     found = manifest.decode(name, json.dumps(plain).encode())
     if manifest.decode(name, manifest.encode(found)) != found:
         raise AssertionError("a manifest that is written again says something else")

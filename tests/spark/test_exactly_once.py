@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import spark_partq as partq
+from spark_partq.spark.sink import QueueSink
 from tests.helpers import eventually
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
@@ -52,15 +54,33 @@ class Orders:
         return {f"c{c}": float(sum(range(c, self.count, 7))) for c in range(7)}
 
 
-def examples(spark: SparkSession, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]:
-    """What the page's programs define; the query of the first one is started."""
+def examples(store: str, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]:
+    """What the page's programs define; the queries of the first two are `into_table` and `into_queue`, which start them."""
     names: dict[str, Any] = {"partq": partq, "F": sf, "queue": queue, "connect": lambda: psycopg.connect(uri)}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(blocks) == 4
-    for block in blocks:
-        block = re.sub(r'"(billed|totals|queues|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
+    # The table, not the queue of that name.
+    placed = [
+        re.sub(r'"(billed|totals|checkpoints/\w+)"(?!, exactly)', lambda m: repr(str(tmp_path / m[1])), b)
+        for b in blocks
+    ]
+    table, into, *others = [block.replace('"queues"', repr(store)) for block in placed]
+    for name, block in (("into_table", table), ("into_queue", into.replace('"billing"', '"relaying"'))):
+        code = compile(block, str(PAGE), "exec")
+        names[name] = lambda code=code: exec(code, names)
+    for block in others:
         exec(compile(block, str(PAGE), "exec"), names)
     return names
+
+
+def dying(call: Any) -> Any:
+    """A sink whose driver dies after it has written."""
+
+    def write(sink: QueueSink, batch: DataFrame, batch_id: int) -> None:
+        call(sink, batch, batch_id)
+        raise InterruptedError("the driver is gone")
+
+    return write
 
 
 def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: PostgresServer) -> None:
@@ -75,12 +95,30 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: Pos
     orders = Orders(spark, store)
     orders.send(30)
     queue = spark.readStream.format("partq").option("path", store).option("queue", "orders")
-    names = examples(spark, tmp_path, queue, database.get_uri())
-    (first,) = spark.streams.active
-    first.processAllAvailable()
-    first.stop()
+    partq.create_queue(store, "billed", "order_id string, customer string, amount double", key="customer", partitions=2)
+    names = examples(store, tmp_path, queue, database.get_uri())
+
+    def run(example: str) -> None:
+        names[example]()
+        (query,) = spark.streams.active
+        query.processAllAvailable()
+        query.stop()
+
+    def in_queue() -> list[str]:
+        read = spark.read.format("partq").option("path", store).option("queue", "billed").load()
+        return sorted(row.order_id for row in read.select("order_id").collect())
+
+    run("into_table")
     billed = DeltaTable(str(tmp_path / "billed")).to_pyarrow_table()
     assert sorted(billed.column("order_id").to_pylist()) == sorted(set(orders.ids) - {"o0"})  # its amount is 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueueSink, "__call__", dying(QueueSink.__call__))
+        with pytest.raises(StreamingQueryException, match="the driver is gone"):
+            run("into_queue")
+    for query in spark.streams.active:
+        query.stop()
+    assert in_queue() == sorted(set(orders.ids) - {"o0"})
 
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'totals'}` ({TOTALS}) USING delta")
     with psycopg.connect(database.get_uri()) as db:
@@ -130,3 +168,8 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: Pos
         .agg(sf.sum("total").alias("total"))
     )
     assert {row.customer: row.total for row in totals.collect()} == orders.totals
+
+    shutil.rmtree(tmp_path / "checkpoints")  # what comes again is given in other micro-batches
+    partq.scale(store, "billed", 3)
+    run("into_queue")
+    assert in_queue() == sorted(set(orders.ids) - {"o0"})

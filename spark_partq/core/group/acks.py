@@ -2,7 +2,7 @@
 
 Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
 and everything below `delivered` was delivered under `epoch`; and that ``[start, delivered)`` is delivered for the `attempt`-th time
-(`core.delivery.attempts`; 0 if that is not counted). Each row carries the incarnation's heartbeat, a counter.
+(`core.group.attempts`; 0 if that is not counted). Each row carries the incarnation's heartbeat, a counter.
 The control table alone decides whether a row counts (`core.group`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from spark_partq.core.delivery.attempts import needed
+from spark_partq.core.group.attempts import needed
 from spark_partq.core.ids import PartitionId
 
 
@@ -89,7 +89,7 @@ class Acks:
                 ends[row.epoch] = row.delivered
 
     def attempts_since(self, partition_id: PartitionId, epoch: int) -> dict[tuple[int, int], int]:
-        """The numbers of deliveries under that epoch or a later one (`core.delivery.attempts`)."""
+        """The numbers of deliveries under that epoch or a later one (`core.group.attempts`)."""
         found = self.attempts.get(partition_id, {})
         return {range_: number for range_, (under, number) in found.items() if under >= epoch}
 

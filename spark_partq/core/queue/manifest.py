@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from spark_partq.core import format, stored
 from spark_partq.core.queue.partition_map import PARENT, Generation, partition_numbers
-from spark_partq.core.queue.sink_ids import is_sink_id
+from spark_partq.core.queue.sink_ids import is_sink_id, keeps_positions
 
 MAX_BYTES = 64 << 20
 _MAX_STATS = 1 << 20
@@ -175,7 +175,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         () if discarded is not None else _files(body["files"], partition_numbers(count)),
         _placed(body["placed"]),
         discarded,
-        _positions(body.get("positions", {})),
+        _positions(body["positions"] if keeps_positions(name.sink_id) else {}),
     )
 
 
@@ -214,11 +214,14 @@ def _by_prefix(positions: Mapping[str, int]) -> dict[str, dict[str, int]]:
 def _positions(value: object) -> dict[str, int]:
     if not isinstance(value, dict):
         raise ValueError("positions is no object")
-    return {
+    found = {
         f"{stored.text(prefix, 'positions', _MAX_PREFIX)}/{partition}": offset
         for prefix, by_partition in value.items()
         for partition, offset in stored.offsets_by_partition(by_partition, "positions", _EVERY_PARTITION).items()
     }
+    if value and not found:
+        raise ValueError("positions has none of a partition")
+    return found
 
 
 def _placed(value: object) -> dict[int, tuple[int, ...]]:

@@ -11,6 +11,8 @@ STUCK_SINK = "_stuck"
 _OF_GROUP, _NAMED, _DEAD, _REJECTED, _REDRIVEN = "_group.", "_sink.", "_dead.", "_rejected.", "_redriven."
 
 _PREFIXES = _OF_GROUP, _NAMED, _DEAD, _REJECTED, _REDRIVEN
+# So many batches such a sink may write before the next promotion.
+_BETWEEN_PROMOTIONS = 10**12
 
 
 def dead_letters_sink(group: str) -> str:
@@ -37,6 +39,15 @@ def positions_sink(group: str, sink_id: str | None) -> str:
         Tells several of one group apart.
     """
     return _OF_GROUP + group if sink_id is None else _NAMED + sink_id
+
+
+def next_batch(last: int, promotions: int) -> int:
+    """The number of the batch that follows the last one of a sink that keeps positions; -1 if there is none.
+
+    A queue that was promoted begins above all that its primary can have written. So a manifest of the primary's, which a pass puts late,
+    is of an earlier batch.
+    """
+    return max(last + 1, promotions * _BETWEEN_PROMOTIONS)
 
 
 def keeps_positions(sink_id: str) -> bool:

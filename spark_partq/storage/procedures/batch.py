@@ -40,6 +40,7 @@ class Batch:
         self._queue, self._tables = queue, tables
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self.is_in = False  # as a whole, though it has no manifest any more
+        self.begun: Manifest | None = None  # the last that does not hold, of a batch of which nothing is in
         self._next = 0  # the number of its next manifest
         self._earlier: list[ManifestName] = []  # of batches that are in
 
@@ -65,6 +66,7 @@ class Batch:
             recorded = self.recorded()
             found = last_that_holds(manifests, self._queue.state.generations, recorded)
             if found is not None or not recorded:
+                self.begun = manifests[-1] if manifests and found is None else None
                 return found
             if names == self._names():  # else it was begun after the manifests were listed
                 break

@@ -17,7 +17,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -65,6 +65,8 @@ class DeadLetters:
         position = Position(
             messages.start, messages.end, epoch, state.queue_id, lineage(state.incarnation, state.former, place[1])
         )
+
+        self._target.begin()
 
         def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
             first = left[place]

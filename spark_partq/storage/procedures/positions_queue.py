@@ -1,7 +1,7 @@
 """A queue into which a group's results go, with the group's positions in the manifest of each batch.
 
-The manifest makes messages and positions durable at once. The batches of the sink are numbered 0, 1, 2…, whichever consumer writes them;
-each says all positions. Whoever writes the next one has finished the last one before, also if its writer died. So there is no message
+The manifest makes messages and positions durable at once. The batches of the sink follow each other by number, whichever consumer writes
+them; each says all positions. Whoever writes the next one has finished the last one before, also if its writer died. So there is no message
 without its position, no position without its messages, and messages of one partition go in by the order of their offsets.
 """
 
@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
 from spark_partq.core.queue.manifest import ManifestName, NewFile
+from spark_partq.core.queue.sink_ids import next_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
-from spark_partq.storage.procedures.produce import Prepared, Producer
+from spark_partq.storage.procedures.prepared import Prepared
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import BatchRecord
@@ -38,6 +40,11 @@ class PositionsQueue:
         self._positions: Mapping[str, int] = {}
         self._stale = 0  # how often files became too old
 
+    def begin(self) -> None:
+        """Before each micro-batch; else as `refresh`."""
+        self._stale = 0
+        self.refresh()
+
     def refresh(self) -> None:
         """Find the last batch of the sink, and finish it.
 
@@ -59,6 +66,7 @@ class PositionsQueue:
             if manifest is not None:
                 self._last, self._positions = name.batch_id, manifest.positions
         if name is None and (self._last >= 0 or self._lacks_manifest()):
+            self._producer.refresh()  # there are none of a queue that was deleted meanwhile
             raise self._lost()
 
     def recorded(self, app: str) -> int | None:
@@ -74,7 +82,7 @@ class PositionsQueue:
         return self._producer.prepare(files, messages)
 
     def are_fit(self, files: Sequence[Prepared]) -> bool:
-        """Whether what was prepared may still be committed: maintenance deletes files that nothing names.
+        """Whether what was prepared may still be committed: maintenance deletes files that nothing names, and ingress may have changed.
 
         Raises
         ------
@@ -86,7 +94,7 @@ class PositionsQueue:
             self._stale += 1
             took_s = self.queue.store.runtime.monotonic_s() - stale[0].began_s
             self._producer.check_rewrites(self._stale, took_s)
-        return not stale
+        return not stale and all(map(self._producer.is_as_ingress_is, files))
 
     def commit(self, files: Sequence[Prepared], transactions: Mapping[str, int]) -> None:
         """Append the next batch, with its positions.
@@ -98,13 +106,14 @@ class PositionsQueue:
         """
         (prepared,) = files
         positions = {**self._positions, **transactions}
+        batch_id = next_batch(self._last, len(self.queue.state.former))
         try:
-            is_own = self._producer.add(BatchRecord(self._sink_id, self._last + 1), prepared, positions)
+            is_own = self._producer.add(BatchRecord(self._sink_id, batch_id), prepared, positions)
         except SinkAheadError:
             raise Conflict from None
         if not is_own:
             raise Conflict
-        self._last, self._positions, self._stale = self._last + 1, positions, 0
+        self._last, self._positions, self._stale = batch_id, positions, 0
 
     def discard(self, files: Sequence[Prepared]) -> None:
         """Maintenance deletes them."""

@@ -13,6 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -108,6 +109,10 @@ class Producer:
         """Whether maintenance may delete its files before they are durable; then they are to be written again."""
         return self._queue.store.runtime.monotonic_s() > prepared.deadline_s
 
+    def is_as_ingress_is(self, prepared: Prepared) -> bool:
+        """Whether it would be stored or discarded now, too, as of the last refresh."""
+        return self._queue.state.ingress == (prepared.manifest.discarded is None)
+
     def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
         """Append what was prepared as a batch with these positions; False if there is another batch of that record.
 
@@ -134,13 +139,25 @@ class Producer:
         """
         batch = self._batch(record)
         found = batch.find()
+        if found is None and batch.begun is not None:
+            found = self._begin_again(batch, batch.begun)
         if found is not None:
             self._finish(Prepared(found, math.inf, is_own=False), batch)
         return found
 
+    def _begin_again(self, batch: Batch, begun: Manifest) -> Manifest:
+        """Place a batch of which nothing is in by the map in force: the map of its manifest was lost with the primary."""
+        if begun.discarded is None:
+            return self._copy(begun, batch, {}, begun.files).manifest
+        state = self._queue.state
+        known = replace(begun, generation=state.generation, partition_count=state.partition_count, placed={})
+        return batch.put(known)[0]
+
     def was_begun(self, record: BatchRecord) -> bool:
         """Whether a table records a batch of the sink, though there may be no manifest."""
-        return any(table.recorded(record.app) >= 0 for table in self._tables())
+        tables = self._tables()
+        last = self._queue.control.last_discarded(record.sink_id)
+        return max([last, *(table.recorded(record.app) for table in tables)]) >= 0
 
     def _batch(self, record: BatchRecord) -> Batch:
         return Batch(self._queue, record, self._tables)
@@ -350,26 +367,6 @@ class Producer:
                 queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A batch that is to be placed.
-
-    Attributes
-    ----------
-    deadline_s : float
-        When they are too old, by `Runtime.monotonic_s`; what a manifest names is never.
-    is_own : bool
-        This process has just written them, so they are there.
-    began_s : float
-        When that was begun, if they have a deadline.
-    """
-
-    manifest: Manifest
-    deadline_s: float
-    is_own: bool = True
-    began_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
-from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import Slice, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -142,6 +142,7 @@ def _redrive(queue: Queue, origin: Queue) -> int:
         start, end = part.base_offset + part.first_row, part.base_offset + part.last_row
         position = Position(start, end, 0, state.queue_id, lineage(state.incarnation, state.former, table.partition))
         count = 0
+        target.begin()
 
         def write(left: Mapping[PartitionId, int], part: Slice = part, end: int = end) -> Written[Prepared]:
             nonlocal count

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
-from spark_partq.storage.files import FileAlreadyExists, FileMissing, FileTooLarge
+from spark_partq.core.queue.sink_ids import keeps_positions
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.replica.table_copy import copy_file, put_same
 from spark_partq.storage.store import Store, partition_folder
@@ -38,25 +39,36 @@ class ManifestCopy:
     def copy(self) -> None:
         """Copy those that are new, each after its files; after the partitions were captured.
 
+        A sink that has gone on meanwhile, and keeps positions, is looked for again: nobody could write with it without its last manifest.
+
         Raises
         ------
         ReplicaError
             If the copy has gone its own way.
         """
-        for name, info in self._from.names().items():  # in the order of their numbers
-            if name in self._there and self._there[name].size == info.size:
-                continue
-            try:
-                manifest = self._from.read(name)
-                self._bring_files(manifest)
-                data = self._source.files.read(self._from.path(name), MAX_BYTES)
-                self._check_open()
-                self._to.make_folder()
-                put_same(self._target.files, self._to.path(name), data)
-            except (FileMissing, FileTooLarge):
-                continue  # its sink has gone on
-            except FileAlreadyExists:
-                raise self._is_other(name) from None
+        names, before = self._from.names(), None
+        while names and names != before:
+            missed = [name.sink_id for name, info in names.items() if not self._brought(name, info)]  # by their numbers
+            again = set(filter(keeps_positions, missed))
+            before = names
+            names = {name: info for name, info in self._from.names().items() if name.sink_id in again} if again else {}
+
+    def _brought(self, name: ManifestName, info: FileInfo) -> bool:
+        """Copy one; False if it is gone, as its sink has gone on."""
+        if name in self._there and self._there[name].size == info.size:
+            return True
+        try:
+            manifest = self._from.read(name)
+            self._bring_files(manifest)
+            data = self._source.files.read(self._from.path(name), MAX_BYTES)
+            self._check_open()
+            self._to.make_folder()
+            put_same(self._target.files, self._to.path(name), data)
+        except (FileMissing, FileTooLarge):
+            return False
+        except FileAlreadyExists:
+            raise self._is_other(name) from None
+        return True
 
     def _bring_files(self, manifest: Manifest) -> None:
         """Copy its files as far as they are there; one that was committed and removed since is not needed."""

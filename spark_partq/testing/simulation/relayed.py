@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,7 +21,7 @@ from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.produce import Prepared
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.results import Rows
@@ -32,7 +33,7 @@ _LOG = re.compile(r"(queues/out/partitions/partition=-?\d+)/_delta_log/\d{20}\.j
 
 
 def create(store: Store) -> None:
-    create_queue(store, QUEUE, "reader string, id string", "id", 2)
+    create_queue(store, QUEUE, "reader string, key string, at bigint, id string", "key", 2)
 
 
 class RelayedQueue:
@@ -50,26 +51,42 @@ class RelayedQueue:
         def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
             kept = {place: [row for row in rows.get(place[1], ()) if row[0] >= first] for place, first in left.items()}
             found = {place: of_place for place, of_place in kept.items() if of_place}
-            ids = [id_ for of_place in found.values() for _, id_ in of_place]
-            prepared = self._target.prepare(lambda: self._files(ids), lambda: len(ids))
+            table: dict[str, list[Any]] = {
+                "key": [
+                    f"{batch[p].incarnation}/{p[1]}/{at % 3}" for p, of_place in found.items() for at, _ in of_place
+                ],
+                "at": [at for of_place in found.values() for at, _ in of_place],
+                "id": [id_ for of_place in found.values() for _, id_ in of_place],
+            }
+            prepared = self._target.prepare(lambda: self._files(table), lambda: len(table["id"]))
             return Written([prepared], {place: of_place[-1][0] + 1 for place, of_place in found.items()})
 
+        self._target.begin()
         deliver_once(self._target, self._store.runtime, self._group, None, batch, write)
 
-    def _files(self, ids: list[str]) -> list[NewFile]:
-        state = self._queue.state
-        columns = {"reader": [self._group] * len(ids), "id": ids}
-        rows = pa.RecordBatch.from_pydict(columns, arrow_schema(state.schema))
+    def _files(self, table: dict[str, list[Any]]) -> list[NewFile]:
+        state, count = self._queue.state, len(table["id"])
+        rows = pa.RecordBatch.from_pydict({"reader": [self._group] * count, **table}, arrow_schema(state.schema))
         return write_rows(
-            self._queue, [(0, rows)] if ids else [], lambda _, some: key_hashes(state, some, [0] * len(ids))
+            self._queue, [(0, rows)] if count else [], lambda _, some: key_hashes(state, some, [0] * count)
         )
 
 
 @dataclass
 class Relayed:
-    """What is in the queue, by group."""
+    """What is in the queue, by group.
+
+    Attributes
+    ----------
+    written : dict
+        The messages' ids. `batch`: the last one's number.
+    last : dict
+        Of a key, which each lie in one partition that the group reads, the last message's offset there.
+    """
 
     written: dict[str, set[str]] = field(default_factory=dict)
+    batch: dict[str, int] = field(default_factory=dict)
+    last: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def changed(self, files: Files, path: str, data: bytes, copied: Collection[str]) -> str:
         """A file has appeared in the queue's store; what is wrong, or nothing.
@@ -82,10 +99,21 @@ class Relayed:
         match = _LOG.fullmatch(path)
         if match is None:
             return ""
-        for add in decode(data).adds:
+        entry = decode(data)
+        for add in entry.adds:
             for row in rows_of(files, f"{match[1]}/{add.path}"):
-                known = self.written.setdefault(row["reader"], set())
+                reader = row["reader"]
+                known = self.written.setdefault(reader, set())
                 if row["id"] in known and row["id"] not in copied:
-                    return f"RELAYED TWICE: group {row['reader']} has written {row['id']} before"
+                    return f"RELAYED TWICE: group {reader} has written {row['id']} before"
                 known.add(row["id"])
+                batch = entry.transactions[f"partq:sink/{positions_sink(reader, None)}"].version
+                if batch < self.batch.get(reader, 0):
+                    return f"RELAYED LATE: group {reader} goes on with batch {batch} after it has begun a later one"
+                self.batch[reader] = batch
+                if row["at"] <= self.last.get((reader, row["key"]), -1):
+                    return (
+                        f"RELAYED OUT OF ORDER: group {reader} has written later messages of its key than {row['id']}"
+                    )
+                self.last[reader, row["key"]] = row["at"]
         return ""

@@ -99,7 +99,8 @@ class Run:
         s = self.setup
         self.create(unseen(self.world, PRIMARY))
         results.create(unseen(self.world, results.URI))
-        relayed.create(unseen(self.world, relayed.URI))
+        if any(query.relays for query in s.queries):
+            relayed.create(unseen(self.world, relayed.URI))
         self.world.faults, self.world.blows = s.faults, {blow: blow.after for blow in s.blows}
         for i, producer in enumerate(s.producers):
             source = Source(producer, self._batches(producer, i))

@@ -264,6 +264,8 @@ def possible(s: Setup) -> Setup:
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.replicas or s.anew_s is not None:  # the dead-message queue is not copied, nor deleted
         s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None)
+    if not any(q.relays for q in s.queries):
+        s = replace(s, relayed_scaled_s=None)
     deleted = s.delete_group_s
     lasting = any(q.ends_s is None and (deleted is None or q.group != deleted[0]) for q in s.queries)
     if not lasting or any(q.sequence for q in s.queries):

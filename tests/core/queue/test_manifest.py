@@ -120,6 +120,44 @@ def test_written_and_read() -> None:
     assert decode(NAME, body(new=1)) == MANIFEST
 
 
+# ---- positions
+OF_GROUP = ManifestName("_group.g", 7, 0)
+POSITIONS = {"partq:g/i/0": 5, "partq:g/i/-1": 0, "partq:g/small/i/4095": 2**63 - 1}
+WITH_POSITIONS = replace(MANIFEST, name=OF_GROUP, query_id=None, positions=POSITIONS)
+
+
+def with_positions(value: Any) -> bytes:
+    return json.dumps({**json.loads(encode(WITH_POSITIONS)), "positions": value}).encode()
+
+
+def test_positions() -> None:
+    """All of a sink that keeps them, also of a batch that is discarded; those of another sink say nothing."""
+    discarded = replace(WITH_POSITIONS, files=(), discarded=3)
+    for manifest in (WITH_POSITIONS, discarded, replace(WITH_POSITIONS, name=ManifestName("_sink.g", 7, 0))):
+        assert decode(manifest.name, encode(manifest)) == manifest
+    assert json.loads(encode(WITH_POSITIONS))["positions"] == {
+        "partq:g/i": {"-1": 0, "0": 5},
+        "partq:g/small/i": {"4095": 2**63 - 1},
+    }
+    assert decode(NAME, body(positions={"partq:g/i": {"0": 5}})) == MANIFEST
+
+
+def test_positions_that_are_missing() -> None:
+    """Without them everything would be written again."""
+    with pytest.raises(KeyError, match="positions"):
+        decode(OF_GROUP, encode(replace(WITH_POSITIONS, positions={})))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], None, {"partq:g/i": {}}, {"partq:g/i": 5}, {"partq:g/i": {"x": 1}}, {"partq:g/i": {"-2": 1}}, {"partq:g/i": {"4096": 1}},
+     {"partq:g/i": {"0": -1}}, {"partq:g/i": {"0": True}}, {"partq:g/i": {"0": 2**63}}, {"x" * 1025: {"0": 1}}],
+)  # fmt: skip
+def test_positions_that_cannot_be(value: Any) -> None:
+    with pytest.raises(ValueError, match="positions"):
+        decode(OF_GROUP, with_positions(value))
+
+
 @pytest.mark.parametrize("fields", [{"min_reader": 2}, {"min_writer": 2}, {"features": ["new"]}])
 def test_one_that_only_a_newer_program_can_go_on_with(fields: dict[str, Any]) -> None:
     with pytest.raises(NewerStoreError, match="spark_partq 9"):

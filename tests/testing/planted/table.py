@@ -13,6 +13,7 @@ from tests.testing.planted import (
     ownership,
     producers,
     protocols,
+    relays,
     replicas,
     resets,
     resizes,
@@ -35,6 +36,7 @@ SUBJECTS = (
     results,
     altering,
     resets,
+    relays,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]

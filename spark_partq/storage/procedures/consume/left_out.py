@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_partq.core.delivery.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import Isolate, Skip
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.core.ids import PartitionId

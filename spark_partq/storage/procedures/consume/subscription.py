@@ -144,7 +144,8 @@ class Subscription:
             except (QueueNotFoundError, QueueNotReadyError) as error:
                 gone[queue_id] = error
         if gone and len(gone) == len(self._queues):
-            raise next(iter(gone.values()))
+            first, *_ = gone.values()
+            raise first
         return tuple(sorted(gone))
 
     def check_is_due(self) -> bool:
