@@ -200,9 +200,10 @@ def delete_group(
 ) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
     target: Target = context.obj
+    store = target.opened  # refused before anything is asked
     if not yes:
         _confirm(
-            f"Group {group} will forget what it has read; messages that only it has not read may be removed. Go on?",
+            f"Group {group} in {store.uri} will forget what it has read; messages that only it has not read may be removed. Go on?",
             f"group {group!r} was not deleted: not confirmed (--yes does not ask)",
             group,
         )

@@ -46,7 +46,14 @@ def test_version(run: Command) -> None:
 # ---- where --store stands
 def arguments(path: tuple[str, ...]) -> list[str]:
     """What the command must be given; about a queue, group or store that is not there."""
-    values = {"action": "enable", "partitions": "3", "schema": "v long", "to": "/nowhere/else"}
+    values = {
+        "action": "enable",
+        "group": "g",
+        "partition": "0",
+        "partitions": "3",
+        "schema": "v long",
+        "to": "/nowhere/else",
+    }
     given: list[str] = []
     for parameter in found(path).params:
         if parameter.param_type_name == "argument" and parameter.required:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from typer.testing import CliRunner
 
 import spark_partq as partq
+from spark_partq.cli import app
 from tests.helpers import put, run_through, stream
 from tests.spark.test_delta_sink import Failing, values
+
+PAGE = Path(__file__).parents[2] / "docs" / "dead-messages.md"
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -80,6 +85,41 @@ def test_messages_that_are_rejected(spark: SparkSession, store: str, tmp_path: P
     refused[:] = [sf.lit(False), sf.lit(False)]
     run_through(stream(spark, store, group="g"), tmp_path / "fresh", both)
     assert values(tmp_path / "t") == list(range(20))
+
+
+def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """The page's programs, across a resize and a lost checkpoint; what the command line then says."""
+    blocks = re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.S)
+    assert [language for language, _ in blocks] == ["python", "python", "console"]
+    names: dict[str, Any] = {"partq": partq, "queue": spark.readStream.format("partq").option("path", store)}
+    names["queue"] = names["queue"].option("queue", "orders")
+
+    def run(block: str) -> None:
+        block = re.sub(r'"(billed|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
+        exec(compile(block.replace('"queues"', repr(store)), str(PAGE), "exec"), names)
+
+    def send(first: int) -> None:
+        rows = spark.range(first, first + 20).selectExpr(
+            "concat('o', id) order_id", "cast(id % 10 as double) - 1 amount"
+        )
+        partq.append(rows, store, "orders")
+
+    run(blocks[0][1])
+    for number in range(2):
+        send(20 * number)
+        run(blocks[1][1].replace("checkpoints/bills", f"checkpoints/bills{number}"))
+        (query,) = spark.streams.active
+        query.processAllAvailable()
+        query.stop()
+        if number == 0:
+            partq.scale(store, "orders", 5)
+    good = sorted(f"o{i}" for i in range(40) if i % 10)
+    assert values(tmp_path / "billed", "order_id") == good
+    commands = [line.removeprefix("$ spark-partq ").split() for line in blocks[2][1].splitlines()]
+    told = [CliRunner().invoke(app, [store if word == "queues" else word for word in line]) for line in commands]
+    assert [result.exit_code for result in told] == [0, 0]
+    assert told[0].output.count("no valid amount") == 4
+    assert told[1].output == "put 4 messages back into queue orders\n"
 
 
 def test_what_cannot_be_rejected(spark: SparkSession, store: str, tmp_path: Path) -> None:

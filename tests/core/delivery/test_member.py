@@ -124,11 +124,15 @@ def test_a_release_waits_for_what_was_planned() -> None:
 def test_one_commit_of_acknowledgements() -> None:
     """What is finished, what is about to be delivered, and the heartbeat."""
     rows = ack_rows(
-        "x", 7, [(at(0), 2, 4), (at(1), 3, 5)], {at(0): Range(2, 4, 9), at(2): Range(1, 0, 3), at(3): Range(1, 2, 2)}
+        "x",
+        7,
+        [(at(0), 2, 4), (at(1), 3, 5)],
+        {at(0): Range(2, 4, 9), at(2): Range(1, 0, 3), at(3): Range(1, 2, 2)},
+        {at(0): 6},
     )
     assert rows == [
-        AckRow("x", 7, *at(0), 2, 4, 9),
+        AckRow("x", 7, *at(0), 2, 4, 9, 4, 6),
         AckRow("x", 7, *at(1), 3, 5, 5),
         AckRow("x", 7, *at(2), 1, 0, 3),
     ]
-    assert ack_rows("x", 8, [], {}) == [AckRow("x", 8)]
+    assert ack_rows("x", 8, [], {}, {}) == [AckRow("x", 8)]

@@ -18,6 +18,10 @@ def test_defaults() -> None:
         "vacuum_grace_ms": 86_400_000,
         "max_clock_skew_ms": 600_000,
         "reject_to_sender": "including_when_shutdown",
+        "max_deliveries": None,
+        "message_ttl_ms": None,
+        "expired_messages": "discard",
+        "dead_letter_queue": None,
     }
 
 
@@ -33,6 +37,11 @@ def test_defaults() -> None:
         ({"rebalance_delay_ms": None}, ["rebalance_delay_ms"]),
         ({"reject_to_sender": True}, ["reject_to_sender"]),
         ({"reject_to_sender": "never"}, ["reject_to_sender", "including_when_shutdown"]),
+        ({"max_deliveries": 0}, ["max_deliveries"]),
+        ({"max_deliveries": 3}, ["max_deliveries", "dead_letter_queue"]),
+        ({"expired_messages": "dead_letter"}, ["expired_messages", "dead_letter_queue"]),
+        ({"message_ttl_ms": 0}, ["message_ttl_ms"]),
+        ({"dead_letter_queue": "no/name"}, ["dead_letter_queue"]),
         ({"vacuum_grace_ms": float("nan")}, ["vacuum_grace_ms"]),
         ({"retention_ms": -1, "max_handoff_time_ms": "x"}, ["retention_ms", "max_handoff_time_ms"]),
     ],

@@ -80,7 +80,7 @@ def test_message_that_kills(store: str, max_deliveries: int) -> None:
     put(store, 1, range(100, 110))
     query = Query(store, {42, 43, 107})
     while not query.run():
-        assert query.starts < 60
+        assert query.starts < 30
     assert sorted(query.done) == [v for v in range(110) if v not in query.deadly]
     found = dead(store)
     assert sorted(v for v, _, _ in found) == [42, 43, 107]

@@ -129,9 +129,9 @@ def a_replay_begins_below_the_floor(original, state, acks, incarnation, planned,
 
 # ---- marks
 @bug(f"{MEMBERSHIP}._acknowledge", change=as_is(HASTY))
-def what_is_about_to_be_delivered_is_not_said(original, membership, acks, ranges):
+def what_is_about_to_be_delivered_is_not_said(original, membership, acks, ranges, *attempts):
     """The planner delivers before it has committed that it does."""
-    return original(membership, acks, {})
+    return original(membership, acks, {}, *attempts)
 
 
 @bug(f"{PLANNER}._replay_assignment", change=as_is(HASTY_WITH_KILLS))

@@ -58,7 +58,7 @@ def what_was_delivered_is_removed(original, group, queue_id, ends):
     return {p[1]: group.delivered(p) for p in group.state.partitions if p[0] == queue_id}
 
 
-@bug("storage.procedures.maintain:groups", change=as_is(FOR_TWO_GROUPS))
+@bug("storage.procedures.maintain:settled_groups", change=as_is(FOR_TWO_GROUPS))
 def maintenance_asks_one_group(original, queue):
     """What one group has read is removed, whatever the others have."""
     return original(queue)[:1]

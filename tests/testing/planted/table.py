@@ -6,6 +6,7 @@ from tests.testing.planted import (
     altering,
     anew,
     by_hand,
+    dead,
     delivery,
     logs,
     maintenance,
@@ -37,6 +38,7 @@ SUBJECTS = (
     altering,
     resets,
     relays,
+    dead,
 )
 
 __all__ = ["BUGS", "SUBJECTS"]
