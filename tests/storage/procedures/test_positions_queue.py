@@ -32,7 +32,7 @@ def numbers(*ranges: tuple[int, int, int]) -> list[int]:
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "landed", "repeated"])
 def test_something_goes_wrong_at_any_operation(fault: str) -> None:
     """Another consumer delivers more, in other micro-batches: each message is in once, those of a partition in order."""
-    failures = () if fault == "repeated" else (Crash, partq.StoreUnavailableError)
+    failures = () if fault == "repeated" else (Crash, partq.StoreUnavailableError, partq.CommitFailedError)
     store = Store.over(MemoryFiles())
     make(store, 2)
     Relay(store).deliver({0: (0, 5)})
