@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_partq.core.delivery.member import plannable
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import Isolate, Skip
@@ -66,11 +67,13 @@ class LeftOut:
         membership, queues = self._membership, self._queues()
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
+            if item.partition_id not in plannable(membership.group.state, membership.incarnation):
+                continue  # it was taken from this process by what was decided meanwhile
             if name is not None:
                 if name not in self._sent:
                     self._sent[name] = DeadLetters(membership.store, name, membership.name)
-                own = membership.group.state.partitions[item.partition_id]
-                self._sent[name].send(queues[item.partition_id[0]], tables[item.partition_id], own.epoch, messages)
+                epoch = membership.group.state.partitions[item.partition_id].epoch
+                self._sent[name].send(queues[item.partition_id[0]], tables[item.partition_id], epoch, messages)
             why = DEAD if messages.reason == DEAD else EXPIRED
             skip = Skip(item.partition_id, membership.incarnation, messages.start, messages.end, why, name)
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
