@@ -152,7 +152,7 @@ def one_group_is_enough(original, ends, groups):
     return any(all(settled(n) >= end for n, end in ends.items()) for settled in groups)
 
 
-@bug("storage.procedures.remainder:groups", resized, as_is(TWO_GROUPS))
+@bug("storage.procedures.remainder:settled_groups", resized, as_is(TWO_GROUPS))
 def a_group_is_missing_where_it_is_decided(original, queue):
     """Whoever decides that partitions are drained asks the first group only."""
     return original(queue)[:1]
