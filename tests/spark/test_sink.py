@@ -284,7 +284,7 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
     """Q5: a write that took so long that vacuum may have deleted its files writes them again; nothing is lost or twice."""
 
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
-    write_files, clock = sink._write_files, {"now": 0.0, "jobs": 0}
+    write_files, clock = sink.write_files, {"now": 0.0, "jobs": 0}
 
     def late(*arguments: Any) -> Any:
         written = write_files(*arguments)
@@ -294,7 +294,7 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
         return written
 
     monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: clock["now"])
-    monkeypatch.setattr(sink, "_write_files", late)
+    monkeypatch.setattr(sink, "write_files", late)
     added = partq.append(orders(spark, 0, 50, files=1), store, "q", sink_id="s", batch_id=0)
     monkeypatch.undo()
     assert added == 50
