@@ -86,7 +86,19 @@ _GROUP: list[dict[str, Any]] = [
     {"kind": "Floor", **_PARTITION, "offset": 3, "epoch_before": 1, "epoch": 1},
     {"kind": "FormatRaised", "body": _FORMAT},
 ]
-_ACKS = [{"incarnation": "i", "beat": 1, "queue_id": "u", "partition": 0, "epoch": 1, "offset": 2, "delivered": 3, "start": 2, "attempt": 1}]
+_ACKS = [
+    {
+        "incarnation": "i",
+        "beat": 1,
+        "queue_id": "u",
+        "partition": 0,
+        "epoch": 1,
+        "offset": 2,
+        "delivered": 3,
+        "start": 2,
+        "attempt": 1,
+    }
+]
 _ADD = {
     "path": "a",
     "partitionValues": {"x": "1"},
