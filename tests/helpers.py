@@ -69,6 +69,14 @@ def put(
         return table.append([file], record, generation)
 
 
+def two_partitions(store: str, messages: int) -> str:
+    """Make queue `q` with so many messages in each of two partitions; returns the store."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    for number in range(2):
+        put(store, number, range(messages))
+    return store
+
+
 def position(store: str, group: str, partition: int, queue: str = "q") -> int | None:
     """The offset of the next message that the group wants."""
     found = Group(Store.at(store), group)

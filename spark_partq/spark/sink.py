@@ -115,7 +115,6 @@ def append_once(
     check_traceable(batch)
     given: Struct = batch.schema.jsonValue()
     payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
-    target.begin()
     check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
     hash_ = hash_column(queue.state, uuid.uuid4().hex)
 
@@ -135,4 +134,5 @@ def append_once(
         prepared = target.prepare(files, messages)
         return Written([prepared], planned.with_ids(found.ends))
 
+    target.begin()
     deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write)

@@ -15,16 +15,13 @@ from spark_partq.storage.group.control import COLUMNS
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import put
+from tests.helpers import two_partitions
 from tests.queries import consume
 
 
 @pytest.fixture
 def queue(store: str) -> str:
-    partq.create_queue(store, "q", "v long", partitions=2, rebalance_delay_ms=0)
-    for p in (0, 1):
-        put(store, p, range(5))
-    return store
+    return two_partitions(store, 5)
 
 
 def test_history(spark: SparkSession, queue: str) -> None:

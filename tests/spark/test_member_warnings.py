@@ -10,17 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_partq as partq
 from tests.groups import Consumer
-from tests.helpers import eventually, put, run_through, stream
+from tests.helpers import eventually, put, run_through, stream, two_partitions
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
 
 @pytest.fixture
 def queue(store: str) -> str:
-    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
-    for partition in range(2):
-        put(store, partition, range(5))
-    return store
+    return two_partitions(store, 5)
 
 
 def test_a_query_with_a_fresh_checkpoint(spark: SparkSession, queue: str, tmp_path: Path) -> None:

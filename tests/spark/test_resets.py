@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
-from tests.helpers import ROOT, consume, flat, put, run_through, stream
+from tests.helpers import ROOT, consume, flat, put, run_through, stream, two_partitions
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -19,10 +19,7 @@ pytestmark = pytest.mark.usefixtures("stopped_queries")
 @pytest.fixture
 def queue(store: str) -> str:
     """20 messages in each of two partitions."""
-    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
-    for number in range(2):
-        put(store, number, range(20))
-    return store
+    return two_partitions(store, 20)
 
 
 def given(rows: list[Any]) -> dict[int, list[int]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from spark_partq.core.errors import SinkAheadError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
@@ -21,7 +19,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
-from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -87,12 +85,9 @@ def _start(queue: Queue) -> int | None:
 def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
     """Write the rows of a file into files of the partitions where the map in force puts them."""
 
-    def hashes(first: int, batch: pa.RecordBatch) -> list[int]:
-        offset = piece.base_offset + first  # of a row without a key its offset in the parent
-        return key_hashes(queue.state, batch, range(offset, offset + batch.num_rows))
-
-    schema = arrow_schema(queue.state.schema)
-    return write_rows(queue, read_slice(queue.store, piece, schema), hashes)
+    # The number of a row, by which one without a key goes, is its offset in the parent
+    rows = read_slice(queue.store, piece, arrow_schema(queue.state.schema))
+    return write_rows(queue, ((piece.base_offset + first, batch) for first, batch in rows))
 
 
 def close_parent(queue: Queue) -> bool:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_partq.core.delivery.positions import Position, lineage
-from spark_partq.core.ids import PartitionId
+from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.payload.dead_letters import ORIGIN, with_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import dead_letters_sink
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures.deliver_once import Written, deliver_once
-from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.deliver_range import Source, deliver_range
+from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
-from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -61,25 +59,16 @@ class DeadLetters:
         check_same_columns(
             self._queue.state.schema, columns, f"queue {queue.name!r}", f"dead_letter_queue {self._queue.name!r}"
         )
-        place = state.queue_id, table.partition
-        position = Position(
-            messages.start, messages.end, epoch, state.queue_id, lineage(state.incarnation, state.former, place[1])
+        deliver_range(
+            self._target,
+            self._group,
+            Source(state, table.partition, Range(epoch, messages.start, messages.end)),
+            lambda first: self._files(queue, table, messages, first),
+            lambda first: messages.end - first,
         )
 
-        self._target.begin()
-
-        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
-            first = left[place]
-            prepared = self._target.prepare(
-                lambda: self._files(queue, table, messages, first), lambda: messages.end - first
-            )
-            return Written([prepared], {place: messages.end})
-
-        deliver_once(self._target, queue.store.runtime, self._group, None, {place: position}, write)
-
     def _files(self, queue: Queue, table: PartitionTable, messages: DeadMessages, first: int) -> list[NewFile]:
-        state = self._queue.state
-        schema, payload = arrow_schema(state.schema), arrow_schema(queue.state.schema)
+        schema, payload = arrow_schema(self._queue.state.schema), arrow_schema(queue.state.schema)
         origin = arrow_schema(ORIGIN)
         dead_at = queue.store.now()
 
@@ -102,6 +91,4 @@ class DeadLetters:
                     given = dict(zip([*payload.names, *origin.names], [*batch.columns, *added], strict=True))
                     yield offsets.start, pa.RecordBatch.from_arrays([given[n] for n in schema.names], schema=schema)
 
-        return write_rows(
-            self._queue, rows(), lambda at, batch: key_hashes(state, batch, range(at, at + batch.num_rows))
-        )
+        return write_rows(self._queue, rows())

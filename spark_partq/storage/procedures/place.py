@@ -23,7 +23,7 @@ from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
 def write_rows(
     queue: Queue,
     batches: Iterable[tuple[int, pa.RecordBatch]],
-    hashes: Callable[[int, pa.RecordBatch], Sequence[int]],
+    hashes: Callable[[int, pa.RecordBatch], Sequence[int]] | None = None,
 ) -> list[NewFile]:
     """Write rows where the map in force puts them, and return the files in the order of their rows.
 
@@ -31,8 +31,8 @@ def write_rows(
     ----------
     batches : iterable
         The number of a first row, and rows of exactly the queue's payload columns from there on.
-    hashes : function
-        Takes the same; gives a hash of each row.
+    hashes : function, optional
+        Takes the same; gives a hash of each row. Without it a row without a key goes by its number.
 
     Raises
     ------
@@ -40,6 +40,11 @@ def write_rows(
         If the store takes no files; none is left then.
     """
     state = queue.state
+
+    def numbered(first: int, batch: pa.RecordBatch) -> list[int]:
+        return key_hashes(state, batch, range(first, first + batch.num_rows))
+
+    hashes = hashes or numbered
     writer = MessageWriter(queue.store, queue.name, arrow_schema(state.schema), state.key, sorted_input=False)
     for first, batch in batches:
         places = np.array([target(hash_, state.partition_count) for hash_ in hashes(first, batch)])
@@ -66,10 +71,7 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
                 yield before + first, batch
             before += file.rows
 
-    # A row without a key goes by its number: the manifest of the new files says where it is.
-    return write_rows(
-        queue, rows(), lambda first, batch: key_hashes(queue.state, batch, range(first, first + batch.num_rows))
-    )
+    return write_rows(queue, rows())  # the manifest of the new files says where a row without a key is
 
 
 def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[int]) -> list[int]:

@@ -41,9 +41,8 @@ class PositionsQueue:
         self._stale = 0  # how often files became too old
 
     def begin(self) -> None:
-        """Before each micro-batch; else as `refresh`."""
+        """Before each micro-batch."""
         self._stale = 0
-        self.refresh()
 
     def refresh(self) -> None:
         """Find the last batch of the sink, and finish it.

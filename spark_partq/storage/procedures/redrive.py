@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_partq.core.delivery.positions import Position, lineage, position_app
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.delivery.positions import position_app
 from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.ids import PartitionId
-from spark_partq.core.payload.dead_letters import without_origin
+from spark_partq.core.payload.dead_letters import ORIGIN, without_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures.deliver_once import Written, deliver_once
-from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.deliver_range import Source, deliver_range
+from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
-from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import Slice, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -122,8 +121,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     IngressDisabledError, SchemaMismatchError
     """
     queue = open_dead_letters(store, name)
-    origins = sorted({row.origin["origin_queue"] for row in dead_letters(store, queue.name) if not row.redriven})
-    targets = {origin: open_queue(store, origin) for origin in origins}
+    targets = {origin: open_queue(store, origin) for origin in _origins(queue)}
     for origin, target in targets.items():
         check_same_columns(
             target.state.schema,
@@ -136,28 +134,38 @@ def redrive(store: Store, name: str) -> dict[str, int]:
 
 def _redrive(queue: Queue, origin: Queue) -> int:
     target = PositionsQueue(origin, redriven_sink(queue.name))
-    state, put_back = queue.state, 0
+    put_back = 0
     for table, part in _parts(queue, _redriven_to(queue, origin.name)):
-        place = state.queue_id, table.partition
-        start, end = part.base_offset + part.first_row, part.base_offset + part.last_row
-        position = Position(start, end, 0, state.queue_id, lineage(state.incarnation, state.former, table.partition))
-        count = 0
-        target.begin()
+        of_part = 0
 
-        def write(left: Mapping[PartitionId, int], part: Slice = part, end: int = end) -> Written[Prepared]:
-            nonlocal count
-            ((place, first),) = left.items()
-            rows = list(_rows(queue, origin, part, first))
-            count = sum(batch.num_rows for _, batch in rows)
-            return Written([target.prepare(lambda: _files(origin, rows), lambda: count)], {place: end})
+        def files(first: int, part: Slice = part) -> Sequence[NewFile]:
+            nonlocal of_part
+            found = write_rows(origin, _rows(queue, origin, part, first))
+            of_part = sum(file.rows for file in found)
+            return found
 
-        put_back += deliver_once(target, queue.store.runtime, _READER, None, {place: position}, write) and count
+        def count(first: int, part: Slice = part) -> int:
+            nonlocal of_part
+            of_part = sum(batch.num_rows for _, batch in _rows(queue, origin, part, first))
+            return of_part
+
+        messages = Range(0, part.base_offset + part.first_row, part.base_offset + part.last_row)
+        if deliver_range(target, _READER, Source(queue.state, table.partition, messages), files, count):
+            put_back += of_part
     return put_back
 
 
-def _files(origin: Queue, rows: list[tuple[int, pa.RecordBatch]]) -> list[NewFile]:
-    state = origin.state
-    return write_rows(origin, rows, lambda first, batch: key_hashes(state, batch, range(first, first + batch.num_rows)))
+def _origins(queue: Queue) -> list[str]:
+    """The queues to which there is something to put back."""
+    schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] == "origin_queue"]})
+    last: dict[str, dict[int, int]] = {}  # of each queue and partition, the last message's offset
+    for table, part in _parts(queue, {}):
+        for first, rows in read_slice(queue.store, part, schema):
+            names = rows.column(0).to_pylist()
+            for at, name in enumerate(names, part.base_offset + first):
+                last.setdefault(name, {})[table.partition] = at
+    positions = {name: _redriven_to(queue, name) for name in last}
+    return sorted(name for name, of in last.items() if any(at >= positions[name].get(n, 0) for n, at in of.items()))
 
 
 def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:

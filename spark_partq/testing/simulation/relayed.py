@@ -19,7 +19,7 @@ from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
-from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.queue.handle import open_queue
@@ -67,9 +67,7 @@ class RelayedQueue:
     def _files(self, table: dict[str, list[Any]]) -> list[NewFile]:
         state, count = self._queue.state, len(table["id"])
         rows = pa.RecordBatch.from_pydict({"reader": [self._group] * count, **table}, arrow_schema(state.schema))
-        return write_rows(
-            self._queue, [(0, rows)] if count else [], lambda _, some: key_hashes(state, some, [0] * count)
-        )
+        return write_rows(self._queue, [(0, rows)] if count else [])
 
 
 @dataclass

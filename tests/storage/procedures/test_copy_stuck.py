@@ -18,7 +18,7 @@ from spark_partq.core.payload.keys import partition_of
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures import copy_stuck, scale
+from spark_partq.storage.procedures import copy_stuck, place, scale
 from spark_partq.storage.procedures.place import key_hashes
 from spark_partq.storage.queue import messages as message_files
 from spark_partq.storage.queue.messages import MessageWriter
@@ -185,8 +185,8 @@ def test_every_type_of_key(store: str) -> None:
     for number, found in stored(store, schema).items():
         for *key, v in found:
             assert key == list(rows[v].values())[:-1]
-            place = partition_of(key, queue.state.key_types, 5)
-            assert number == (v % 5 if place is None else place), rows[v]
+            wanted = partition_of(key, queue.state.key_types, 5)
+            assert number == (v % 5 if wanted is None else wanted), rows[v]
     assert sum(map(len, stored(store, schema).values())) == len(rows)
 
 
@@ -326,7 +326,7 @@ def test_memory_is_bounded_by_a_row_group(store: str, monkeypatch: pytest.Monkey
         sizes.append(batch.num_rows)
         return key_hashes(state, batch, otherwise)
 
-    monkeypatch.setattr(copy_stuck, "key_hashes", measured)
+    monkeypatch.setattr(place, "key_hashes", measured)
     assert partq.copy_stuck(store, "q") == 5000
     assert sum(sizes) == 5000 and max(sizes) < 1000
     assert_in_order(Reader(store).all(), messages(0, 5000))

@@ -2,55 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.delivery.admission import Limits
-from spark_partq.core.delivery.offsets import Range, StreamOffset
+from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.facts import PartitionState, Status
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.acknowledge import acknowledge
-from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
-from spark_partq.storage.procedures.consume.planner import Planner
-from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, position, put
+from tests.planners import Query
 
 ASSIGNORS = ["range", "roundrobin", "sticky"]
 BOTH = [["q", 0], ["q", 1]]
 
 
-class Query:
-    """A planner, and what its application was told of its partitions."""
-
-    connected = True
-
+class EagerQuery(Query):
     def __init__(self, store: str, instance: str, assignor: str) -> None:
-        settings = ConsumerSettings(Store(store), ("q",), assignors=(assignor,), manual_acknowledgement=True)
-        self.planner = Planner(settings, "g", instance, self.connect)
-        self.store, self.instance = store, instance
-        self.done = StreamOffset("g", instance, {}, {})
-        self.started = self.done
-        self.told: list[tuple[str, Any]] = []
-
-    def connect(self, registration: Message, handler: DriverEventHandler) -> Query:
-        handler.query_terminated()  # nothing is left to wait for when it leaves
-        return self
-
-    def request(self, message: Message, timeout_s: float | None = None) -> Message:
-        self.told += [(what, message[what]) for what in ("assigned", "revoked", "lost") if message.get(what)]
-        return {}
-
-    def next(self) -> dict[int, tuple[int, int]]:
-        """What the next micro-batch has of each partition; none if there is nothing to do."""
-        end = self.planner.next(self.done, Limits())
-        if end is None:
-            return {}
-        self.started, self.done = self.done, end
-        return {number: (r.start, r.end) for (_, number), r in end.ranges.items() if r.end > r.start}
+        super().__init__(store, instance, assignors=(assignor,), manual_acknowledgement=True)
 
     def redelivered(self) -> list[bool]:
         """Of each piece of the last micro-batch whether it is marked."""
@@ -70,31 +39,22 @@ def group(store: str) -> Group:
     return Group(Store.at(store), "g")
 
 
-@pytest.fixture
-def started() -> Iterator[list[Query]]:
-    """Queries that leave after the test."""
-    found: list[Query] = []
-    yield found
-    for query in found:
-        query.planner.leave()
-
-
 def two(
-    store: str, started: list[Query], assignor: str, max_handoff_time_ms: int, acked: tuple[int, int] = (0, 0)
-) -> tuple[Query, Query]:
+    store: str, queries: list[Query], assignor: str, max_handoff_time_ms: int, acked: tuple[int, int] = (0, 0)
+) -> tuple[EagerQuery, EagerQuery]:
     """Query a was given 5 messages of each of 2 partitions, and has acknowledged so many, when b joins."""
     partq.create_queue(
         store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=max_handoff_time_ms
     )
     for number in range(2):
         put(store, number, range(5))
-    a = Query(store, "a", assignor)
-    started.append(a)
+    a = EagerQuery(store, "a", assignor)
+    queries.append(a)
     assert a.next() == {0: (0, 5), 1: (0, 5)}
     for number, offset in enumerate(acked):
         assert not offset or a.ack(number, offset, a.range_of(number).epoch)
-    b = Query(store, "b", assignor)
-    started.append(b)
+    b = EagerQuery(store, "b", assignor)
+    queries.append(b)
     assert b.next() == {}
     return a, b
 
@@ -110,9 +70,9 @@ def is_ready(group: Group) -> bool:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_waits_until_everything_is_acknowledged(store: str, group: Group, started: list[Query], assignor: str) -> None:
+def test_waits_until_everything_is_acknowledged(store: str, group: Group, queries: list[Query], assignor: str) -> None:
     """H5, K4: one acknowledged partition is not given up alone, and meanwhile nobody is given anything new."""
-    a, b = two(store, started, assignor, 600_000)
+    a, b = two(store, queries, assignor, 600_000)
     put(store, 0, range(2))
     epochs = [a.range_of(number).epoch for number in range(2)]
     for number, offset in ((0, 5), (1, 4)):
@@ -137,9 +97,9 @@ def test_waits_until_everything_is_acknowledged(store: str, group: Group, starte
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_waits_no_longer_than_the_deadline(store: str, group: Group, started: list[Query], assignor: str) -> None:
+def test_waits_no_longer_than_the_deadline(store: str, group: Group, queries: list[Query], assignor: str) -> None:
     """H4, H5, K4: everything is taken away; what was not acknowledged comes again, marked, to whoever gets it."""
-    a, b = two(store, started, assignor, 1_000, acked=(5, 2))
+    a, b = two(store, queries, assignor, 1_000, acked=(5, 2))
     epoch = a.range_of(1).epoch
     eventually(lambda: is_ready(group), "the deadline")
     assert [row["partition"] for row in group.history() if row["kind"] == "Unassigned" and row["forced"]] == [0, 1]

@@ -2,58 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
-from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.facts import Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import scale as scaling
-from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
-from spark_partq.storage.procedures.consume.planner import Planner
-from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.helpers import opened, put
+from tests.planners import Query
 
 HOUR_MS = 3_600_000
-
-
-class Query:
-    """A planner, and what its application was told of its partitions."""
-
-    connected = True
-
-    def __init__(self, store: str, instance: str, **settings: Any) -> None:
-        self.planner = Planner(ConsumerSettings(Store(store), ("q",), **settings), "g", instance, self.connect)
-        self.done = StreamOffset("g", instance, {}, {})
-        self.told: list[tuple[str, Any]] = []
-
-    def connect(self, registration: Message, handler: DriverEventHandler) -> Query:
-        handler.query_terminated()  # nothing is left to wait for when it leaves
-        return self
-
-    def request(self, message: Message, timeout_s: float | None = None) -> Message:
-        self.told += [(what, message[what]) for what in ("assigned", "revoked", "lost") if message.get(what)]
-        return {}
-
-    def next(self, limits: Limits = Limits()) -> dict[int, tuple[int, int]]:  # noqa: B008
-        """What the next micro-batch has of each partition."""
-        self.done = self.planner.next(self.done, limits) or self.done
-        return {number: (r.start, r.end) for (_, number), r in self.done.ranges.items() if r.end > r.start}
-
-
-@pytest.fixture
-def queries() -> Iterator[list[Query]]:
-    """They leave after the test."""
-    found: list[Query] = []
-    yield found
-    for query in found:
-        query.planner.leave()
 
 
 def resize(store: str, count: int) -> None:
