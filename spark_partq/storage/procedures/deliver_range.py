@@ -1,0 +1,62 @@
+"""Messages of one partition of a queue go into another queue, each once, whoever moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.delivery.positions import Position, lineage
+from spark_partq.core.ids import PartitionId
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.procedures.prepared import Prepared
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where messages come from: a partition of a queue, and a range of it."""
+
+    queue: QueueState
+    partition: int
+    messages: Range
+
+
+def deliver_range(
+    target: PositionsQueue,
+    reader: str,
+    source: Source,
+    files: Callable[[int], Sequence[NewFile]],
+    count: Callable[[int], int],
+) -> bool:
+    """Append what becomes of a range of messages, as far as the target lacks it; whether it lacked any.
+
+    Parameters
+    ----------
+    reader : str
+        Whose positions they are.
+    files, count : function
+        Of the messages from an offset on to the end of the range: writes files of what becomes of them; counts it.
+
+    Raises
+    ------
+    IngressDisabledError, ClockSkewError, CommitFailedError, CorruptTableError
+    """
+    state, messages = source.queue, source.messages
+    place = state.queue_id, source.partition
+    position = Position(
+        messages.start,
+        messages.end,
+        messages.epoch,
+        state.queue_id,
+        lineage(state.incarnation, state.former, source.partition),
+    )
+
+    def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+        first = left[place]
+        return Written([target.prepare(lambda: files(first), lambda: count(first))], {place: messages.end})
+
+    target.begin()
+    return deliver_once(target, target.queue.store.runtime, reader, None, {place: position}, write)
