@@ -1,4 +1,4 @@
-"""A campaign against results exactly once: two applications of a group write one table, while they are killed and stopped.
+"""A campaign against results exactly once: two applications of a group write one table and one queue, while they are killed and stopped.
 
 What happens to them is drawn by a seed. An application is killed in front of the commit of its results, behind it but before the micro-batch
 has ended, or anywhere; it comes back with its checkpoint, or under another name with a fresh one. Or it is stopped in front of its commit
@@ -23,9 +23,9 @@ import spark_partq as partq
 from spark_partq.spark.jobs import error_classes
 from spark_partq.testing.resultcheck import Result, check_results
 from tests.applications import Pool, Scenario
-from tests.delivering import after_commit, before_commit
+from tests.delivering import RESULTS, after_commit, before_commit
 from tests.helpers import eventually
-from tests.scaled import Sink
+from tests.scaled import Sink, stored
 
 T = TypeVar("T")
 
@@ -48,7 +48,8 @@ class Campaign(Scenario):
         super().__init__(pool, folder, PARTITIONS, rebalance_delay_ms=0, max_handoff_time_ms=1_000)
         self.table = folder / "results"
         # By kind of sink, what it writes; all of it is written in each micro-batch.
-        self.targets = {"delta": str(self.table)}
+        self.targets = {"delta": str(self.table), "queue": self.store}
+        partq.create_queue(self.store, RESULTS, "k string, v bigint", key="k", partitions=2)
         self.happened: Counter[str] = Counter()
         self._rng, self._names = random.Random(seed), dict[str, int]()
         self._sink, self._batches, self.count = Sink(self.store), itertools.count(), 0
@@ -188,10 +189,10 @@ class Campaign(Scenario):
 
     # ---- what came out
     def figures(self) -> str:
-        """Check the table; what happened and what came out, on one line."""
-        rows = list(results(self.table))
-        report = check_results(rows, [(f"k{n % KEYS}", n) for n in range(self.count)])
-        assert report.ok, f"{report}\n{self.explain()}"
+        """Check the table and the queue; what happened and what came out, on one line."""
+        rows, sent = list(results(self.table)), [(f"k{n % KEYS}", n) for n in range(self.count)]
+        reports = {"table": check_results(rows, sent), "queue": check_results(relayed(self.store), sent)}
+        assert all(report.ok for report in reports.values()), f"{reports}\n{self.explain()}"
         positions_rise(self.table)
         said = [line for name in self._names for line in self._said(name)]
         given = sum(line[1] for line in said if line[0] == "planned")
@@ -199,7 +200,8 @@ class Campaign(Scenario):
         assert again > 0, "nothing was delivered twice, so nothing is shown"
         events = ", ".join(f"{what} {count}" for what, count in sorted(self.happened.items()))
         commits = len({row.commit for row in rows})
-        return f"{self.count} messages, {again} given again, {commits} commits; {report}; {events}"
+        told = "; ".join(f"{where}: {report}" for where, report in reports.items())
+        return f"{self.count} messages, {again} given again, {commits} commits; {told}; {events}"
 
 
 def results(table: Path) -> Iterator[Result]:
@@ -209,6 +211,13 @@ def results(table: Path) -> Iterator[Result]:
             rows = pq.read_table(table / path, columns=["k", "v", "_partition", "_offset"])
             for row in rows.to_pylist():
                 yield Result(row["k"], row["v"], row["_partition"], row["_offset"], commit)
+
+
+def relayed(store: str) -> Iterator[Result]:
+    """The messages of the queue of results, as if one commit had written them."""
+    for partition, messages in stored(store, queue=RESULTS).items():
+        for offset, (key, value) in enumerate(messages):
+            yield Result(key, value, partition, offset, 0)
 
 
 def positions_rise(table: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 import uuid
@@ -20,21 +21,29 @@ from spark_partq.core.delivery.positions import Position, positions_of
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.payload.ddl import parse_ddl
 from spark_partq.core.payload.schema import message_schema
-from spark_partq.spark.micro_batch import micro_batch
+from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.spark.micro_batch import MicroBatch, micro_batch
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.procedures.place import write_rows
+from spark_partq.storage.procedures.positions_queue import PositionsQueue
+from spark_partq.storage.procedures.prepared import Prepared
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
+from spark_partq.storage.wanted import sorted_out
 from spark_partq.target.files import TableFile
 from spark_partq.target.table import DeltaTarget
 from spark_partq.target.task import RESULT, taken, write_task
 
 Sink = Callable[[Any, int], None]
 
+RESULTS = "results"  # the queue into which results go
+
 # A micro-batch that is held gives up after this, so that nothing hangs for ever.
 _HOLD_S = 120.0
 
 
 def before_commit(folder: Path, name: str) -> Path:
-    """While this file is there, the query commits nothing to a table."""
+    """While this file is there, the query commits no results."""
     return folder / f"{name}.before"
 
 
@@ -60,15 +69,18 @@ class Delivery:
     def __call__(self, batch: Any, batch_id: int) -> None:
         count = sum(position.end - position.start for position in self._planned(batch).values())
         self._write("planned", count)
-        with mock.patch.object(DeltaTarget, "commit", self._held(DeltaTarget.commit)):
-            for sink in self._sinks:
+        with (
+            mock.patch.object(DeltaTarget, "commit", self._held(DeltaTarget.commit)),
+            mock.patch.object(PositionsQueue, "commit", self._held(PositionsQueue.commit)),
+        ):
+            for sink in random.sample(self._sinks, len(self._sinks)):
                 sink(batch, batch_id)
         self._write("written", count)
         self._hold(after_commit(self._folder, self._name))
         self.finished = batch_id
 
     def _held(self, commit: Callable[..., None]) -> Callable[..., None]:
-        def held(target: DeltaTarget, *arguments: Any) -> None:
+        def held(target: Any, *arguments: Any) -> None:
             self._hold(before_commit(self._folder, self._name))
             commit(target, *arguments)
 
@@ -87,7 +99,10 @@ class Delivery:
 
 
 # ---- with Spark
-SINKS: dict[str, Callable[[str], Sink]] = {"delta": partq.delta_sink}  # by kind, of the target
+SINKS: dict[str, Callable[[str], Sink]] = {  # by kind, of the target
+    "delta": partq.delta_sink,
+    "queue": lambda store: partq.queue_sink(store, RESULTS, exactly_once=True),
+}
 
 
 def planned(batch: Any) -> Mapping[QueuePartition, Position]:
@@ -105,24 +120,45 @@ class PlainDelta:
         self._target = DeltaTarget(self._place)
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        offset = StreamOffset.from_json(dict(batch.end))
-        by_name = positions_of(offset)
-        by_id = {(position.queue_id, number): position for (_, number), position in by_name.items()}
-        names = {position.queue_id: queue for (queue, _), position in by_name.items()}
+        planned = of_plain(batch)
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:
-            wanted = {
-                (names[queue_id], number): (p.start, p.end, left.get((queue_id, number), p.end))
-                for (queue_id, number), p in by_id.items()
-            }
             self._target.begin_files()
-            task = write_task(self._place, self._columns, [], 0, wanted)
+            task = write_task(self._place, self._columns, [], 0, planned.wanted(left))
             results = [result for found in task(_with_places(batch)) for result in found.column(RESULT).to_pylist()]
             files, ends, problem = taken(results)
             assert problem is None, problem
-            return Written(files, {(by_name[place].queue_id, place[1]): end for place, end in ends.items()})
+            return Written(files, planned.with_ids(ends))
 
-        deliver_once(self._target, self._place.runtime, offset.group, None, by_id, write)
+        deliver_once(self._target, self._place.runtime, planned.group, None, planned.by_id, write)
+
+
+class PlainQueue:
+    """What `QueueSink` does exactly once, likewise."""
+
+    def __init__(self, store: str) -> None:
+        self._queue = open_queue(Store.at(store), RESULTS)
+        self._targets: dict[str, PositionsQueue] = {}
+
+    def __call__(self, batch: Any, batch_id: int) -> None:
+        planned = of_plain(batch)
+        sink_id = positions_sink(planned.group, None)
+        target = self._targets.setdefault(sink_id, PositionsQueue(self._queue, sink_id))
+
+        def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+            ends: dict[QueuePartition, int] = {}
+            kept, rows = [], 0
+            for found in _with_places(batch):
+                keep, foreign = sorted_out(found.columns[-3:], planned.wanted(left), ends)
+                assert foreign is None
+                if keep.any():
+                    kept.append((rows, found.filter(pa.array(keep)).select(["k", "v"])))
+                    rows += kept[-1][1].num_rows
+            prepared = target.prepare(lambda: write_rows(self._queue, kept), lambda: rows)
+            return Written([prepared], planned.with_ids(ends))
+
+        target.begin()
+        deliver_once(target, self._queue.store.runtime, planned.group, None, planned.by_id, write)
 
 
 def _with_places(batch: Any) -> Iterator[pa.RecordBatch]:
@@ -132,8 +168,13 @@ def _with_places(batch: Any) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([*rows.columns, *places], [*rows.schema.names, "queue", "partition", "offset"])
 
 
+def of_plain(batch: Any) -> MicroBatch:
+    offset = StreamOffset.from_json(dict(batch.end))
+    return MicroBatch(offset.group, positions_of(offset))
+
+
 def planned_without_spark(batch: Any) -> Mapping[QueuePartition, Position]:
-    return positions_of(StreamOffset.from_json(dict(batch.end)))
+    return of_plain(batch).positions
 
 
-PLAIN_SINKS: dict[str, Callable[[str], Sink]] = {"delta": PlainDelta}
+PLAIN_SINKS: dict[str, Callable[[str], Sink]] = {"delta": PlainDelta, "queue": PlainQueue}

@@ -98,11 +98,11 @@ def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SC
             yield from (tuple(row.values()) for row in batch.to_pylist())
 
 
-def stored(store: str, schema: pa.Schema = SCHEMA) -> dict[int, list[Any]]:
+def stored(store: str, schema: pa.Schema = SCHEMA, queue: str = "q") -> dict[int, list[Any]]:
     """Everything that is in the operating partitions."""
-    queue = opened(store)
+    found = opened(store, queue)
     return {
-        t.partition: list(read(queue, t.partition, t.first_offset, t.next_offset, schema)) for t in queue.partitions
+        t.partition: list(read(found, t.partition, t.first_offset, t.next_offset, schema)) for t in found.partitions
     }
 
 

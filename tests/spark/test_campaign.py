@@ -1,4 +1,4 @@
-"""Results exactly once, in one Delta table that two real applications write: kill -9, zombies, fresh checkpoints, a resize."""
+"""Results exactly once, in one Delta table and one queue that two real applications write: kill -9, zombies, fresh checkpoints, a resize."""
 
 from __future__ import annotations
 
