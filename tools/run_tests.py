@@ -1,5 +1,6 @@
 """Run the tests that need Spark and all others in two processes side by side; each line tells which of them it is from."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -25,8 +26,12 @@ def main() -> int:
 
 
 def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    # The tests start hundreds of processes: what one has compiled, the others need not compile again.
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
+    )
 
 
 def tell(name: str, process: "subprocess.Popen[str]") -> None:
