@@ -30,6 +30,7 @@ SMALL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "768m",

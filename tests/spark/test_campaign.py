@@ -14,7 +14,6 @@ from tests.campaign import Campaign
     ("pool", "messages", "kills", "zombies", "resizes"),
     [
         ("plain", 10_000, 5, 2, True),
-        ("spark", 2_000, 5, 0, False),
         pytest.param("spark", 200_000, 30, 10, True, marks=pytest.mark.long),
     ],
     indirect=["pool"],

@@ -108,25 +108,19 @@ def produce_and_consume(
     assert all(executor.partition("@")[2] for executor in said["executors"])
 
 
-def test_produce_selects_columns_of_any_source(start: Start, store: str, tmp_path: Path) -> None:
+def test_produce_selects_columns_of_any_source(inside: Here, store: str, tmp_path: Path) -> None:
     partq.create_queue(store, "ticks", "k string, n long, doubled long", "k", partitions=2)
-    arguments = ["--store", store, "--queue", "ticks", "--format", "rate", "--source-option", "rowsPerSecond=200"]
-    arguments += [
-        "--select",
-        "concat('k', value % 3) as k",
-        "--select",
-        "value as n",
-        "--select",
-        "value * 2 as doubled",
-    ]
-    arguments += ["--trigger", "1 second", "--checkpoint", str(tmp_path / "checkpoint")]
-    job = start("produce", *arguments)
-    eventually(lambda: partq.describe_queue(store, "ticks").depth or job.poll() is not None, "a message")
-    job.send_signal(signal.SIGTERM)
-    finished(job)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "numbers.csv").write_text("value\n" + "\n".join(map(str, range(50))))
+    arguments = ["--store", store, "--queue", "ticks", "--format", "csv", "--source-option", "header=true"]
+    arguments += ["--path", str(tmp_path / "in"), "--schema", "value long"]
+    for column in ("concat('k', value % 3) as k", "value as n", "value * 2 as doubled"):
+        arguments += ["--select", column]
+    done = inside("produce", *arguments, "--checkpoint", str(tmp_path / "checkpoint"))
+    assert not done.code, done.err
     tables = [DeltaTable(p) for p in (Path(store) / "queues" / "ticks" / "partitions").iterdir()]
     rows = pd.concat([table.to_pandas() for table in tables])
-    assert len(rows) > 0
+    assert sorted(rows["n"]) == list(range(50))
     assert (rows["doubled"] == rows["n"] * 2).all()
     assert (rows["k"] == "k" + (rows["n"] % 3).astype(str)).all()
 
@@ -182,9 +176,10 @@ def test_a_signal_lets_the_running_batch_finish(
 SIGNALS = [("spark-submit", signal.SIGINT), ("spark-submit", signal.SIGTERM), ("python", signal.SIGINT)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("by", "number"),
-    [SIGNALS[0], *(pytest.param(*signalled, marks=pytest.mark.long) for signalled in SIGNALS[1:])],
+    SIGNALS,
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_signal_to_a_process(

@@ -33,7 +33,7 @@ _LOG = re.compile(r"(queues/out/partitions/partition=-?\d+)/_delta_log/\d{20}\.j
 
 
 def create(store: Store) -> None:
-    create_queue(store, QUEUE, "reader string, key string, at bigint, id string", "key", 2)
+    create_queue(store, QUEUE, "reader string, queue string, key string, at bigint, id string", "key", 2)
 
 
 class RelayedQueue:
@@ -52,6 +52,7 @@ class RelayedQueue:
             kept = {place: [row for row in rows.get(place[1], ()) if row[0] >= first] for place, first in left.items()}
             found = {place: of_place for place, of_place in kept.items() if of_place}
             table: dict[str, list[Any]] = {
+                "queue": [queue_id for (queue_id, _), of_place in found.items() for _ in of_place],
                 "key": [
                     f"{batch[p].incarnation}/{p[1]}/{at % 3}" for p, of_place in found.items() for at, _ in of_place
                 ],
@@ -77,14 +78,17 @@ class Relayed:
     Attributes
     ----------
     written : dict
-        The messages' ids. `batch`: the last one's number.
+        As in `Results`. `batch`: the last one's number.
     last : dict
         Of a key, which each lie in one partition that the group reads, the last message's offset there.
     """
 
-    written: dict[str, set[str]] = field(default_factory=dict)
+    written: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     batch: dict[str, int] = field(default_factory=dict)
     last: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def of(self, group: str) -> set[str]:
+        return {id_ for _, id_ in self.written.get(group, ())}
 
     def changed(self, files: Files, path: str, data: bytes, copied: Collection[str]) -> str:
         """A file has appeared in the queue's store; what is wrong, or nothing.
@@ -100,11 +104,11 @@ class Relayed:
         entry = decode(data)
         for add in entry.adds:
             for row in rows_of(files, f"{match[1]}/{add.path}"):
-                reader = row["reader"]
+                reader, message = row["reader"], (row["queue"], row["id"])
                 known = self.written.setdefault(reader, set())
-                if row["id"] in known and row["id"] not in copied:
+                if message in known and row["id"] not in copied:
                     return f"RELAYED TWICE: group {reader} has written {row['id']} before"
-                known.add(row["id"])
+                known.add(message)
                 batch = entry.transactions[f"partq:sink/{positions_sink(reader, None)}"].version
                 if batch < self.batch.get(reader, 0):
                     return f"RELAYED LATE: group {reader} goes on with batch {batch} after it has begun a later one"

@@ -21,6 +21,7 @@ from spark_partq.storage.store import Store
 
 URI, FOLDER = "sim://results", "results"
 
+Ids = list[list[str]]  # of messages, each with the id of its queue
 Rows = Mapping[int, Sequence[tuple[int, str]]]  # of each partition offsets and ids, in order
 
 
@@ -44,10 +45,10 @@ class ResultsTable:
         found = self._log.recorded(app)
         return None if found < 0 else found
 
-    def are_fit(self, files: Sequence[list[str]]) -> bool:
+    def are_fit(self, files: Sequence[Ids]) -> bool:
         return True
 
-    def commit(self, files: Sequence[list[str]], transactions: Mapping[str, int]) -> None:
+    def commit(self, files: Sequence[Ids], transactions: Mapping[str, int]) -> None:
         adds = [
             Add(
                 f"{self._store.runtime.new_uuid().hex}.parquet",
@@ -60,17 +61,17 @@ class ResultsTable:
         ]
         self._log.commit(adds, transactions=transactions)
 
-    def discard(self, files: Sequence[list[str]]) -> None:
+    def discard(self, files: Sequence[Ids]) -> None:
         """Nothing was written."""
 
     def deliver(self, planned: StreamOffset, rows: Rows) -> None:
         """Write what came of a micro-batch."""
         batch = {(position.queue_id, number): position for (_, number), position in positions_of(planned).items()}
 
-        def write(left: Mapping[PartitionId, int]) -> Written[list[str]]:
+        def write(left: Mapping[PartitionId, int]) -> Written[Ids]:
             kept = {place: [row for row in rows.get(place[1], ()) if row[0] >= first] for place, first in left.items()}
             found = {place: of_place for place, of_place in kept.items() if of_place}
-            ids = [id_ for of_place in found.values() for _, id_ in of_place]
+            ids = [[queue_id, id_] for (queue_id, _), of_place in found.items() for _, id_ in of_place]
             return Written([ids] if ids else [], {place: of_place[-1][0] + 1 for place, of_place in found.items()})
 
         deliver_once(self, self._store.runtime, self._group, None, batch, write)
@@ -78,9 +79,15 @@ class ResultsTable:
 
 @dataclass
 class Results:
-    """What is in the table, by group."""
+    """What is in the table, by group: of each message the id of its queue, and its own.
 
-    written: dict[str, set[str]] = field(default_factory=dict)
+    A producer whose queue is deleted and made anew may append a message to both.
+    """
+
+    written: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+
+    def of(self, group: str) -> set[str]:
+        return {id_ for _, id_ in self.written.get(group, ())}
 
     def changed(self, path: str, data: bytes, copied: Collection[str]) -> str:
         """A file has appeared in the table's store; what is wrong, or nothing.
@@ -95,8 +102,8 @@ class Results:
         for add in decode(data).adds:
             stats = json.loads(add.stats or "{}")
             known = self.written.setdefault(stats["group"], set())
-            twice = [id_ for id_ in stats["ids"] if id_ in known and id_ not in copied]
+            twice = [id_ for queue_id, id_ in stats["ids"] if (queue_id, id_) in known and id_ not in copied]
             if twice:
                 return f"RESULT TWICE: group {stats['group']} has written {', '.join(twice[:3])} before"
-            known.update(stats["ids"])
+            known.update((queue_id, id_) for queue_id, id_ in stats["ids"])
         return ""

@@ -356,9 +356,9 @@ class Run:
 
     def _check_written(self, group: str, queries: list[QuerySetup]) -> None:
         if all(query.writes for query in queries):
-            ending.check_results(self.oracle, self.live, group, self.world.results.written.get(group, set()))
+            ending.check_results(self.oracle, self.live, group, self.world.results.of(group))
         if all(query.relays for query in queries):
-            ending.check_results(self.oracle, self.live, group, self.world.relayed.written.get(group, set()))
+            ending.check_results(self.oracle, self.live, group, self.world.relayed.of(group))
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:
