@@ -39,7 +39,7 @@ def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: 
     assert not report.again
 
 
-@BOTH
+@PLAIN
 def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
     """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest.
     Both are told, the one that gives before the one that gets."""

@@ -326,6 +326,7 @@ def append_by_delta_spark(spark: SparkSession, uri: str, first: int, app: str, v
     df.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", version).save(uri)
 
 
+@pytest.mark.long
 def test_their_commits_are_read_alike(spark: SparkSession, tmp_path: Path) -> None:
     """Our reader sees what delta-spark sees after its appends, rewriting deletes and checkpoints."""
     uri = str(tmp_path / "t")

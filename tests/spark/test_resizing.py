@@ -138,7 +138,6 @@ def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
     ("pool", "counts"),
     [
         ("plain", [6, 16, 5, 3]),
-        ("spark", [6, 3]),
         pytest.param("spark", [6, 16, 5, 3], marks=pytest.mark.long),
     ],
     indirect=["pool"],
