@@ -17,6 +17,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
 from spark_partq.storage.log.checkpoints import check_declared
+from spark_partq.storage.parquet import read_columns
 from spark_partq.storage.store import Store
 
 # Of one little file: more than any merge makes.
@@ -90,9 +91,8 @@ def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     """The rows of a little file; nobody may change them."""
     file = pq.ParquetFile(pa.BufferReader(data))
-    check_declared(file.metadata, MAX_ROWS, MAX_BYTES)
-    # For so few rows Arrow's threads cost more than they save.
-    table = file.read(columns=schema.names, use_threads=False)
+    check_declared(file, schema.names, MAX_ROWS, MAX_BYTES)
+    table = read_columns(file, schema.names)
     rows: list[Row] = (table if table.schema.equals(schema) else table.cast(schema)).to_pylist()
     return rows
 

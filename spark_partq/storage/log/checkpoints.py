@@ -22,6 +22,7 @@ from spark_partq.storage.log.entries import (
     protocol_of,
 )
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.parquet import read_columns, repeated_columns
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _PROTOCOL = pa.struct(
@@ -73,16 +74,19 @@ _VERSION, _TOKEN = b"partq.version", b"partq.token"
 MAX_ACTIONS, MAX_BYTES = 20_000_000, 4 << 30
 
 
-def check_declared(about: pq.FileMetaData, rows: int, size: int) -> None:
+def check_declared(file: pq.ParquetFile, columns: Sequence[str], rows: int, size: int) -> None:
     """Refuse a Parquet file that would take more memory than that: a few kilobytes can hold gigabytes.
 
     Raises
     ------
-    ValueError
+    ValueError, ArrowException, OSError
     """
-    groups = [about.row_group(i) for i in range(about.num_row_groups)]
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     declared = sum(group.total_byte_size for group in groups)
-    values = max([about.num_rows, *(group.column(c).num_values for group in groups for c in range(group.num_columns))])
+    values = sum(group.num_rows for group in groups)
+    if 0 <= values <= rows and 0 <= declared <= size:
+        repeated = [column for i in range(len(groups)) for column in repeated_columns(file, i, columns)]
+        values = max([values, *(column.num_values for column in repeated)])
     if not 0 <= values <= rows or not 0 <= declared <= size:
         raise ValueError(f"it declares {values} values and {declared} bytes, more than {rows} or {size}")
 
@@ -130,12 +134,13 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours:
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
-        check_declared(file.metadata, MAX_ACTIONS, MAX_BYTES)
         about = file.metadata.metadata or {}
         told, token = about.get(_VERSION), about.get(_TOKEN)
         if told is not None and int(told) != version:
             raise ForeignEntry(f"it was written for version {int(told)}")
-        table = file.read(columns=_columns(file.schema_arrow, tombstones), use_threads=False)
+        columns = _columns(file.schema_arrow, tombstones)
+        check_declared(file, columns, MAX_ACTIONS, MAX_BYTES)
+        table = read_columns(file, columns)
         return _snapshot(table, version, tombstones, None if token is None else token.decode(), only_ours)
     except ForeignEntry:
         raise

@@ -18,6 +18,7 @@ from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreU
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import integers
 from spark_partq.storage.files import FileMissing, Output
+from spark_partq.storage.parquet import repeated_columns
 from spark_partq.storage.queue.file_index import FileIndex, Ints
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, delta_stats
 from spark_partq.storage.store import Store, partition_folder
@@ -167,7 +168,7 @@ class _File:
 
     def _check_group(self, group: pq.RowGroupMetaData) -> None:
         try:
-            check_group(group)
+            check_group(group, [group.column(c) for c in range(group.num_columns)])
         except ValueError as error:
             raise CommitFailedError(
                 f"a message of queue {self._queue!r} is too large ({error}); nothing was changed. Keep large values elsewhere, and "
@@ -197,14 +198,18 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
         yield from _parts(table.slice(half))
 
 
-def check_group(group: pq.RowGroupMetaData) -> None:
+def check_group(group: pq.RowGroupMetaData, columns: Sequence[pq.ColumnChunkMetaData]) -> None:
     """Refuse a row group that would take more memory than the limits: a few kilobytes can hold gigabytes.
+
+    Parameters
+    ----------
+    columns : sequence
+        Those whose own declarations count.
 
     Raises
     ------
     ValueError
     """
-    columns = [group.column(c) for c in range(group.num_columns)]
     values = max([group.num_rows, *(column.num_values for column in columns)])
     size = max(
         group.total_byte_size,
@@ -297,7 +302,7 @@ def _read_groups(
         group = file.metadata.row_group(g)
         end = row + group.num_rows
         if row < last and end > first:
-            check_group(group)
+            check_group(group, repeated_columns(file, g, schema.names))
             wide = group.total_byte_size // max(1, group.num_rows)
             size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
             at = row
