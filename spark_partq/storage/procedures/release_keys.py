@@ -31,7 +31,7 @@ def release_keys(queues: Sequence[Queue]) -> None:
         for group in holding[queue.name]:
             group.decide(lambda release=release: [release], user_and_host())  # type: ignore[misc]
             if queue.state.queue_id in group.state.held:
-                raise _unread(queue, group)
+                raise _not_read(queue, group)
 
 
 def _holding(queue: Queue) -> list[Group]:
@@ -61,10 +61,10 @@ def _check_read(queue: Queue, group: Group, ends: dict[int, int]) -> None:
     group.refresh()
     for number, end in ends.items():
         if (group.position((queue.state.queue_id, number)) or 0) < end:
-            raise _unread(queue, group)
+            raise _not_read(queue, group)
 
 
-def _unread(queue: Queue, group: Group) -> KeysHeldError:
+def _not_read(queue: Queue, group: Group) -> KeysHeldError:
     return KeysHeldError(
         f"group {group.name!r} has not read all messages of queue {queue.name!r}, and later ones of keys that it holds back may be among "
         "them; nothing was put back. Run this again when its lag is 0; a group that nobody uses any more blocks it until it is deleted",
