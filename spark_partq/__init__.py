@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AssignorError", "CheckpointMismatchError", "ClockSkewError", "CommitFailedError", "ConstraintViolatedError", "CorruptTableError",
     "DataLossError", "DeadMessage", "DeltaSink", "Explanation", "FencedError", "FlowChange", "FlowDescription", "GroupActiveError",
-    "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition", "IngressDisabledError", "InvalidArgumentError", "ListenerError",
+    "GroupDescription", "GroupMismatchError", "GroupNotFoundError", "GroupPartition", "IngressDisabledError", "InvalidArgumentError", "KeysHeldError", "ListenerError",
     "MaintenanceReport", "Member", "MemberDescription", "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError",
     "OffsetReset", "OtherHistoryError", "PartitionDescription", "PartqError", "Position", "Promotion", "QueueAlreadyExistsError", "QueueDescription",
     "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError", "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus",
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from spark_partq.core.assignors import Member, assign
     from spark_partq.core.errors import (
         AssignorError, CheckpointMismatchError, ClockSkewError, CommitFailedError, ConstraintViolatedError, CorruptTableError, DataLossError,
-        FencedError, GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, ListenerError,
+        FencedError, GroupActiveError, GroupMismatchError, GroupNotFoundError, IngressDisabledError, InvalidArgumentError, KeysHeldError, ListenerError,
         NewerStoreError, NotAStoreError, NotPermittedError, OffsetOutOfRangeError, OtherHistoryError, PartqError, QueueAlreadyExistsError,
         QueueFencedError, QueueNotFoundError, QueueNotReadyError, ReplicaError, ScalingInProgressError, SchemaMismatchError, SinkAheadError,
         StoreUnavailableError, TargetAheadError, UnknownAssignorError, UnsupportedTableError,

@@ -70,7 +70,8 @@ def dead_letters(
 def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] | None = None) -> dict[str, int]:
     """Put the messages of a dead-message queue back into the queues from which they came; each once, also if this is interrupted.
 
-    There they are new messages, behind those that are there by now, and those of a key are in their order.
+    There they are new messages, behind those that are there by now, and those of a key are in their order. Where a queue has
+    ``dead_letter_order='hold'``, disable its ingress first and let its groups read all that is there: nothing comes between then.
 
     Parameters
     ----------
@@ -85,5 +86,7 @@ def redrive(store: StorePath, queue: str, *, storage_options: Mapping[str, str] 
     Raises
     ------
     NotAStoreError, QueueNotFoundError, QueueNotReadyError, InvalidArgumentError, SchemaMismatchError, IngressDisabledError
+    KeysHeldError
+        If something may come between; nothing is put back then.
     """
     return _redrive.redrive(Store.at(store, storage_options), queue)

@@ -26,6 +26,7 @@
     ├── TargetAheadError          TARGET_AHEAD           a table with results of messages that the queue does not have
     ├── GroupMismatchError        GROUP_MISMATCH         a consumer whose options disagree with its group's
     ├── GroupActiveError          GROUP_ACTIVE           a group that cannot be deleted, as queries consume in it
+    ├── KeysHeldError             KEYS_HELD              too many keys with a dead message; or something before what is to be put back
     ├── FencedError               FENCED                 a newer process has the same instance id
     ├── ListenerError             LISTENER_FAILED        a callback of the user raised
     ├── UnknownAssignorError      UNKNOWN_ASSIGNOR       no assignor of that name is built in or installed
@@ -313,6 +314,19 @@ class GroupActiveError(PartqError):
     error_class = "GROUP_ACTIVE"
     next_step = "Stop these queries, and wait until they have left."
     retry = "Yes, once they have left."
+
+
+class KeysHeldError(PartqError):
+    """A queue with ``dead_letter_order='hold'`` has dead messages of more keys than a group can hold back; or they are to be put back while the
+    group has something before them, or producers write.
+    """
+
+    error_class = "KEYS_HELD"
+    next_step = (
+        "To put messages back: disable ingress, let each group read what there is, run `dead-letter redrive`, and enable ingress again. To "
+        "go on without the order of these keys: set `dead_letter_order` to `skip`."
+    )
+    retry = "Yes, once nothing lies before the messages that are put back."
 
 
 class FencedError(PartqError):

@@ -9,17 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import spark_partq as partq
+from spark_partq.core.group.events import Skip
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from spark_partq.target.table import DeltaTarget
 from tests import queries
 from tests.groups import Consumer
-from tests.helpers import eventually, opened
+from tests.helpers import eventually, opened, put
 from tests.refused.world import World, write
 
 PARTITION = "queues/q/partitions/partition=0"
+
+
+# ---- dead messages
+def a_key_is_held(world: World) -> None:
+    """A queue `kept` with `dead_letter_order='hold'` has a dead message, whose key group `h` holds."""
+    partq.create_queue(
+        world.store, "kept", "v bigint", key="v", partitions=1, max_deliveries=1, dead_letter_queue="dead", dead_letter_order="hold"
+    )  # fmt: skip
+    put(world.store, 0, range(3), queue="kept")
+    queue, consumer = opened(world.store, "kept"), Consumer(world.store, "h", group="h", queues=("kept",))
+    DeadLetters(Store(world.store), "dead", "h").send(queue, queue.table(0), 1, DeadMessages(0, 1, "dead", 1))
+    place = consumer.partition_id(0, "kept")
+    consumer.group.decide(lambda: [Skip(place, consumer.incarnation, 0, 1, "dead", "dead", frozenset({7}))])
 
 
 # ---- folders and links

@@ -32,6 +32,7 @@ from spark_partq.core.group.events import (
     Promoted,
     QueuesChanged,
     RaiseFloors,
+    ReleaseKeys,
     Reset,
     Skip,
     Stateful,
@@ -84,6 +85,8 @@ def decide(
         If a ``Join`` disagrees with the group's other members.
     GroupActiveError
         If a group is to be deleted, or its positions are to be set, that has members.
+    KeysHeldError
+        If it would hold back too many keys.
     AssignorError, UnknownAssignorError
         If the group's assignor fails, or is not installed here, and nothing else was to be decided.
     """
@@ -133,6 +136,8 @@ def _apply(decision: Decision, event: Event) -> None:
             dead_letters.isolate(decision, event)
         case Skip():
             dead_letters.skip(decision, event)
+        case ReleaseKeys():
+            dead_letters.release_keys(decision, event)
         case Promoted():
             promotion.begin_anew(decision, event)
         case Reset():

@@ -127,12 +127,14 @@ class Isolate:
 
 @dataclass(frozen=True)
 class Skip:
-    """The owner of a partition leaves messages ``[start, end)`` out, as they are `why`: ``dead`` or ``expired``.
+    """The owner of a partition leaves messages ``[start, end)`` out, as they are `why`: ``dead``, ``held`` or ``expired``.
 
     Attributes
     ----------
     dead_letter_queue : str or None
         Where they are now.
+    holds : frozenset of int
+        The hashes of their keys, if the queue holds keys back.
     """
 
     partition_id: PartitionId
@@ -141,6 +143,21 @@ class Skip:
     end: int
     why: str
     dead_letter_queue: str | None
+    holds: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class ReleaseKeys:
+    """Dead messages of a queue are about to be put back: no key of it is held any more.
+
+    Attributes
+    ----------
+    ends : dict
+        The next offset of each partition, below which the group must have nothing left to read.
+    """
+
+    queue_id: str
+    ends: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -202,6 +219,7 @@ Event = (
     | RaiseFloors
     | Isolate
     | Skip
+    | ReleaseKeys
     | Promoted
     | Reset
     | VoidResets

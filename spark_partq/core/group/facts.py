@@ -54,6 +54,7 @@ class Kind(StrEnum):
     FLOOR = "Floor"
     ISOLATED = "Isolated"
     SKIPPED = "Skipped"
+    KEYS_RELEASED = "KeysReleased"
     OFFSETS_RESET = "OffsetsReset"
     POSITION_RESET = "PositionReset"
     GROUP_DELETED = "GroupDeleted"
@@ -86,7 +87,8 @@ class GroupFact:
         ``MemberJoined``: how many it has. ``StatusChanged`` to Holddown: how many the group had before.
     body : str
         JSON: ``GroupCreated``, ``FormatRaised`` the format, ``MemberJoined`` its options, ``QueueAdded`` the queue's settings, ``AssignmentComputed`` the assignor, the protocol
-        and, if the assignor uses it, the load of each partition. ``Skipped`` why: ``dead`` or ``expired``, and the dead-message queue.
+        and, if the assignor uses it, the load of each partition. ``Skipped`` why: ``dead``, ``held`` or ``expired``, the dead-message
+        queue, and the hashes of the keys that are held from here on.
     cause : str
         The event that led to it, for people.
     by : str

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from spark_partq.core import format, stored
-from spark_partq.core.group import reading
+from spark_partq.core.group import held_keys, reading
 from spark_partq.core.group.facts import Member, Protocol, QueueInGroup, Status
 from spark_partq.core.group.state import GroupState
 
@@ -36,6 +36,7 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "last_epoch": state.last_epoch,
         "exists": state.exists,
         "unbound": sorted(state.unbound),
+        "held": [[queue_id, sorted(keys)] for queue_id, keys in sorted(state.held.items())],
     }
 
 
@@ -80,4 +81,5 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
         stored.flag(value["exists"], "exists"),
         format.parse(value["format"]),
         {stored.name(instance, "instance") for instance in stored.texts(value["unbound"], "unbound")},
+        {stored.text(queue_id, "queue_id"): held_keys.parse(keys) for queue_id, keys in value["held"]},
     )

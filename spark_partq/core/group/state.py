@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from spark_partq.core import format, stored
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.format import Format
-from spark_partq.core.group import reading
+from spark_partq.core.group import held_keys, reading
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import (
     GroupFact,
@@ -73,6 +73,8 @@ class GroupState:
         How often somebody set its positions, or announced that and did not. It outlives the group.
     reset_epochs : dict
         Of each partition whose position was set, the epoch that this began.
+    held : dict
+        By queue id the hashes of the keys whose messages go to the dead-message queue (`core.group.held_keys`).
     """
 
     seq: int = 0
@@ -96,6 +98,7 @@ class GroupState:
     exists: bool = False  # there are facts since it was last deleted
     format: Format = field(default_factory=format.of_new_tables)
     unbound: set[str] = field(default_factory=set)
+    held: dict[str, frozenset[int]] = field(default_factory=dict)
 
     # ---- queries
     @property
@@ -211,6 +214,7 @@ class GroupState:
             removed=dict(self.removed),
             unbound=set(self.unbound),
             reset_epochs=dict(self.reset_epochs),
+            held=dict(self.held),
         )
 
     # ---- facts
@@ -287,7 +291,10 @@ class GroupState:
             vars(self).update(vars(self._deleted()))
         elif kind is Kind.OFFSETS_RESET:
             self.resets += 1
+        elif kind is Kind.KEYS_RELEASED:
+            del self.held[_given(fact, "queue_id", fact.queue_id)]
         else:
+            self.held.pop(fact.queue_id or "", None)
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
                 del self.partitions[partition_id]
@@ -338,6 +345,8 @@ class GroupState:
             first, end = _given(fact, "offset", fact.offset), _given(fact, "delivered", fact.delivered)
             _must(self.committed_floor(partition_id) <= first < end, f"messages from {first} up to {end} are left out")
             self.floors[partition_id] = end
+            if keys := held_keys.held_by(stored.body_of(fact.body or "{}")):
+                self.held[partition_id[0]] = self.held.get(partition_id[0], frozenset()) | keys
         elif kind is Kind.HANDOFF_STARTED:
             _must(fact.to_flow is not None or self.assignment_due, "no assignment is due that would say to whom")
             number = self.seq if own.handoff < 0 else own.handoff  # a new receiver gets no new time
@@ -362,8 +371,9 @@ class GroupState:
             )
 
     def _reset(self, partition_id: PartitionId, epoch: int, position: int) -> None:
-        """The group goes on at this position: its floor sinks with it."""
+        """The group goes on at this position: its floor sinks with it, and no key of the queue is held, as its order is anew."""
         self.reset_epochs[partition_id] = epoch
+        self.held.pop(partition_id[0], None)
         if self.floors.get(partition_id, 0) > position:
             self.floors[partition_id] = position
 

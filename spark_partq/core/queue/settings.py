@@ -74,6 +74,10 @@ class QueueSettings(BaseModel):
     dead_letter_queue: QueueName | None = Field(
         None, description="the queue for messages that cannot be processed; made with this one if it is not there"
     )
+    dead_letter_order: Literal["skip", "hold"] = Field(
+        "skip",
+        description="behind a dead message, deliver the next ones of its key (skip), or send them to dead_letter_queue, too, until the redrive (hold)",
+    )
 
     def check_together(self) -> QueueSettings:
         """These settings, if nothing is lost because one of them is missing.
@@ -82,12 +86,17 @@ class QueueSettings(BaseModel):
         ------
         InvalidArgumentError
         """
+        holds = ["dead_letter_order='hold'"] if self.dead_letter_order == "hold" else []
         needs = [
             *(["max_deliveries"] if self.max_deliveries is not None else []),
             *(["expired_messages='dead_letter'"] if self.expired_messages == "dead_letter" else []),
+            *holds,
         ]
         if needs and self.dead_letter_queue is None:
             wrong = f"{' and '.join(needs)} needs a dead_letter_queue"
+            raise InvalidArgumentError(f"queue settings: {wrong}; set both", settings=wrong)
+        if holds and self.max_deliveries is None:
+            wrong = f"{holds[0]} needs max_deliveries, without which no message is dead"
             raise InvalidArgumentError(f"queue settings: {wrong}; set both", settings=wrong)
         return self
 

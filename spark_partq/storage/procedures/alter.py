@@ -41,10 +41,10 @@ def alter_queue(queue: Queue, settings: Mapping[str, Any], reset: Collection[str
         store_ms = measured_ms(queue.store, queue.name) if alter.lowers_grace(state, wanted) else 0
         return alter.alter_settings(state, wanted, store_ms)
 
-    if wanted.get("dead_letter_queue") is not None:
+    if wanted.get("dead_letter_queue") is not None or wanted.get("dead_letter_order") == "hold":
         before, new = queue.state, queue.state.settings.model_copy(update=wanted).check_together()
         check_primary(queue, opening=True)
-        check_dead_letter_queue(queue.name, before.schema, new)
+        check_dead_letter_queue(queue.name, before.schema, before.key, new)
         provide_dead_letter_queue(queue.store, queue.name, before.schema, before.key, new)
     state = queue.control.decide(facts)
     follow_settings(queue, [queue.table(number) for number in state.all_partitions])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
@@ -54,7 +54,7 @@ def create_queue(
     columns = (key,) if isinstance(key, str) else tuple(key or ())
     payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
     facts = decide.create(str(store.runtime.new_uuid()), payload, columns, check_partition_count(partitions), parsed)
-    check_dead_letter_queue(name, payload, parsed)
+    check_dead_letter_queue(name, payload, columns, parsed)
     store.check_can_be_made()
     if is_replica(store, name):
         raise ReplicaError(
@@ -93,8 +93,8 @@ def create_queue(
     return _create_partitions(control)
 
 
-def check_dead_letter_queue(name: str, payload: Struct, settings: QueueSettings) -> None:
-    """Refuse a dead-message queue that the queue cannot have, whatever there is.
+def check_dead_letter_queue(name: str, payload: Struct, key: Sequence[str], settings: QueueSettings) -> None:
+    """Refuse a dead-message queue that the queue cannot have, whatever there is, and an order that it has not.
 
     Raises
     ------
@@ -106,6 +106,11 @@ def check_dead_letter_queue(name: str, payload: Struct, settings: QueueSettings)
         )
     if settings.dead_letter_queue is not None:
         with_origin(payload)
+    if settings.dead_letter_order == "hold" and not key:
+        raise InvalidArgumentError(
+            f"dead_letter_order='hold' holds back the messages of a key, and queue {name!r} has none; use 'skip', or make a queue with a key",
+            queue=name,
+        )
 
 
 def provide_dead_letter_queue(

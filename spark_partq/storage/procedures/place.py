@@ -6,7 +6,7 @@ A Spark sink does the same with a job of its own (`spark.sink`); the hash of a k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+
+T = TypeVar("T")
 
 
 def write_rows(
@@ -74,7 +76,7 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
     return write_rows(queue, rows())  # the manifest of the new files says where a row without a key is
 
 
-def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[int]) -> list[int]:
+def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:
     """Of a row with a key what every sink makes of it; of one without, the number that `otherwise` has for it."""
     if not state.key:
         return list(otherwise)

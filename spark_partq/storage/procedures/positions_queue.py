@@ -29,13 +29,15 @@ class PositionsQueue:
     ----------
     sink_id : str
         Of `core.queue.sink_ids`, one that keeps positions.
+    heed_ingress : bool
+        Whether nothing goes in while ingress is disabled.
     """
 
-    def __init__(self, queue: Queue, sink_id: str) -> None:
+    def __init__(self, queue: Queue, sink_id: str, heed_ingress: bool = True) -> None:
         self.what = f"queue {queue.name!r}"
         self.queue, self._producer = queue, Producer(queue)
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
-        self._sink_id = sink_id
+        self._sink_id, self._heed_ingress = sink_id, heed_ingress
         self._last = -1  # the number of the last batch, which is in
         self._positions: Mapping[str, int] = {}
         self._stale = 0  # how often files became too old
@@ -78,7 +80,7 @@ class PositionsQueue:
         ------
         IngressDisabledError, ClockSkewError
         """
-        return self._producer.prepare(files, messages)
+        return self._producer.prepare(files, messages, self._heed_ingress)
 
     def are_fit(self, files: Sequence[Prepared]) -> bool:
         """Whether what was prepared may still be committed: maintenance deletes files that nothing names, and ingress may have changed.
@@ -93,7 +95,7 @@ class PositionsQueue:
             self._stale += 1
             took_s = self.queue.store.runtime.monotonic_s() - stale[0].began_s
             self._producer.check_rewrites(self._stale, took_s)
-        return not stale and all(map(self._producer.is_as_ingress_is, files))
+        return not stale and (not self._heed_ingress or all(map(self._producer.is_as_ingress_is, files)))
 
     def commit(self, files: Sequence[Prepared], transactions: Mapping[str, int]) -> None:
         """Append the next batch, with its positions.

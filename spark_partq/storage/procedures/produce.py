@@ -95,14 +95,16 @@ class Producer:
         return 0 if placed is None else self._finish(placed, batch)
 
     # ---- in steps, for a sink that keeps positions of a group
-    def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
+    def prepare(
+        self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int], heed_ingress: bool = True
+    ) -> Prepared:
         """Write the files of a batch, or count the messages if the queue discards them; then `add` makes them durable.
 
         Raises
         ------
         IngressDisabledError, ClockSkewError
         """
-        placed = self._durable(None, lambda: self._fresh(files, heed_ingress=True), {}, {})
+        placed = self._durable(None, lambda: self._fresh(files, heed_ingress), {}, {})
         return placed or Prepared(self._discarded(messages), math.inf)
 
     def is_stale(self, prepared: Prepared) -> bool:

@@ -20,6 +20,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
+from spark_partq.storage.procedures.release_keys import release_keys
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.messages import Slice, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -107,7 +108,8 @@ def dead_letters(store: Store, name: str) -> Iterator[DeadMessage]:
 def redrive(store: Store, name: str) -> dict[str, int]:
     """Append all messages of a dead-message queue that were not yet put back to the queues from which they came.
 
-    They are new messages there, behind those that are there by now. It may be killed and run again, and run twice at once.
+    They are new messages there, behind those that are there by now. It may be killed and run again, and run twice at once. Keys that were
+    held back are so no longer (`release_keys`).
 
     Returns
     -------
@@ -118,6 +120,8 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
         Before anything is put back, if a queue is not there.
+    KeysHeldError
+        Likewise, if a queue holds keys back, and something may come before what is put back.
     IngressDisabledError, SchemaMismatchError
     """
     queue = open_dead_letters(store, name)
@@ -129,11 +133,14 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             f"dead-message queue {queue.name!r}",
             f"queue {origin!r}, from which messages came",
         )
+    release_keys(list(targets.values()))
     return {origin: _redrive(queue, target) for origin, target in targets.items()}
 
 
 def _redrive(queue: Queue, origin: Queue) -> int:
-    target = PositionsQueue(origin, redriven_sink(queue.name))
+    # A queue that holds keys back takes no messages of producers meanwhile.
+    heed_ingress = origin.state.settings.dead_letter_order == "skip"
+    target = PositionsQueue(origin, redriven_sink(queue.name), heed_ingress)
     put_back = 0
     for table, part in _parts(queue, _redriven_to(queue, origin.name)):
         of_part = 0

@@ -32,7 +32,7 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import first_left, open_queue
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import relayed
+from spark_partq.testing.simulation import redriving, relayed
 from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Reset, Scaling
@@ -95,6 +95,8 @@ def start(run: Run) -> None:
         _once(run, "delete-group", _delete_group(run, group), at_s)
     if s.reset is not None:
         _once(run, "reset", _reset(run, s.reset), s.reset.at_s)
+    if s.redriven:
+        _once(run, "redrive", redriving.put_back(run), 0.0)
     if s.anew_s is not None:
         _once(run, "anew", _make_anew(run), s.anew_s)
     copies_s = s.copy_stuck_s

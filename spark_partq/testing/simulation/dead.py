@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
-from spark_partq.testing.simulation.stored import rows_of
+from spark_partq.testing.simulation.reader import Reader
+from spark_partq.testing.simulation.stored import Message, rows_of
 
 QUEUE = "dead"
 
+_REDRIVEN = f"partq:sink/{redriven_sink(QUEUE)}"
+_RELEASES = Kind.KEYS_RELEASED, Kind.POSITION_RESET, Kind.GROUP_DELETED
 _LOG = re.compile(r"(queues/dead/partitions/partition=-?\d+)/_delta_log/\d{20}\.json")
 
 
@@ -23,11 +27,33 @@ def kills(id_: str, percent: int) -> bool:
     return crc32(f"poison {id_}".encode()) % 100 < percent
 
 
+def is_redriven(transactions: Iterable[str]) -> bool:
+    """Whether an entry of a partition's log puts messages back."""
+    return any(app == _REDRIVEN or app.startswith(f"{_REDRIVEN}/") for app in transactions)
+
+
 @dataclass
 class DeadMessages:
-    """What is in the dead-message queue, by group."""
+    """What is in the dead-message queue, by group.
 
+    Attributes
+    ----------
+    holds : bool
+        What follows a dead message of its key goes there, too.
+    held : dict
+        By group the keys of which a message is there.
+    redriven : dict
+        By group what was there, had not been given to it before, and was put back; `all_redriven` has all that was put back.
+    """
+
+    holds: bool = False
     written: dict[str, set[str]] = field(default_factory=dict)
+    held: dict[str, set[str]] = field(default_factory=dict)
+    redriven: dict[str, set[str]] = field(default_factory=dict)
+    all_redriven: set[str] = field(default_factory=set)
+    _places: set[tuple[str, int, int, str]] = field(
+        default_factory=set
+    )  # group, partition, offset, id of what is there
 
     def changed(self, files: Files, path: str, data: bytes) -> str:
         """A file has appeared in that queue; what is wrong, or nothing."""
@@ -36,18 +62,48 @@ class DeadMessages:
             return ""
         for add in decode(data).adds:
             for row in rows_of(files, f"{match[1]}/{add.path}"):
-                known = self.written.setdefault(row["origin_group"], set())
-                if row["id"] in known:
+                place = row["origin_group"], row["origin_partition"], row["origin_offset"], row["id"]
+                if place in self._places:
                     return f"DEAD TWICE: {row['id']} of group {row['origin_group']} was there before"
-                known.add(row["id"])
+                self._places.add(place)
+                self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
-    def lacks(self, group: str, ids: Sequence[str], skipped: GroupFact) -> str:
+    def left_out(self, group: str, messages: Sequence[Message], skipped: GroupFact) -> str:
         """A group leaves out messages, as a fact says; what is wrong, or nothing."""
-        if not json.loads(skipped.body or "{}")["dead_letter_queue"]:
-            return ""
-        missing = [id_ for id_ in ids if id_ not in self.of(group)]
+        body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
+        keys = {message.key for message in messages}
+        if body["why"] == "held" and not keys <= held:
+            return f"HELD: group {group} leaves out messages of {keys - held}, of which none is dead"
+        if not body["dead_letter_queue"]:
+            return "" if body["why"] == "expired" else f"DEAD LOST: group {group} leaves out {messages[0].id} for good"
+        if self.holds:
+            held.update(key for key in keys if key is not None)
+        missing = [message.id for message in messages if message.id not in self.of(group)]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
+
+    def decided(self, group: str, fact: GroupFact) -> None:
+        """Some facts end that keys are held."""
+        if fact.kind in _RELEASES:
+            self.held.pop(group, None)
+
+    def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
+        """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""
+        groups = [group for group, ids in self.written.items() if id_ in ids]
+        for group in groups:
+            self.written[group].discard(id_)
+            if id_ not in readers[group].given:
+                self.redriven.setdefault(group, set()).add(id_)
+        for reader in readers.values():
+            reader.given.discard(id_)
+            reader.excused.discard(id_)
+        before = id_ in self.all_redriven
+        self.all_redriven.add(id_)
+        return "" if groups or before else f"REDRIVEN: {id_} is put back, and was not dead"
+
+    def is_out_of_order(self, group: str, id_: str) -> bool:
+        """Whether a message that was put back may come to a group after later ones of its key."""
+        return id_ in self.all_redriven and not (self.holds and id_ in self.redriven.get(group, ()))
 
     def of(self, group: str) -> set[str]:
         return self.written.get(group, set())

@@ -168,7 +168,9 @@ def _deadly(s: Setup) -> Setup:
         return s
     most = rng.choice((1, 2, 3, 5)) if rng.random() < 0.8 else None
     ttl_ms = rng.choice((500, 1_500, 4_000)) if rng.random() < 0.35 else None
-    return replace(s, max_deliveries=most, poison=rng.choice((0, 3, 8, 15)), message_ttl_ms=ttl_ms)
+    s = replace(s, max_deliveries=most, poison=rng.choice((0, 3, 8, 15)), message_ttl_ms=ttl_ms)
+    rng = random.Random(f"held {s.seed}")
+    return replace(s, holds=rng.random() < 0.6, redriven=rng.random() < 0.5)
 
 
 def _lost(s: Setup) -> Setup:
@@ -230,6 +232,7 @@ def jobs(s: Setup) -> dict[str, float]:
         "copy-stuck": s.copy_stuck_s,
         "reset": None if s.reset is None else s.reset.at_s,
         "anew": s.anew_s,
+        "redrive": 0.0 if s.redriven else None,
     }
     return found | {name: at_s for name, at_s in optional.items() if at_s is not None}
 

@@ -64,6 +64,13 @@ def check_read(oracle: Oracle, uri: str, group: str) -> None:
             raise Violation(f"UNREAD: group {group} never got {id_} ({number}@{offset})")
 
 
+def check_redriven(oracle: Oracle, group: str) -> None:
+    """What was put back, as nothing kills any more, the group was given."""
+    missing = sorted(oracle.dead.redriven.get(group, set()) - oracle.readers.get(group, Reader()).given)
+    if missing:
+        raise Violation(f"REDRIVEN: group {group} never got {', '.join(missing[:3])}, which was put back")
+
+
 def check_results(oracle: Oracle, uri: str, group: str, written: Collection[str]) -> None:
     """What the group was given is in the table of results."""
     if oracle.retention:

@@ -150,6 +150,7 @@ class Oracle:
         if uri == self.live and stored is not None:
             self.removed.update(stored.places)
             self.readers.clear()
+            self.dead.held.clear()
 
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
@@ -166,12 +167,15 @@ class Oracle:
                 self.fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
             self.fail(self.batches.added(uri, ids))
-            live = queue.state if uri == self.live and not copied else None
+            redriven = dead.is_redriven(entry.transactions)
+            live = queue.state if uri == self.live and not copied and not redriven else None
             if problem := self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()):
                 self.fail(f"{problem}, in partition {number}")
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
-                if i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
+                if redriven:
+                    self.fail(self.dead.put_back(i, self.readers))
+                elif i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
                     self.fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
                 if copied:
                     self.copied.add(i)
@@ -191,18 +195,10 @@ class Oracle:
                 f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while a replica takes over"
             )
         for app, txn in entry.transactions.items():
-            if app == "partq:sealed":
-                log.sealed = txn.version
-            if app == "partq:fenced":
-                log.fence = txn.version
-            if app == "partq:unfenced":
-                log.unfenced = txn.version
-            if app.startswith(("partq:sealed", "partq:fenced", "partq:unfenced", "partq:cut")):
+            if log.record(app, txn.version):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
-            if app.startswith("partq:cut/"):
-                log.cuts[int(app.rpartition("/")[2])] = txn.version
-                if txn.version != len(log.ids):
-                    self.fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
+            if app.startswith("partq:cut/") and txn.version != len(log.ids):
+                self.fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
 
     def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
         self._world.note(f"partition {number} loses [{low}, {high})")
@@ -297,8 +293,9 @@ class Oracle:
         if fact.kind == Kind.SKIPPED:
             number = fact.partition_id[1]
             ids = self.queues[uri, "q"].partitions[number].ids[fact.offset : fact.delivered]
-            self.fail(self.dead.lacks(name, ids, fact))
+            self.fail(self.dead.left_out(name, [self.sent[id_] for id_ in ids], fact))
             reader.lose(number, ids, fact.delivered or 0)
+        self.dead.decided(name, fact)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
             reader.begin(self.queues[uri, "q"])
         if fact.kind == Kind.POSITION_RESET:
@@ -364,7 +361,9 @@ class Oracle:
         if deleted or (epoch is not None and epoch <= reader.since.get(number, -1)):
             return
         late = offset < reader.let_go.get(number, 0) or id_ in self.copied
-        late = late or (queue is not None and was_stuck(queue, number, offset))
+        late = late or (queue is not None and was_stuck(queue, number, offset)) or self.dead.is_out_of_order(group, id_)
+        if owned and not late and message.key in self.dead.held.get(group, ()):
+            self.fail(f"HELD: group {group} got {id_} of key {message.key}, of which a message is dead")
         if message.key is not None and id_ not in reader.given and not late:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:

@@ -176,7 +176,7 @@ class Query:
                 offset = part.base_offset + first + i
                 group, number = self._setup.group, part.partition
                 oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)
-                if kills(id_, self._run.setup.poison):
+                if not self._run.cured and kills(id_, self._run.setup.poison):
                     self._process.kill()
                     self._run.world.scheduler.point()
                 self._given[number] = piece.epoch or 0, offset + 1

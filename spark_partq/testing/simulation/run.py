@@ -59,6 +59,7 @@ class Run:
         self.world.oracle = self.oracle
         self.oracle.retention = setup.retention_ms is not None
         self.oracle.batches.may_discard = setup.discards
+        self.oracle.dead.holds = setup.holds
         self.oracle.manual = any(query.sequence for query in setup.queries)
         fastest = max(DRIFTS) if setup.skew else 1.0
         self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
@@ -66,6 +67,7 @@ class Run:
         self.anew = setup.anew_s is None  # the queue that is used to the end is there
         self.ending = False
         self.reset_is_done = False
+        self.cured = False  # no message kills any more
         self.jobs: list[Job] = []
         self.synced: set[str] = set()  # replicas that were complete once
         self.removed: set[str] = set()  # replicas that the primary has removed
@@ -120,7 +122,7 @@ class Run:
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
             reject_to_sender="off" if s.discards else "including_when_shutdown", max_deliveries=s.max_deliveries,
             message_ttl_ms=s.message_ttl_ms, expired_messages="dead_letter" if s.max_deliveries else "discard",
-            dead_letter_queue=dead.QUEUE if s.max_deliveries else None,
+            dead_letter_queue=dead.QUEUE if s.max_deliveries else None, dead_letter_order="hold" if s.holds else "skip",
         )  # fmt: skip
 
     def _go_on(self) -> str:
@@ -352,6 +354,8 @@ class Run:
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
+            if self.setup.message_ttl_ms is None:
+                ending.check_redriven(self.oracle, group)
             self._check_written(group, [query for query in self.setup.queries if query.group == group])
 
     def _check_written(self, group: str, queries: list[QuerySetup]) -> None:

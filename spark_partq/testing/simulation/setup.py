@@ -183,6 +183,10 @@ class Setup:
         So many of a hundred messages kill the process that is given them; after `max_deliveries` they go to the dead-message queue.
     message_ttl_ms : int or None
         Messages that are older when they would be delivered are not; with `max_deliveries` they go there, too.
+    holds : bool
+        With `max_deliveries`: the messages that follow a dead one of their key go there, too.
+    redriven : bool
+        When the producers have ended, no message kills any more and all that are dead are put back.
     relayed_scaled_s : float or None
         When the partition count of the queue is changed into which consumers write.
     old_checkpoints : bool
@@ -215,6 +219,8 @@ class Setup:
     poison: int = 0
     max_deliveries: int | None = None
     message_ttl_ms: int | None = None
+    holds: bool = False
+    redriven: bool = False
     relayed_scaled_s: float | None = None
     old_checkpoints: bool = False
     put_back_s: tuple[float, float] | None = None
@@ -264,6 +270,24 @@ def possible(s: Setup) -> Setup:
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.replicas or s.anew_s is not None:  # the dead-message queue is not copied, nor deleted
         s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None)
+    if s.max_deliveries is None:
+        s = replace(s, holds=False, redriven=False)
+    if s.retention_ms is not None:
+        s = replace(s, redriven=False)
+    if s.redriven:
+        # A group that does not read to the end blocks it; who is given a message again has written its results; a copy of the parent, or
+        # a position that is set, gives messages again in another order.
+        s = replace(
+            s,
+            queries=tuple(replace(q, ends_s=None, writes=False, relays=False) for q in s.queries),
+            delete_group_s=None,
+            reset=None,
+            copy_stuck_s=None,
+            scalings=tuple(replace(x, partitions=max(1, x.partitions), mode="live") for x in s.scalings),
+            partitions=max(1, s.partitions),
+            ingress_s=None,
+            discards=False,
+        )
     if not any(q.relays for q in s.queries):
         s = replace(s, relayed_scaled_s=None)
     deleted = s.delete_group_s

@@ -29,6 +29,8 @@ _OPTIONAL: dict[str, Any] = {
     "poison": 0,
     "max_deliveries": None,
     "message_ttl_ms": None,
+    "holds": False,
+    "redriven": False,
     "relayed_scaled_s": None,
     "old_checkpoints": False,
     "put_back_s": None,

@@ -58,6 +58,18 @@ class StoredPartition:
         """A replica takes over."""
         return self.fence > self.unfenced
 
+    def record(self, app: str, version: int) -> bool:
+        """Take an application transaction; whether it says something of seals, cuts or fences."""
+        if app == "partq:sealed":
+            self.sealed = version
+        elif app == "partq:fenced":
+            self.fence = version
+        elif app == "partq:unfenced":
+            self.unfenced = version
+        elif app.startswith("partq:cut/"):
+            self.cuts[int(app.rpartition("/")[2])] = version
+        return app.startswith(("partq:sealed", "partq:fenced", "partq:unfenced", "partq:cut"))
+
     def jump(self, snapshot: Snapshot, ids_of: Callable[[str], list[str]]) -> dict[str, int]:
         """Become what a checkpoint says; what was removed before is not known. Returns the offset of each message that is there."""
         self.version, self.files = snapshot.version, {}

@@ -22,6 +22,7 @@ def test_defaults() -> None:
         "message_ttl_ms": None,
         "expired_messages": "discard",
         "dead_letter_queue": None,
+        "dead_letter_order": "skip",
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from spark_partq.core.stored import MOST
 from tests.storage.procedures.test_dead_letters import test_message_that_kills
 from tests.testing.planted.bugs import bug
+from tests.testing.planted.setups import restarts
 from tests.testing.planted.stores import in_a_store
 
 LEFT_OUT = "storage.procedures.consume.left_out:LeftOut"
@@ -65,3 +66,56 @@ def what_is_sent_is_not_looked_up(original, target, runtime, group, name, batch,
 @bug("core.group.steps.dead_letters:skip", leaves_out)
 def what_is_left_out_lies_in_the_way(original, decision, event):
     """The position stays before it."""
+
+
+# ---- keys that are held back
+def holds(setup):
+    return setup.holds and leaves_out(setup)
+
+
+def comes_back(setup):
+    return holds(setup) and setup.redriven and setup.poison > 0
+
+
+@bug(f"{LEFT_OUT}.without_held", holds)
+def held_messages_between_others_are_delivered(original, left_out, tables, starts, ends):
+    """Only those at a position are left out."""
+    return dict(ends)
+
+
+@bug(f"{LEFT_OUT}._keys", holds)
+def no_key_is_held(original, left_out, queue, table, messages):
+    """What follows a dead message of its key is delivered."""
+    return frozenset()
+
+
+@bug(f"{LEFT_OUT}._held", holds)
+def what_is_held_is_discarded(original, left_out, *place):
+    """It is in no queue then."""
+    return [replace(due, dead_letter_queue=None) for due in original(left_out, *place)]
+
+
+@bug("storage.procedures.consume.held:HeldMessages.run", holds)
+def what_was_looked_at_is_not_looked_at_again(original, held, queue, table, keys, start, end):
+    """Though another key is held since."""
+    place = queue.state.queue_id, table.partition
+    if place in held._known:
+        held._known[place] = replace(held._known[place], keys=keys)
+    return original(held, queue, table, keys, start, end)
+
+
+@bug("core.group.snapshot:to_json", lambda setup: holds(setup) and restarts(setup))
+def a_snapshot_forgets_what_is_held(original, state):
+    """Who starts from it gives the later messages of these keys."""
+    return {**original(state), "held": []}
+
+
+@bug("storage.procedures.redrive:release_keys", comes_back)
+def keys_stay_held_when_their_messages_are_put_back(original, queues):
+    """They go to the dead-message queue again and again."""
+
+
+@bug("storage.procedures.release_keys:_ends", comes_back)
+def keys_are_released_before_all_is_read(original, queue, holding):
+    """Later messages of a key come before those that are put back."""
+    return {}

@@ -1,5 +1,5 @@
-"""What a query's planner does not give its flows: messages that were delivered too often, or are too old; and how many of those that fail
-it gives at once."""
+"""What a query's planner does not give its flows: messages that were delivered too often, follow such a one of their key, or are too old; and
+how many of those that fail it gives at once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import Isolate, Skip
 from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
 from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
@@ -22,7 +24,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 Offsets = Mapping[PartitionId, int]
 Tables = Mapping[PartitionId, PartitionTable]
 
-DEAD, EXPIRED = "dead", "expired"
+DEAD, HELD, EXPIRED = "dead", "held", "expired"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class LeftOut:
     def __init__(self, subscription: Subscription, membership: Membership) -> None:
         self._subscription, self._membership = subscription, membership
         self._sent: dict[str, DeadLetters] = {}
+        self._held_messages = HeldMessages()
         self._others_came = False  # the last micro-batch held what is not suspect
 
     # ---- messages that are left out
@@ -51,8 +54,12 @@ class LeftOut:
                 continue  # behind what the application has still to acknowledge, or what was removed
             start, end = starts[partition_id], ends[partition_id]
             if start < end:
-                found += self._dead(partition_id, settings, start) or self._expired(
-                    partition_id, settings, tables[partition_id], start, end
+                table = tables[partition_id]
+                free = self._free(partition_id, settings, table, start, end)
+                found += (
+                    self._dead(partition_id, settings, start)
+                    or self._held(partition_id, settings, table, start, end)
+                    or self._expired(partition_id, settings, table, start, free)
                 )
         return found
 
@@ -63,19 +70,24 @@ class LeftOut:
         ------
         QueueNotFoundError, SchemaMismatchError, IngressDisabledError, CorruptTableError
             If one cannot be sent; nothing is left out then that is not sent.
+        KeysHeldError
+            If too many keys would be held back.
         """
         membership, queues = self._membership, self._queues()
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
             if item.partition_id not in plannable(membership.group.state, membership.incarnation):
                 continue  # it was taken from this process by what was decided meanwhile
+            queue, table, holds = queues[item.partition_id[0]], tables[item.partition_id], frozenset[int]()
             if name is not None:
+                holds = self._keys(queue, table, messages)
                 if name not in self._sent:
                     self._sent[name] = DeadLetters(membership.store, name, membership.name)
                 epoch = membership.group.state.partitions[item.partition_id].epoch
-                self._sent[name].send(queues[item.partition_id[0]], tables[item.partition_id], epoch, messages)
-            why = DEAD if messages.reason == DEAD else EXPIRED
-            skip = Skip(item.partition_id, membership.incarnation, messages.start, messages.end, why, name)
+                self._sent[name].send(queue, table, epoch, messages)
+            skip = Skip(
+                item.partition_id, membership.incarnation, messages.start, messages.end, messages.reason, name, holds
+            )
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
         membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
 
@@ -85,6 +97,53 @@ class LeftOut:
             return []
         count, _ = deliveries(attempts, delivered, start)
         return [Due(partition_id, DeadMessages(start, start + 1, DEAD, count), settings.dead_letter_queue)]
+
+    def _held(
+        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+    ) -> list[Due]:
+        run = self._run(partition_id, settings, table, start, end)
+        if run is None or not run.first == start < run.end:
+            return []
+        count, _ = deliveries(*self._attempts(partition_id), start)
+        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), settings.dead_letter_queue)]
+
+    def _run(
+        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+    ) -> Run | None:
+        """The first messages of held keys; None if no key is held."""
+        keys = self._membership.group.state.held.get(partition_id[0])
+        if not keys or settings.dead_letter_order == "skip":
+            return None
+        return self._held_messages.run(self._queues()[partition_id[0]], table, keys, start, end)
+
+    def _free(
+        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+    ) -> int:
+        """How far a partition is known to have no message of a held key."""
+        run = self._run(partition_id, settings, table, start, end)
+        return end if run is None else min(end, run.first)
+
+    def _keys(self, queue: Queue, table: PartitionTable, messages: DeadMessages) -> frozenset[int]:
+        """The keys that are held back from these messages on.
+
+        Raises
+        ------
+        KeysHeldError
+        """
+        if queue.state.settings.dead_letter_order == "skip" or messages.reason == HELD:
+            return frozenset()
+        found = hashes(queue, table, messages.start, messages.end)
+        keys = frozenset(hash_ for _, hash_ in found if hash_ is not None)
+        check_room(keys | self._membership.group.state.held.get(queue.state.queue_id, frozenset()), queue.name)
+        return keys
+
+    def without_held(self, tables: Tables, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
+        """Where the next micro-batch may end, so that no message of a held key is in it: those are left out when they are next."""
+        settings = self._settings()
+        return {
+            p: self._free(p, settings[p], tables[p], starts[p], end) if p in settings and end > starts[p] else end
+            for p, end in ends.items()
+        }
 
     def _expired(
         self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int

@@ -170,11 +170,14 @@ class Planner:
             ends = self._deliverable_ends(tables, starts)
             due = self._left_out.due(tables, starts, ends)
             if not due:
-                break
+                deliverable = ends
+                admitted = self._left_out.without_held(tables, starts, self._admitted(tables, starts, ends, limits))
+                ends = self._left_out.limited(starts, admitted)
+                if not acks or ends != starts or deliverable == starts:
+                    break
             self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
             acks = []
             self._left_out.leave_out(due, tables)
-        ends = self._left_out.limited(starts, self._admitted(tables, starts, ends, limits))
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
         # What others have planned counts as delivered, even if they did so after the decision that moved the partition (H4).
         assigned = {p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges}

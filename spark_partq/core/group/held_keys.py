@@ -1,0 +1,60 @@
+"""Keys that a group holds back: a message of theirs is dead, and those that follow it go to the dead-message queue, too, in their order.
+
+A key is known by its hash, which also places it. Two keys of one hash are held together, which harms no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_partq.core import stored
+from spark_partq.core.errors import KeysHeldError
+
+# Of a group in a queue. Each is in every snapshot of the group, and is looked for in all that is planned.
+MOST = 1_000
+
+_LEAST_HASH, _MOST_HASH = -(1 << 63), (1 << 63) - 1
+
+
+def check_room(keys: frozenset[int], queue: str) -> None:
+    """
+    Raises
+    ------
+    KeysHeldError
+        If these are more than a group can hold back.
+    """
+    if len(keys) > MOST:
+        raise KeysHeldError(
+            f"messages of more than {MOST:,} keys of queue {queue!r} are dead, and dead_letter_order='hold' holds so many back at most. See "
+            "with `spark-partq dead-letter list` why they fail. To go on without the order of these keys, set dead_letter_order='skip'",
+            queue=queue,
+        )
+
+
+def body(keys: frozenset[int]) -> dict[str, Any]:
+    """What a fact says of the keys that it holds back."""
+    return {"holds": sorted(keys)} if keys else {}
+
+
+def held_by(body: Mapping[str, Any]) -> frozenset[int]:
+    """What `body` gave.
+
+    Raises
+    ------
+    ValueError
+    """
+    return parse(body.get("holds", []))
+
+
+def parse(keys: object) -> frozenset[int]:
+    """A list of hashes.
+
+    Raises
+    ------
+    ValueError
+        If it is something else, or too long.
+    """
+    if not isinstance(keys, list) or len(keys) > MOST:
+        raise ValueError("held keys are no list of hashes")
+    return frozenset(stored.whole(key, "hash", _LEAST_HASH, _MOST_HASH) for key in keys)

@@ -1,0 +1,73 @@
+"""Keys that groups hold back are held no longer, as their messages are about to be put back: behind everything, so in the order of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_partq.core.errors import KeysHeldError
+from spark_partq.core.group.events import ReleaseKeys
+from spark_partq.storage.group.handle import Group, groups_of
+from spark_partq.storage.queue.control import user_and_host
+from spark_partq.storage.queue.handle import Queue, first_left
+
+
+def release_keys(queues: Sequence[Queue]) -> None:
+    """Let every group go on with the keys that it holds back in these queues.
+
+    Raises
+    ------
+    KeysHeldError
+        Before anything is changed, if producers may write to such a queue, or a group that holds keys back has messages left there: they
+        are later ones of the keys, and would come before those that are put back. A group that is given messages at this moment may be
+        refused when others are not; nothing was put back then.
+    """
+    holding = {queue.name: _holding(queue) for queue in queues}
+    ends = {queue.name: _ends(queue, holding[queue.name]) for queue in queues if holding[queue.name]}
+    for queue in queues:
+        for group in holding[queue.name]:
+            _check_read(queue, group, ends[queue.name])
+    for queue in queues:
+        release = ReleaseKeys(queue.state.queue_id, ends.get(queue.name, {}))
+        for group in holding[queue.name]:
+            group.decide(lambda release=release: [release], user_and_host())  # type: ignore[misc]
+            if queue.state.queue_id in group.state.held:
+                raise _not_read(queue, group)
+
+
+def _holding(queue: Queue) -> list[Group]:
+    queue.refresh()
+    return [group for group in groups_of(queue.store, queue.state) if queue.state.queue_id in group.state.held]
+
+
+def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
+    """What each group must have read of the queue. With ``skip`` nobody asks for an order, and nothing must be read."""
+    if queue.state.settings.dead_letter_order == "skip":
+        return {}
+    if queue.state.ingress:
+        names = ", ".join(repr(group.name) for group in holding)
+        raise KeysHeldError(
+            f"queue {queue.name!r} holds back keys of dead messages (group {names}), and producers may write later messages of these keys "
+            f"before those that are put back. Run `spark-partq ingress disable {queue.name}`, let each group read what there is, run this "
+            "again, and enable ingress then",
+            queue=queue.name,
+        )
+    queue.refresh()  # after ingress was found to be disabled
+    return {
+        table.partition: table.next_offset for table in queue.partitions if first_left(queue, table) < table.next_offset
+    }
+
+
+def _check_read(queue: Queue, group: Group, ends: dict[int, int]) -> None:
+    group.refresh()
+    for number, end in ends.items():
+        if (group.position((queue.state.queue_id, number)) or 0) < end:
+            raise _not_read(queue, group)
+
+
+def _not_read(queue: Queue, group: Group) -> KeysHeldError:
+    return KeysHeldError(
+        f"group {group.name!r} has not read all messages of queue {queue.name!r}, and later ones of keys that it holds back may be among "
+        "them; nothing was put back. Run this again when its lag is 0; a group that nobody uses any more blocks it until it is deleted",
+        queue=queue.name,
+        group=group.name,
+    )

@@ -1,0 +1,32 @@
+"""Somebody cures what killed, and puts the dead messages back, as docs/dead-messages.md says for a queue that holds keys back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spark_partq.storage.procedures.ingress import set_ingress
+from spark_partq.storage.procedures.redrive import redrive
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.testing.simulation.process import Process
+
+if TYPE_CHECKING:
+    from spark_partq.testing.simulation.run import Run
+
+
+def put_back(run: Run) -> Callable[[Process], None]:
+    """Until all that is dead when producers have ended is put back; who is refused asks again."""
+    producers = [f"{p.query}{'ab'[twin]}" for p in run.setup.producers for twin in range(p.twins)]
+
+    def body(process: Process) -> None:
+        while any(job.running or not job.is_done() for job in run.jobs if job.name in producers):
+            process.sleep(0.5)
+        run.cured = True
+        store = process.store(run.live)
+        if run.setup.holds:
+            set_ingress(open_queue(store, "q"), False)
+        found = redrive(store, "q")
+        set_ingress(open_queue(store, "q"), True)
+        run.world.note(f"put back: {found}")
+
+    return body
