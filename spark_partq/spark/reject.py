@@ -14,6 +14,7 @@ from spark_partq.spark.driver import Driver
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
 from spark_partq.spark.sink import append_once
+from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
@@ -30,12 +31,18 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     opened = store or _store_of(planned.group)
     by_target = _by_dead_letter_queue(opened, planned)
     _check_given_once(rows, name)
+    group = open_group(opened, planned.group).state
     for dead_letter_queue, queues in by_target.items():
         read = [queue.name for queue in queues]
         of_queues = {place: position for place, position in planned.positions.items() if place[0] in read}
         dead = _dead_messages(rows.filter(sf.col("_queue").isin(read)), queues[0], planned.group, reason)
         target = PositionsQueue(open_queue(opened, dead_letter_queue), rejected_sink(planned.group))
-        append_once(target, MicroBatch(planned.group, of_queues), dead, name=name)
+        of_target = MicroBatch(planned.group, of_queues)
+        # A micro-batch that was planned before the group began to read again counts as what it was.
+        since = {
+            p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
+        }
+        append_once(target, of_target, dead, name=name, since=since)
 
 
 def _name_of(reason: str | Column) -> str:

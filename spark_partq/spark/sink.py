@@ -95,7 +95,12 @@ class QueueSink:
 
 
 def append_once(
-    target: PositionsQueue, planned: MicroBatch, batch: DataFrame, order_by: Sequence[str] = (), name: str | None = None
+    target: PositionsQueue,
+    planned: MicroBatch,
+    batch: DataFrame,
+    order_by: Sequence[str] = (),
+    name: str | None = None,
+    since: Mapping[PartitionId, int] | None = None,
 ) -> None:
     """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
 
@@ -105,6 +110,8 @@ def append_once(
         Which messages the rows may come from.
     name : str, optional
         Tells several uses of one sink in a micro-batch apart (`position_app`).
+    since : dict, optional
+        As `deliver_once` has it.
 
     Raises
     ------
@@ -135,4 +142,4 @@ def append_once(
         return Written([prepared], planned.with_ids(found.ends))
 
     target.begin()
-    deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write)
+    deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)

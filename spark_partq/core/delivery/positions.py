@@ -75,15 +75,18 @@ def _lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> It
         yield before.incarnation, shared
 
 
-def position_app(group: str, name: str | None, incarnation: str, partition: int) -> str:
+def position_app(group: str, name: str | None, incarnation: str, partition: int, since: int = 0) -> str:
     """The application transaction of a table that holds a group's position in a partition.
 
     Parameters
     ----------
     name : str, optional
         Tells several sinks of one group apart that write into one table.
+    since : int
+        The epoch with which the group began to read the partition again, if the table is to have its messages again then.
     """
-    return "/".join(["partq:" + group, *([] if name is None else [name]), incarnation, str(partition)])
+    names = [] if name is None else [name]
+    return "/".join(["partq:" + group, *names, *([f"since-{since}"] if since else []), incarnation, str(partition)])
 
 
 def missing(batch: Mapping[PartitionId, Position], recorded: Recorded) -> dict[PartitionId, int]:

@@ -190,6 +190,13 @@ class GroupState:
             return self.delivered(partition_id, acks)
         return max(self.position(partition_id, acks) or 0, acks.delivered(partition_id, since))
 
+    def reading_since(self, partition_id: PartitionId) -> int:
+        """The epoch with which the group began to read the partition again, after a reset (H4) or its deletion; 0 if it did not.
+
+        What was done with a message before says nothing of what becomes of it now.
+        """
+        return max(self.reset_epochs.get(partition_id, 0), self.last_epoch + 1)
+
     def owned(self, flow: Flow) -> list[PartitionId]:
         return sorted(partition_id for partition_id, own in self.partitions.items() if own.flow == flow)
 

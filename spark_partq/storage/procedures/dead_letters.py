@@ -46,8 +46,13 @@ class DeadLetters:
         self._queue = open_queue(store, name)
         self._target = PositionsQueue(self._queue, dead_letters_sink(group))
 
-    def send(self, queue: Queue, table: PartitionTable, epoch: int, messages: DeadMessages) -> None:
+    def send(self, queue: Queue, table: PartitionTable, epoch: int, messages: DeadMessages, since: int = 0) -> None:
         """Append messages, unless they are in, whoever has sent them.
+
+        Parameters
+        ----------
+        since : int
+            `GroupState.reading_since`: a message that the group is given again may be dead again.
 
         Raises
         ------
@@ -62,7 +67,7 @@ class DeadLetters:
         deliver_range(
             self._target,
             self._group,
-            Source(state, table.partition, Range(epoch, messages.start, messages.end)),
+            Source(state, table.partition, Range(epoch, messages.start, messages.end), since),
             lambda first: self._files(queue, table, messages, first),
             lambda first: messages.end - first,
         )

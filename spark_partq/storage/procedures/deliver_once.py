@@ -77,6 +77,7 @@ def deliver_once(
     batch: Mapping[PartitionId, Position],
     write: Callable[[Mapping[PartitionId, int]], Written[F]],
     next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]] | None = None,
+    since: Mapping[PartitionId, int] | None = None,
 ) -> bool:
     """Add the rows of a micro-batch that the table lacks, and move its positions; whether there were any.
 
@@ -94,6 +95,8 @@ def deliver_once(
         with some of them, as the files hold too much then, or if they are not fit any more.
     next_offsets : function, optional
         Reads where partitions of the queue end. It is called, before anything is written, if the table has more than the micro-batch.
+    since : dict, optional
+        Of partitions whose messages are to be added again, should the group read them again: `GroupState.reading_since`.
 
     Raises
     ------
@@ -103,7 +106,10 @@ def deliver_once(
         If the table takes no commit.
     """
     apps = {
-        place: {incarnation: position_app(group, name, incarnation, place[1]) for incarnation, _ in position.lineage}
+        place: {
+            incarnation: position_app(group, name, incarnation, place[1], (since or {}).get(place, 0))
+            for incarnation, _ in position.lineage
+        }
         for place, position in batch.items()
     }
     written: Written[F] = _NOTHING

@@ -17,11 +17,18 @@ from spark_partq.storage.procedures.prepared import Prepared
 
 @dataclass(frozen=True)
 class Source:
-    """Where messages come from: a partition of a queue, and a range of it."""
+    """Where messages come from: a partition of a queue, and a range of it.
+
+    Attributes
+    ----------
+    since : int
+        As `deliver_once` has it.
+    """
 
     queue: QueueState
     partition: int
     messages: Range
+    since: int = 0
 
 
 def deliver_range(
@@ -59,4 +66,6 @@ def deliver_range(
         return Written([target.prepare(lambda: files(first), lambda: count(first))], {place: messages.end})
 
     target.begin()
-    return deliver_once(target, target.queue.store.runtime, reader, None, {place: position}, write)
+    return deliver_once(
+        target, target.queue.store.runtime, reader, None, {place: position}, write, since={place: source.since}
+    )

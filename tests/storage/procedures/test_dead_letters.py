@@ -41,7 +41,7 @@ class Query:
     def run(self) -> bool:
         """Until there is nothing to do, or until it dies; whether it has ended."""
         self.starts += 1
-        planner = Planner(self._settings, "g", "a")
+        self.planner = planner = Planner(self._settings, "g", "a")
         if self.committed < len(self.offsets) - 1 and not self._batch(planner):
             return False
         while (end := planner.next(self.offsets[-1], Limits())) is not None:
@@ -119,6 +119,26 @@ def test_message_that_is_sent_again_is_there_once(store: str) -> None:
     assert [v for v, _, _ in dead(store)] == [1, 3]
     DeadLetters(Store(store), "dead", "other").send(queue, table, 1, DeadMessages(1, 2, "dead", 2))
     assert sorted(v for v, _, _ in dead(store)) == [1, 1, 3]
+
+
+@pytest.mark.parametrize("again", ["reset", "deleted"])
+def test_a_group_that_reads_again(store: str, again: str) -> None:
+    """H4: a message is put aside also if a later one was, before the group was set back or made anew."""
+    make(store, max_deliveries=2)
+    put(store, 0, range(20))
+    query = Query(store, {12})
+    while not query.run():
+        assert query.starts < 30
+    query.planner.leave()
+    if again == "reset":
+        partq.reset_offsets(store, "g", "earliest")
+    else:
+        partq.delete_group(store, "g")
+    query = Query(store, {5, 12}, starting_offsets="earliest")
+    while not query.run():
+        assert query.starts < 30
+    assert sorted(query.done) == [v for v in range(20) if v not in query.deadly]
+    assert sorted(v for v, _, _ in dead(store)) == [5, 12, 12]
 
 
 @pytest.mark.parametrize("kept", ["discard", "dead_letter"])

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 from spark_partq.core.stored import MOST
-from tests.storage.procedures.test_dead_letters import test_message_that_kills
+from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import restarts
 from tests.testing.planted.stores import in_a_store
@@ -46,12 +46,31 @@ def what_is_suspect_comes_with_the_rest(original, left_out, starts, ends):
 
 
 @bug("storage.procedures.dead_letters:DeadLetters.send", leaves_out)
-def what_is_left_out_is_not_sent(original, letters, queue, table, epoch, messages):
+def what_is_left_out_is_not_sent(original, letters, queue, table, epoch, messages, since):
     """It is nowhere."""
 
 
-@bug("storage.procedures.dead_letters:deliver_once", leaves_out)
-def what_is_sent_is_not_looked_up(original, target, runtime, group, name, batch, write, count=itertools.count()):  # noqa: B008
+@bug(
+    "core.group.state:GroupState.reading_since",
+    test=lambda: in_a_store(test_a_group_that_reads_again, "reset"),
+)
+def what_was_dead_before_a_reset_covers_what_dies_behind_it(original, state, partition_id):
+    """A message that is read again and dies for the first time seems to be in the dead-message queue."""
+    return 0
+
+
+@bug("storage.procedures.deliver_range:deliver_once", leaves_out)
+def what_is_sent_is_not_looked_up(
+    original,
+    target,
+    runtime,
+    group,
+    name,
+    batch,
+    write,
+    since,
+    count=itertools.count(),  # noqa: B008
+):
     """Whoever dies before the fact, or is overtaken, sends it a second time."""
     return original(
         target,

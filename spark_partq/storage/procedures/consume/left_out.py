@@ -83,8 +83,9 @@ class LeftOut:
                 holds = self._keys(queue, table, messages)
                 if name not in self._sent:
                     self._sent[name] = DeadLetters(membership.store, name, membership.name)
-                epoch = membership.group.state.partitions[item.partition_id].epoch
-                self._sent[name].send(queue, table, epoch, messages)
+                state = membership.group.state
+                epoch, since = state.partitions[item.partition_id].epoch, state.reading_since(item.partition_id)
+                self._sent[name].send(queue, table, epoch, messages, since)
             skip = Skip(
                 item.partition_id, membership.incarnation, messages.start, messages.end, messages.reason, name, holds
             )
