@@ -51,9 +51,8 @@ class DeadMessages:
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
     all_redriven: set[str] = field(default_factory=set)
-    _places: set[tuple[str, int, int, str]] = field(
-        default_factory=set
-    )  # group, partition, offset, id of what is there
+    # Of what is there since the group began to read it: group, partition, offset, id
+    _places: set[tuple[str, int, int, str]] = field(default_factory=set)
 
     def changed(self, files: Files, path: str, data: bytes) -> str:
         """A file has appeared in that queue; what is wrong, or nothing."""
@@ -83,9 +82,11 @@ class DeadMessages:
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
 
     def decided(self, group: str, fact: GroupFact) -> None:
-        """Some facts end that keys are held."""
+        """Some facts end that keys are held, and some that a message which is there is not put aside again."""
         if fact.kind in _RELEASES:
             self.held.pop(group, None)
+        if fact.kind in (Kind.POSITION_RESET, Kind.GROUP_DELETED):
+            self._places = {p for p in self._places if p[0] != group or fact.partition not in (None, p[1])}
 
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
         """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""
