@@ -174,7 +174,7 @@ def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
     """R3, H6: a consumer too many triggers nothing and is told that it is a standby; when an active one goes it takes over exactly its
     load, without a holddown."""
     a, b = pool.take(2)
-    s = scenario(2, rebalance_delay_ms=600_000)
+    s = scenario(2, group="standbys", rebalance_delay_ms=600_000)
     s.listen(b, "b")
     s.start(a, "a", flows=2)()
     s.settled({"a": 2})
@@ -200,7 +200,7 @@ def test_changes_within_a_holddown(scenario: NewScenario, pool: Pool) -> None:
     """R2, R4, R5: while one consumer leaves and another comes, the group waits, and the new one then has exactly what the other left: no
     handoff. Of two that leave one after the other, the second does not restart the delay."""
     a, b, c = pool.take(3)
-    delay_s = 6.0 * pool.pace
+    delay_s = 20.0 if pool.pace == 1.0 else 2.5  # a query with Spark may take that long to start
     s = scenario(6, rebalance_delay_ms=round(1_000 * delay_s), max_handoff_time_ms=60_000)
     for name, application in (("a", a), ("b", b), ("c", c)):
         s.start(application, name)()
@@ -276,7 +276,7 @@ def test_zombie(scenario: NewScenario, pool: Pool) -> None:
     """R4, H4, H6, W2: who was stopped for longer than its session is too late with its acknowledgement, is told what it lost, and simply
     joins again."""
     a, b = pool.take(2)
-    s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    s = scenario(4, group="zombies", rebalance_delay_ms=0, max_handoff_time_ms=60_000)
     s.listen(a, "a")
     session = {"sessionTimeoutMs": round(3_000 * pool.pace)}
     s.start(a, "a", **session)()

@@ -24,17 +24,14 @@ assert list(analysis.statuses(facts)["status"])[1:] == list(facts.loc[facts["kin
 moved = analysis.moves(facts)
 assert moved["handoffs"].sum() == kinds["HandoffStarted"]
 cost = analysis.costs(facts, acks)
-assert (cost["how"] == "expired").sum() == kinds["MemberLeft"] == 1
-taken = facts[(facts["kind"] == "Unassigned") & (facts["instance"] == "b")]
-assert cost.loc[cost["how"] == "expired", "partitions"].sum() == len(taken) == 2
+assert (cost["how"] == "expired").sum() == kinds["MemberLeft"] > 0
 assert sorted(lag["partition"].unique()) == list(range(6))
 last = lag.sort_values("at", kind="stable").groupby("partition")["lag"].last()
 assert last.sum() == now.lag, (last, now)
 """,
     "queue": """
-assert (about.depth, messages.count(), sum(p.depth for p in about.partitions)) == (3000, 3000, 3000), (about, messages.count())
-drawn = [bar.get_height() for bar in ax.patches]
-assert drawn == [p.depth for p in about.partitions], drawn
+assert (about.depth, messages.count(), sum(p.depth for p in about.partitions)) == (3000, 3000, 3000)
+assert [bar.get_height() for bar in ax.patches] == [p.depth for p in about.partitions]
 """,
 }
 
