@@ -46,7 +46,8 @@ goes on when the call is made again; files that no log names are deleted by `mai
 The rows are about a store at STORE: queue `q` has the columns `k string, v bigint`, the key `k` and 2 partitions with 20 messages, of which group `g` has read
 some; queue `other` has the column `v string`. THERE is the path of another store, FOLDER the folder of both, FILE a Parquet file. What stands for Spark:
 `read(store, queue, …)` is `spark.read.format("partq")` with these options, `consume(store, queue, …)` is `spark.readStream`, with a checkpoint;
-`write(store, batch_id=…)` is a micro-batch of sink `s`, `rows(…)` a DataFrame with these columns; `hours_ahead(…)` does it with a clock that is wrong; `asked(…)` is an assignor of the user that answers so, and `taken_over`
+`write(store, batch_id=…)` is a micro-batch of sink `s`, `rows(…)` a DataFrame with these columns. `batch(…)` is a micro-batch that group `g` reads from queue `q`, in a
+`foreachBatch` function; a column may be left out or have another type, and `rejected('bad')` is one whose function has rejected messages as `bad`. `hours_ahead(…)` does it with a clock that is wrong; `asked(…)` is an assignor of the user that answers so, and `taken_over`
 starts the same instance again while it runs.
 """
 

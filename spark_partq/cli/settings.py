@@ -115,5 +115,5 @@ def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
             values = tomllib.loads(file.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
-    values |= given
+    values |= {name: text if name.endswith("_ms") else _value(name, text) for name, text in given.items()}
     return {name: duration_ms(v) if name.endswith("_ms") else v for name, v in values.items()}

@@ -361,7 +361,7 @@ class AssignorError(PartqError):
     """
 
     error_class = "ASSIGNOR_FAILED"
-    next_step = "Mend the assignor, or use another one. Who owned what goes on owning it."
+    next_step = "Mend the assignor, or use another one. Until then each partition keeps its owner."
     retry = "No: the same question gets the same answer."
 
 

@@ -63,7 +63,7 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     batch_id = context.getLocalProperty("streaming.sql.batchId")
     if query_id is None or batch_id is None:
         raise InvalidArgumentError(
-            "positions are those of a micro-batch: call this in a function for writeStream.foreachBatch"
+            "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
         )
     execution = _running(batch, query_id)
     offsets = execution.offsetLog().get(int(batch_id)).get().offsets()

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.payload.schema import Struct, check_same_columns, with_columns
 from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
@@ -18,6 +19,9 @@ from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
+
+# Of each message what the dead-message queue is told too, besides its payload and its place.
+_TOLD = ("_enqueued_at", "timestamp"), ("_redelivered", "boolean")
 
 # Of each run of a query, the micro-batch and the reasons that it has given in it.
 _given: dict[str, tuple[str, set[str]]] = {}
@@ -30,6 +34,8 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     check_traceable(rows)
     opened = store or _store_of(planned.group)
     by_target = _by_dead_letter_queue(opened, planned)
+    for queues in by_target.values():
+        _check_columns(rows, queues[0])
     _check_given_once(rows, name)
     group = open_group(opened, planned.group).state
     for dead_letter_queue, queues in by_target.items():
@@ -97,9 +103,24 @@ def _by_dead_letter_queue(store: Store, planned: MicroBatch) -> dict[str, list[Q
     return found
 
 
+def _check_columns(rows: DataFrame, queue: Queue) -> None:
+    """Refuse rows that are not whole messages any more; columns that were added do not matter.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    given: Struct = rows.schema.jsonValue()
+    wanted = with_columns(queue.state.schema, *_TOLD)
+    names = {field["name"] for field in wanted["fields"]}
+    kept: Struct = {**given, "fields": [field for field in given["fields"] if field["name"] in names]}
+    next_step = "Reject rows of the micro-batch that still have all of its columns"
+    check_same_columns(wanted, kept, "the DataFrame", f"queue {queue.name!r}", next_step)
+
+
 def _dead_messages(rows: DataFrame, queue: Queue, group: str, reason: str | Column) -> DataFrame:
     """The columns of the dead-message queue, and those that say which messages they are."""
-    payload = [quoted(f["name"]) for f in queue.state.schema["fields"] if f["name"] in rows.columns]
+    payload = [quoted(f["name"]) for f in queue.state.schema["fields"]]
     return rows.select(
         *payload,
         sf.col("_queue").alias("origin_queue"),

@@ -10,7 +10,6 @@ from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from spark_partq.spark.compat import PUSHDOWN_CONF
 from spark_partq.spark.driver import Driver
 
 # Dependencies of Delta that Spark has itself, in newer versions: 70 of 90 MB that every start would copy and every executor
@@ -28,7 +27,6 @@ _IN_SPARK = (
 SESSION_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    PUSHDOWN_CONF: "true",
     # What a plan does not show: Spark's own default, and storage options.
     "spark.sql.redaction.options.regex": r"(?i)url|storageoptions\.",
     "spark.jars.excludes": ",".join(_IN_SPARK),

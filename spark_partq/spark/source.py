@@ -48,13 +48,11 @@ class PartqDataSource(DataSource):
         return StructType.fromJson(message_schema(payload))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_partq.spark import compat
-        from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
+        from spark_partq.spark.batch_reader import BatchReader
 
         self._check(schema)
         self.driver = None
-        kind = PushdownBatchReader if compat.filters_are_pushed_down() else BatchReader
-        return kind(self._parsed(), schema)
+        return BatchReader(self._parsed(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from spark_partq.spark.stream_reader import StreamReader

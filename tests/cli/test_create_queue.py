@@ -37,10 +37,21 @@ def test_create_queue_without_key_or_options(command: Command, store: str) -> No
     assert found.settings == QueueSettings().model_dump()
 
 
-def test_every_setting_of_a_queue_is_an_option(run: Command) -> None:
+def test_every_setting_of_a_queue_is_an_option(run: Command, command: Command, store: str) -> None:
     told = run("create-queue", "--help").out
+    given = {
+        "rebalance_delay_ms": ("2s", 2_000), "max_handoff_time_ms": ("1", 1), "retention_ms": ("7d", 604_800_000),
+        "vacuum_grace_ms": ("2h", 7_200_000), "max_clock_skew_ms": ("1m", 60_000), "reject_to_sender": ("off", "off"),
+        "max_deliveries": ("5", 5), "message_ttl_ms": ("1h", 3_600_000), "expired_messages": ("dead_letter", "dead_letter"),
+        "dead_letter_queue": ("dead", "dead"), "dead_letter_order": ("hold", "hold"),
+    }  # fmt: skip
+    arguments: list[str] = []
     for name in QueueSettings.model_fields:
-        assert f"--{name.replace('_', '-')} " in told
+        flag = f"--{name.replace('_', '-')}"
+        assert f"{flag} " in told
+        arguments += [flag, given[name][0]]
+    assert command("create-queue", "q", "--schema", "v long", "--key", "v", *arguments).code == 0
+    assert partq.describe_queue(store, "q").settings == {name: value for name, (_, value) in given.items()}
 
 
 def test_settings_from_a_file_and_an_option_over_them(command: Command, store: str, tmp_path: Path) -> None:

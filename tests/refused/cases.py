@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.refused import arguments, commands, places, readers, stored, writers
+from tests.refused import arguments, commands, micro_batches, places, readers, stored, writers
 from tests.refused.case import Case
 
 SECTIONS: dict[str, list[Case]] = {
     **arguments.CASES,
     **readers.CASES,
     **writers.CASES,
+    **micro_batches.CASES,
     **commands.CASES,
     **stored.CASES,
     **places.CASES,

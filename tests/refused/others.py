@@ -64,6 +64,15 @@ def a_table_with_row_tracking(world: World) -> None:
     entry.write_text("".join(json.dumps({"protocol": protocol} if "protocol" in a else a) + "\n" for a in actions))
 
 
+def a_table(world: World) -> None:
+    """There is a Delta table with the columns `v string` and `note string not null`, partitioned by `note`."""
+    fields = [
+        {"name": name, "type": "string", "nullable": nullable, "metadata": {}}
+        for name, nullable in (("v", True), ("note", False))
+    ]
+    DeltaTarget.create(Store(world.there), {"type": "struct", "fields": fields}, ["note"])
+
+
 def a_file(world: World) -> None:
     """The other path is a file."""
     Path(world.there).write_text("hello")
@@ -124,6 +133,33 @@ def being_drained(world: World) -> None:
 def exclusive(world: World) -> None:
     """Queue `x` is exclusive."""
     partq.create_queue(world.store, "x", "v long", partitions=0)
+
+
+def a_dead_message(world: World) -> None:
+    """Queue `q` has the dead-message queue `dead`, which holds one of its messages."""
+    partq.alter_queue(world.store, "q", dead_letter_queue="dead", max_deliveries=2)
+    queue = opened(world.store)
+    table = queue.table(0)
+    table.refresh()
+    DeadLetters(queue.store, "dead", "g").send(queue, table, 1, DeadMessages(3, 4, "dead", 2))
+
+
+def a_dead_message_of_a_deleted_queue(world: World) -> None:
+    """The dead-message queue `dead` holds a message of queue `q`, which was deleted since."""
+    a_dead_message(world)
+    partq.delete_queue(world.store, "q")
+
+
+def a_dead_message_of_other_columns(world: World) -> None:
+    """The dead-message queue `dead` holds a message of queue `q`, which was deleted since and made anew with the column `w string`."""
+    a_dead_message_of_a_deleted_queue(world)
+    partq.create_queue(world.store, "q", "w string", partitions=2)
+
+
+def a_dead_message_and_no_ingress(world: World) -> None:
+    """The dead-message queue `dead` holds a message of queue `q`, whose ingress is disabled."""
+    a_dead_message(world)
+    partq.set_ingress(world.store, "q", False)
 
 
 def a_later_batch(world: World) -> None:

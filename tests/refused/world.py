@@ -6,14 +6,13 @@ import os
 import resource
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import spark_partq as partq
 from spark_partq.core.assignors.api import target
@@ -28,6 +27,7 @@ from spark_partq.target.table import DeltaTarget
 from spark_partq.target.task import taken, write_task
 from tests import queries
 from tests.groups import Consumer
+from tests.refused import batches
 from tests.scaled import Sink, make, messages
 from tests.storage.files.processes import CONTEXT, NOBODY
 
@@ -82,11 +82,14 @@ class World:
             "read": queries.read,
             "consume": lambda store, queue="q", **options: queries.consume(store, checkpoint, queue=queue, **options),
             "write": write,
-            "rows": rows,
+            "rows": batches.rows,
+            "batch": partial(batches.batch, self.store),
+            "rejected": partial(batches.rejected, self.store),
             "hours_ahead": hours_ahead,
             "asked": asked,
             "add": add,
             "deliver_behind": deliver_behind,
+            "refresh_replaced": refresh_replaced,
             "add_to": lambda table: DeltaTarget(Store(table)),
             "taken_over": self._taken_over,
             "nan": float("nan"),
@@ -123,14 +126,6 @@ def hours_ahead(hours: float, do: Callable[[], object]) -> object:
         return do()
 
 
-def rows(**columns: str) -> Any:
-    """What a sink looks at before anything else: a DataFrame with these columns, as far as there is one without Spark."""
-    types = {"string": StringType(), "long": LongType(), "integer": IntegerType()}
-    return SimpleNamespace(
-        schema=StructType([StructField(name, types[type_]) for name, type_ in columns.items()]), sparkSession=None
-    )
-
-
 def add(table: str, offset: int, v: int) -> int:
     """Write a row of that message into a Delta table that takes values below 10, as a task of the Delta sink does; the files."""
     place, columns = Store(table), payload_schema("v bigint")
@@ -159,6 +154,19 @@ def deliver_behind(table: str, position: int, end: int) -> bool:
         return deliver_once(
             target, SYSTEM, "g", None, planned, lambda _: Written([], {}), lambda asked: dict.fromkeys(asked, end)
         )
+    finally:
+        shutil.rmtree(table)
+
+
+def refresh_replaced(table: str) -> None:
+    """Let a sink of a Delta table read what is new in it, after another table has taken its place."""
+    place, columns = Store(table), payload_schema("v bigint")
+    DeltaTarget.create(place, columns, [])
+    target = DeltaTarget(place)
+    shutil.rmtree(table)
+    DeltaTarget.create(place, columns, [])
+    try:
+        target.refresh()
     finally:
         shutil.rmtree(table)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from spark_partq.testing.checker import missed
@@ -41,8 +43,8 @@ def test_seven_partitions_three_flows_and_a_fourth(scenario: NewScenario, pool: 
 
 @PLAIN
 def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
-    """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest.
-    Both are told, the one that gives before the one that gets."""
+    """W3, H2, H6: worker 2 takes half, worker 1 misses no micro-batch on its half, leaves in peace, and worker 2 takes the rest, and
+    misses no micro-batch on what it had. Both are told, the one that gives before the one that gets."""
     a, b = pool.take(2)
     s = scenario(8, group="workers", rebalance_delay_ms=200, max_handoff_time_ms=60_000)
     s.listen(a, "a")
@@ -56,11 +58,14 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
         s.settled({"a": 4, "b": 4})
         kept, moved = s.loads()["a"], s.loads()["b"]
         s.delivered("b", places=[(p, len(s.sent["q", p])) for p in moved])
+        since = {p: len(s.sent["q", p]) for p in moved}
         left = s.leave("a")
         s.settled({"b": 8})
         left()
         s.delivered("b", places=[(p, len(s.sent["q", p])) for p in kept])
     assert missed(s.records("a"), s.sent_at, [("q", p) for p in kept], s.instance("a")) == []
+    later = [r for r in s.records("b") if r["kind"] != "row" or r["offset"] >= since.get(r["partition"], 0)]
+    assert missed(later, s.sent_at, [("q", p) for p in moved], s.instance("b")) == []
     assert not any(f["forced"] for f in s.history("Granted"))
     assert [f["cause"] for f in s.history("MemberLeft")] == [f"{s.instance('a')} left"]
     report = s.check()
@@ -166,9 +171,11 @@ def test_consumer_that_never_begins_hands_over(scenario: NewScenario, pool: Pool
 # ---- coming and going
 @PLAIN
 def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
-    """R3: a consumer too many triggers nothing; when an active one goes it takes over exactly its load, without a holddown."""
+    """R3, H6: a consumer too many triggers nothing and is told that it is a standby; when an active one goes it takes over exactly its
+    load, without a holddown."""
     a, b = pool.take(2)
-    s = scenario(2, rebalance_delay_ms=600_000)
+    s = scenario(2, group="standbys", rebalance_delay_ms=600_000)
+    s.listen(b, "b")
     s.start(a, "a", flows=2)()
     s.settled({"a": 2})
     since = s.seq
@@ -183,6 +190,43 @@ def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
     s.delivered("b", places=[(p, n) for p in range(2) for n in (2, 3)])
     assert len(set(before.values())) == len(set(s.owners().values())) == 2
     assert [f["kind"] for f in s.history("StatusChanged", "HandoffStarted", since=since)] == []
+    report = s.check()
+    assert not report.again
+    assert [active for what, active, _ in s.listener_calls("b") if what == "active"] == [False, False, True, True]
+
+
+@PLAIN
+def test_changes_within_a_holddown(scenario: NewScenario, pool: Pool) -> None:
+    """R2, R4, R5: while one consumer leaves and another comes, the group waits, and the new one then has exactly what the other left: no
+    handoff. Of two that leave one after the other, the second does not restart the delay."""
+    a, b, c = pool.take(3)
+    delay_s = 20.0 if pool.pace == 1.0 else 2.5  # a query with Spark may take that long to start
+    s = scenario(6, rebalance_delay_ms=round(1_000 * delay_s), max_handoff_time_ms=60_000)
+    for name, application in (("a", a), ("b", b), ("c", c)):
+        s.start(application, name)()
+    s.settled({"a": 2, "b": 2, "c": 2})
+    before, since = s.owners(), s.seq
+    with s.sending():
+        s.leave("b")()
+        assert s.group.state.status == "Holddown" and len(s.loads()[""]) == 2
+        s.start(b, "d")()
+        s.settled({"a": 2, "c": 2, "d": 2})
+    assert [p for p, flow in s.owners().items() if flow != before[p]] == s.loads()["d"]
+    assert [f["status"] for f in s.history("StatusChanged", since=since)] == ["Holddown", "Ready"]
+    assert not s.history("HandoffStarted", since=since)
+
+    since = s.seq
+    s.leave("c")()
+    (held,) = s.history("StatusChanged", since=since)
+    waited = datetime.timedelta(seconds=0.6 * delay_s)
+    eventually(lambda: datetime.datetime.now(datetime.UTC) >= held["at"] + waited, "a part of the delay")
+    s.leave("d")()
+    assert s.group.state.status == "Holddown"
+    s.settled({"a": 6})
+    changes = s.history("StatusChanged", since=since)
+    assert [f["status"] for f in changes] == ["Holddown", "Rebalancing", "Ready"]
+    assert delay_s <= (changes[1]["at"] - changes[0]["at"]).total_seconds() + 0.05 < 1.5 * delay_s
+    s.send_all(1)
     report = s.check()
     assert not report.again
 
@@ -229,9 +273,11 @@ def test_static_member_restarts(scenario: NewScenario, pool: Pool) -> None:
 
 @PLAIN
 def test_zombie(scenario: NewScenario, pool: Pool) -> None:
-    """R4, H4, W2: who was stopped for longer than its session is too late with its acknowledgement, and simply joins again."""
+    """R4, H4, H6, W2: who was stopped for longer than its session is too late with its acknowledgement, is told what it lost, and simply
+    joins again."""
     a, b = pool.take(2)
-    s = scenario(4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    s = scenario(4, group="zombies", rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    s.listen(a, "a")
     session = {"sessionTimeoutMs": round(3_000 * pool.pace)}
     s.start(a, "a", **session)()
     s.start(b, "b", **session)()
@@ -256,6 +302,8 @@ def test_zombie(scenario: NewScenario, pool: Pool) -> None:
     s.send_all(2)
     report = s.check()
     assert report.again == [("q", busy, n) for n in range(3)]
+    lost = [sorted(partitions) for what, partitions, _ in s.listener_calls("a") if what == "lost"]
+    assert lost == [sorted([busy, idle])]
 
 
 @PLAIN

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pytest
-from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 import spark_partq as partq
 from spark_partq.spark import batch_reader
-from spark_partq.spark.batch_reader import BatchReader, PushdownBatchReader
+from spark_partq.spark.batch_reader import BatchReader
 from spark_partq.spark.options import Options
 from tests.helpers import opened, places, put
 from tests.queries import failed, read
@@ -118,51 +116,6 @@ def test_several_queues(queue: str) -> None:
     put(queue, 0, [7, 8], queue="p")
     rows = read(queue, "q,p", startingOffsets='{"p": {"0": 1}, "q": {"0": 20}}')
     assert sorted((r._queue, r.v) for r in rows) == [("p", 8)] + [("q", i) for i in range(10)]
-
-
-def planned(
-    store: str, *filters: ds.Filter, reader: type[BatchReader] = PushdownBatchReader
-) -> list[tuple[int, int, int]]:
-    """(partition, first offset, end) of each slice that would be read."""
-    options = Options.parse({"path": store, "queue": "q"})
-    made = reader(options, StructType())
-    if filters:
-        assert list(made.pushFilters(list(filters))) == list(filters), "Spark still applies all of them"
-    slices = [piece.slice for task in made.partitions() for piece in task.pieces]
-    return [(s.partition, s.base_offset + s.first_row, s.base_offset + s.last_row) for s in slices]
-
-
-ALL = [(0, 0, 5), (0, 5, 10), (0, 10, 15), (0, 15, 20), (1, 0, 5), (1, 5, 10)]
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([], ALL),
-        ([ds.EqualTo(("_partition",), 1)], ALL[4:]),
-        ([ds.EqualNullSafe(("_partition",), 1)], ALL[4:]),
-        ([ds.In(("_partition",), (1, 2))], ALL[4:]),
-        ([ds.GreaterThan(("_partition",), 0)], ALL[4:]),
-        ([ds.EqualTo(("_queue",), "x")], []),
-        ([ds.GreaterThanOrEqual(("_offset",), 7), ds.LessThan(("_offset",), 10)], [(0, 5, 10), (1, 5, 10)]),
-        ([ds.LessThanOrEqual(("_offset",), 4)], [(0, 0, 5), (1, 0, 5)]),
-        ([ds.GreaterThan(("_offset",), 14), ds.EqualTo(("_partition",), 0)], [(0, 15, 20)]),
-        ([ds.In(("_offset",), (12, 99))], [(0, 10, 15)]),
-        ([ds.EqualTo(("_enqueued_at",), NOON + dt.timedelta(minutes=2))], [(0, 10, 15)]),
-        ([ds.GreaterThan(("_enqueued_at",), NOON)], [ALL[1], ALL[2], ALL[3], ALL[5]]),
-        # without a zone the instant is not known: nothing is left out
-        ([ds.GreaterThan(("_enqueued_at",), dt.datetime(2030, 1, 1))], ALL),
-        ([ds.Not(ds.EqualTo(("_partition",), 1))], ALL),
-        ([ds.IsNull(("_flow",))], ALL),
-        ([ds.EqualNullSafe(("_offset",), None)], ALL),
-        ([ds.In(("_offset",), (None, 3))], ALL),
-        ([ds.EqualTo(("v",), 3), ds.EqualTo(("s", "_offset"), 3)], ALL),
-    ],
-    ids=str,
-)
-def test_filters_leave_out_files(queue: str, filters: list[ds.Filter], expected: list[tuple[int, int, int]]) -> None:
-    """Q6: files that cannot hold a row of the result are not read at all."""
-    assert planned(queue, *filters) == expected
 
 
 def test_tasks_are_bounded(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,17 +123,30 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_rejected(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """The errors of `tests/refused`, with real DataFrames; nothing is in the dead-message queue but what was rejected before."""
     make(store)
-    partq.create_queue(store, "plain", "v bigint")
-    put(store, 0, range(3), queue="plain")
     with pytest.raises(partq.InvalidArgumentError, match="foreachBatch"):
         partq.reject(spark.range(1), "bad")
+    said: list[str] = []
 
-    def refuses(text: str, sink: Any, queue: str = "q") -> None:
-        with pytest.raises(StreamingQueryException, match=text):
-            run_through(stream(spark, store, queue=queue, group="g"), tmp_path / text[:8], sink)
+    def try_all(batch: DataFrame, _: int) -> None:
+        partq.reject(batch.filter("v = 3").withColumn("seen", sf.lit(True)), "bad")
+        for rows, reason in (
+            (batch, ""),
+            (batch.drop("v"), "other"),
+            (batch.drop("_enqueued_at"), "other"),
+            (batch.groupBy("v").count(), "other"),
+            (batch, "bad"),
+        ):
+            with pytest.raises(partq.PartqError) as caught:
+                partq.reject(rows, reason)
+            said.append(caught.value.message)
 
-    refuses("no dead_letter_queue", lambda batch, _: partq.reject(batch, "bad"), queue="plain")
-    refuses("1 to 10000", lambda batch, _: partq.reject(batch, ""))
-    refuses("missing v long", lambda batch, _: partq.reject(batch.drop("v"), "bad"))
-    refuses("for the same reason before", lambda batch, _: [partq.reject(batch, "bad") for _ in range(2)])
+    run_through(stream(spark, store, group="g"), tmp_path / "cp", try_all)
+    for text, part in zip(
+        said,
+        ("1 to 10000", "missing v long", "missing _enqueued_at timestamp", "no _queue", "for the same reason before"),
+        strict=True,
+    ):
+        assert part in text
+    assert dead(store) == {3: ("bad", 3)}

@@ -25,7 +25,7 @@ def queue(store: str) -> str:
 
 
 def test_history(spark: SparkSession, queue: str) -> None:
-    """U3: every fact in order, each column of the control table with its type, times in UTC whatever the session's zone."""
+    """U3, R7: every fact in order, each column of the control table with its type, times in UTC whatever the session's zone."""
     a = Consumer(queue, "a")
     for _ in range(66):  # facts are merged into larger files meanwhile, beside a snapshot that is no fact
         a.start_again()
@@ -43,6 +43,18 @@ def test_history(spark: SparkSession, queue: str) -> None:
     assert found.where("kind = 'Granted' and partition = 1").count() == 67
     as_pandas = found.toPandas()
     assert len(analysis.ownerships(as_pandas)) == len(analysis.ownerships(analysis.history(queue, "g"))) == 134
+
+
+def test_statuses(spark: SparkSession, queue: str) -> None:
+    """R7: a user reads when the group was what."""
+    partq.alter_queue(queue, "q", rebalance_delay_ms=3_600_000)
+    a, b = Consumer(queue, "a"), Consumer(queue, "b")
+    b.end_holddown()
+    a.release()
+    changes = partq.history(spark, queue, group="g").where("kind = 'StatusChanged'").orderBy("seq").collect()
+    assert [row.status for row in changes][-3:] == ["Holddown", "Rebalancing", "Ready"]
+    times = [row["at"] for row in changes]
+    assert times == sorted(times) and changes[-1].cause
 
 
 def test_history_of_a_real_run(queue: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.spark.jobs import key_values
 from tests.groups import Consumer
-from tests.helpers import ROOT, finished, put
+from tests.helpers import ROOT, eventually, finished, put
 from tests.spark.jobs import Here, Start, only_error
 
 UNKNOWN = r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n"
@@ -31,6 +31,18 @@ def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str, by
     out, err = job.communicate(timeout=180)
     assert job.returncode == 0, out + err
     assert "Traceback" not in out + err
+
+
+@pytest.mark.long
+def test_rebalance_by_spark_submit(start: Start, store: str) -> None:
+    """U1, W1: it takes out a member that is silent, and says so; by Python this is shown with the commands."""
+    partq.create_queue(store, "q", "v long", partitions=1)
+    Consumer(store, "a", session_timeout_ms=500)
+    job = start("rebalance", "--store", store, "--every", "0.1")
+    eventually(lambda: not partq.describe_group(store, "g").members, "that the member is taken out")
+    job.send_signal(signal.SIGTERM)
+    facts = [json.loads(line) for line in finished(job).splitlines()]
+    assert "MemberLeft" in [fact["kind"] for fact in facts]
 
 
 # ---- scaling

@@ -156,7 +156,7 @@ def slow_consumer(tmp_path: Path) -> list[str]:
 def test_a_signal_lets_the_running_batch_finish(
     inside: Here, slow_consumer: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """U1: and begins no other."""
+    """U1, W3: and begins no other; what ran is acknowledged, and the group knows at once that the member is gone."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_handlers", raising=False)
 
@@ -190,7 +190,7 @@ def test_a_signal_to_a_process(
     by: str,
     number: signal.Signals,
 ) -> None:
-    """U1: the same where JVM and Python are processes of their own, and a terminal signals both."""
+    """U1, W3: the same where JVM and Python are processes of their own, and a terminal signals both."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     job = start(*slow_consumer, by=by)
     eventually(lambda: (tmp_path / "begun-0").exists() or job.poll() is not None, "the first micro-batch", 180)
@@ -212,6 +212,9 @@ def assert_one_batch_done(folder: Path) -> None:
     begun = len(list(folder.glob("begun-*")))
     assert len(list(folder.glob("done-*"))) == begun <= 2
     assert position(str(folder / "store"), "g", 0) in (10 * begun, 10 * begun - 10)
+    facts = analysis.history(str(folder / "store"), "g")
+    (cause,) = facts.loc[facts["kind"] == "MemberLeft", "cause"]
+    assert cause.endswith(" left"), "not expired"
 
 
 # ---- refusals

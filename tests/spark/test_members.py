@@ -100,3 +100,17 @@ def test_members_that_disagree(queue: str, tmp_path: Path) -> None:
         wrong = running(queue, tmp_path / str(number), [], **{"group": "g", "queue": "q", **options})
         assert "[GROUP_MISMATCH]" in str(eventually(wrong.exception, "the refusal"))
     assert len(group_state(queue).members) == 1 and query.isActive
+
+
+def test_a_query_that_does_not_plan_any_more(queue: str, tmp_path: Path) -> None:
+    """R4: its process lives, and Spark calls the planner no more: `maxPollIntervalMs` later it counts as gone."""
+    options = {"group": "g", "sessionTimeoutMs": 500, "maxPollIntervalMs": 1_000}
+    first: list[Row] = []
+    query = running(queue, tmp_path / "a", first, **options, instanceId="a", every_s=3_600)
+    eventually(lambda: len(first) == 20, "its first micro-batch")
+    second: list[Row] = []
+    running(queue, tmp_path / "b", second, **options, instanceId="b")
+    eventually(lambda: "b" in group_state(queue).members, "the other query")
+    eventually(lambda: "a" not in group_state(queue).members, "the end of the session", 20)
+    assert query.isActive
+    eventually(lambda: {own.flow for own in group_state(queue).partitions.values()} == {"b/0"}, "all for the other")

@@ -17,6 +17,7 @@ from tests.applications import Application, Pool, Scenario
 from tests.helpers import eventually
 
 ROWS, KEYS = 26, 13
+HOUR_MS = 3_600_000
 
 
 LONG_WITH_SPARK = pytest.mark.parametrize(
@@ -137,28 +138,39 @@ def test_live_up_and_down_with_kills(pool: Pool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pool", "counts"),
     [
-        ("plain", [6, 16, 5, 3]),
-        pytest.param("spark", [6, 16, 5, 3], marks=pytest.mark.long),
+        ("plain", [6, 16, 5, 2]),
+        pytest.param("spark", [6, 16, 5, 2], marks=pytest.mark.long),
     ],
     indirect=["pool"],
     ids=str,
 )
 def test_live_resizes_leave_nothing_twice(pool: Pool, tmp_path: Path, counts: list[int]) -> None:
-    """S1, S2, S5, R2: the same without kills; and then not one message comes twice, and no rebalance waits for a delay."""
+    """S1, S2, S5, R2, R6, R8, H6: the same without kills; and then not one message comes twice, no rebalance waits for the delay of an
+    hour, each partition that there is has an owner, and a consumer that is left without any is told that it is a standby."""
     s = Resizing(pool, tmp_path, 4)
     s.produce("p1", pool.take(2)[1])
+    eventually(s.is_ready, "the start")
+    partq.alter_queue(s.store, "q", rebalance_delay_ms=HOUR_MS)  # who waits for it now never ends
     for partitions in counts:
         s.more(2)
         s.scaled(partitions)
+        even = [n for n in (partitions // 3 + (k < partitions % 3) for k in range(3)) if n]
+        eventually(lambda e=even: s.is_ready() and sorted(s.counts().values(), reverse=True) == e, "the balance")
+        assert sorted(s.owners()) == list(range(partitions)) and None not in s.owners().values()
     s.finish()
-    assert "lost" not in [what for name in "abc" for what, *_ in s.listener_calls(name)]
+    calls = {name: s.listener_calls(name) for name in "abc"}
+    assert "lost" not in [what for said in calls.values() for what, *_ in said]
     assert "Holddown" not in [f["status"] for f in s.history("StatusChanged")]
+    active = [[what[1] for what in said if what[0] == "active"] for said in calls.values()]
+    assert sorted(told[-1] for told in active) == [False, True, True], (
+        "the last count is two partitions of three consumers"
+    )
 
 
 @LONG_WITH_SPARK
 def test_drain(pool: Pool, tmp_path: Path) -> None:
-    """S3, S4: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
-    nothing is lost or doubled."""
+    """S3, S4, S8: ingress is disabled, so the producer stops at a micro-batch; when the count has changed it is started again, and
+    nothing is lost or doubled. First by one command, up, and then step by step, down."""
     s = Resizing(pool, tmp_path, 3)
     application = pool.take(2)[1]
     s.produce("p1", application)
@@ -168,12 +180,53 @@ def test_drain(pool: Pool, tmp_path: Path) -> None:
     command = s.scale(7, "--mode", "drain")
     error = eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
     assert "INGRESS_DISABLED" in error
-    for name in "abc":
-        s.hold(name).unlink()
+    found = partq.describe_queue(s.store, "q")
+    assert (found.status, found.configured_partitions, found.operating_partitions) == ("ScalingUp", 7, 3)
+    s.let_go()
     told, _ = command.communicate(timeout=120)
     assert command.returncode == 0, told
     found = partq.describe_queue(s.store, "q")
     assert (found.status, found.operating_partitions, found.ingress) == ("Ready", 7, True)
     s.produce("p1", application)
     s.more()
+
+    partq.set_ingress(s.store, "q", False)
+    eventually(lambda: application.ask("status", name="p1")["error"], "the end of the producer")
+    eventually(lambda: partq.describe_queue(s.store, "q").depth == 0, "the end of the messages")
+    s.scaled(2)
+    eventually(lambda: s.is_ready() and sorted(s.owners()) == [0, 1], "the rebalance")
+    assert not partq.describe_queue(s.store, "q").ingress
+    partq.set_ingress(s.store, "q", True)
+    s.produce("p1", application)
+    s.more()
     s.finish()
+
+
+@LONG_WITH_SPARK
+def test_delete_and_discard_beside_consumers_and_a_producer(pool: Pool, tmp_path: Path) -> None:
+    """S2, S3: partitions that are deleted take their messages with them, as many as was said, and nobody stops. While ingress is
+    disabled, a producer of a queue that discards goes on, and what it wrote is counted."""
+    s = Resizing(pool, tmp_path, 6)
+    s.produce("p1", pool.take(2)[1])
+    s.more()
+    for name in "abc":
+        s.hold(name).touch()
+    s.more()
+    partq.alter_queue(s.store, "q", reject_to_sender="off")
+    partq.set_ingress(s.store, "q", False)
+    s.more()
+    with pytest.raises(partq.InvalidArgumentError, match="nothing was confirmed"):
+        partq.scale(s.store, "q", 2, "delete")
+    scaled = partq.scale(s.store, "q", 2, "delete", confirm_lost=10**9)
+    s.let_go()
+    s.more()
+    partq.set_ingress(s.store, "q", True)
+    s.more()
+    s.producers["p1"].ask("leave", name="p1")
+    eventually(lambda: partq.describe_queue(s.store, "q").depth == 0, "the end of the work")
+    found = partq.describe_queue(s.store, "q")
+    assert found.discarded and found.discarded % ROWS == 0
+    given = {(row["key"], row["value"]) for row in s.rows()}
+    assert found.discarded + scaled.lost >= ROWS * s.batches("p1") - len(given) >= found.discarded
+    assert all(s._where[name].ask("status", name=name)["error"] is None for name in "abc")
+    assert sorted(s.owners()) == [0, 1]

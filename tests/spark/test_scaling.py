@@ -54,7 +54,7 @@ def in_order(found: list[Row]) -> bool:
 
 def test_exclusive_and_back(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """S6: one flow is active, the other a standby; what is left when the queue becomes partitioned is stuck until it is copied;
-    and back again all is drained into the order of the parent."""
+    and back again all is drained into the order of the parent, while both queries of the group are unbound and bind again."""
     made = partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=0, **QUICK)
     assert (made.status, made.configured_partitions, made.operating_partitions) == ("Ready", 0, 0)
     partq.append(rows(spark, 0, 20), store, "q")
@@ -71,14 +71,21 @@ def test_exclusive_and_back(spark: SparkSession, store: str, tmp_path: Path) -> 
     assert in_order(consumer.rows[20:30]) and in_order(consumer.rows[30:40])
     partq.append(rows(spark, 40, 60), store, "q")
     before = len(consumer.rows)
-    query = consumer.start()
-    eventually(lambda: partq.describe_group(store, "g").members, "the consumer")  # else nobody would be waited for
+    other = Consumer(store, tmp_path, "d")
+    both = [consumer.start(), other.start()]
+    # Else nobody would be waited for
+    eventually(lambda: len(partq.describe_group(store, "g").members) == 2, "the consumers")
     assert partq.scale(store, "q", 0).status == "Ready"
     partq.append(rows(spark, 60, 70), store, "q")
     eventually(lambda: position(store, "g", -1) == 40, "the end of the work")
-    query.stop()
-    assert sorted(row.v for row in consumer.rows[before:]) == list(range(40, 70)) and in_order(consumer.rows[before:])
-    assert {row._partition for row in consumer.rows if row.v >= 60} == {-1}
+    assert len(partq.describe_group(store, "g").members) == 2 and all(query.isActive for query in both)
+    for query in both:
+        query.stop()
+    seen = [*consumer.rows[before:], *other.rows]
+    assert sorted(row.v for row in seen) == list(range(40, 70))
+    assert in_order(consumer.rows[before:]) and in_order(other.rows)
+    assert {row._partition for row in seen if row.v >= 60} == {-1}
+    assert len({row._flow for row in seen if row.v >= 60}) == 1
 
 
 def test_delete_says_what_is_lost(spark: SparkSession, store: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 import spark_partq as partq
+from tests import queries
 from tests.helpers import (
     assert_dense,
     consume,
@@ -212,7 +213,7 @@ def test_plain_session_and_a_task_that_is_tried_again(queue: str, tmp_path: Path
 # ---- running queries
 def test_running_query_sees_what_comes(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Q7, Q8: a query that runs delivers new messages, acknowledges its last batch though nothing follows it, and shows its progress:
-    rows, and offsets as valid JSON."""
+    rows, and offsets as valid JSON. What two groups have acknowledged is removed, and with a retention time what nobody has read."""
     seen: list[Row] = []
     query = running(spark, queue, tmp_path / "cp", seen, group="g")
     eventually(lambda: len(seen) == 30, "the first messages")
@@ -228,6 +229,19 @@ def test_running_query_sees_what_comes(spark: SparkSession, queue: str, tmp_path
     eventually(lambda: position(queue, "g", 2) == 1, "its acknowledgement")
     query.stop()
     assert places(seen) == sorted([*everything(), (0, 20), (1, 10), (2, 0)])
+
+    def left() -> dict[int, int]:
+        """Messages of each partition that Spark still finds."""
+        return {r._partition: r["count"] for r in read(spark, queue).groupBy("_partition").count().collect()}
+
+    queries.consume(queue, tmp_path / "h", group="h", maxRowsPerTrigger=9)
+    assert partq.describe_queue(queue, "q").depth == 0
+    put(queue, 2, range(100, 104))
+    assert sum(report.removed_messages for report in partq.maintain(queue)) == 33
+    assert left() == {2: 4} and partq.describe_queue(queue, "q").depth == 4
+    partq.alter_queue(queue, "q", retention_ms=0)
+    assert sum(report.removed_messages for report in partq.maintain(queue)) == 4
+    assert left() == {} and partq.describe_queue(queue, "q").depth == 0
 
 
 def test_processing_time(spark: SparkSession, queue: str, tmp_path: Path) -> None:

@@ -127,8 +127,17 @@ def is_hashable(type_: Any) -> bool:
     return type_["type"] == "array" and is_hashable(type_["elementType"])
 
 
-def check_same_columns(expected: Struct, given: Struct, what: str, where: str) -> None:
+def check_same_columns(
+    expected: Struct, given: Struct, what: str, where: str, next_step: str = "Select and cast the columns of the queue"
+) -> None:
     """Compare by name and type; neither the order of columns nor nullability matters.
+
+    Parameters
+    ----------
+    what, where : str
+        Who has the given columns, and who has the expected ones.
+    next_step : str
+        What somebody does about it.
 
     Raises
     ------
@@ -146,7 +155,7 @@ def check_same_columns(expected: Struct, given: Struct, what: str, where: str) -
         faults.append("a column name occurs twice")
     if faults:
         raise SchemaMismatchError(
-            f"{what} does not have the columns of {where}: {'; '.join(faults)}. Select and cast the columns of the queue",
+            f"{what} does not have the columns of {where}: {'; '.join(faults)}. {next_step}",
             faults="; ".join(faults),
             where=where,
         )

@@ -130,7 +130,13 @@ def provide_dead_letter_queue(
     with contextlib.suppress(QueueAlreadyExistsError):
         create_queue(store, dead_letters, columns, key, 1)
     there = open_queue(store, dead_letters).state.schema
-    check_same_columns(there, columns, f"a dead message of queue {name!r}", f"dead_letter_queue {dead_letters!r}")
+    check_same_columns(
+        there,
+        columns,
+        f"a dead message of queue {name!r}",
+        f"dead_letter_queue {dead_letters!r}",
+        "Name a queue that does not exist, and it is made with the right columns",
+    )
 
 
 def _create_partitions(control: QueueControl) -> QueueState:

@@ -62,7 +62,11 @@ class DeadLetters:
         state = queue.state
         columns = with_origin(state.schema)
         check_same_columns(
-            self._queue.state.schema, columns, f"queue {queue.name!r}", f"dead_letter_queue {self._queue.name!r}"
+            self._queue.state.schema,
+            columns,
+            f"a dead message of queue {queue.name!r}",
+            f"dead_letter_queue {self._queue.name!r}",
+            "Give the queue another dead_letter_queue with alter-queue",
         )
         deliver_range(
             self._target,

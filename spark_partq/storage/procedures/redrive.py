@@ -86,9 +86,13 @@ def dead_letters(store: Store, name: str) -> Iterator[DeadMessage]:
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError, InvalidArgumentError
+        At once.
     """
-    queue = open_dead_letters(store, name)
-    payload = _names_of_payload(queue)
+    return _messages(open_dead_letters(store, name))
+
+
+def _messages(queue: Queue) -> Iterator[DeadMessage]:
+    store, payload = queue.store, _names_of_payload(queue)
     positions: dict[str, dict[int, int]] = {}
     for table, part in _parts(queue, {}):
         for first, rows in read_slice(store, part, arrow_schema(queue.state.schema)):
@@ -132,6 +136,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             _payload(queue),
             f"dead-message queue {queue.name!r}",
             f"queue {origin!r}, from which messages came",
+            "Read them as a DataFrame, select and cast the columns of the queue, and append them",
         )
     release_keys(list(targets.values()))
     return {origin: _redrive(queue, target) for origin, target in targets.items()}
