@@ -36,7 +36,11 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     by_target = _by_dead_letter_queue(opened, planned)
     for queues in by_target.values():
         _check_columns(rows, queues[0])
-    _check_given_once(rows, name)
+    given = _given_in(rows)
+    if name in given:  # the positions would say that these messages are in
+        raise InvalidArgumentError(
+            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+        )
     group = open_group(opened, planned.group).state
     for dead_letter_queue, queues in by_target.items():
         read = [queue.name for queue in queues]
@@ -49,6 +53,7 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
         append_once(target, of_target, dead, name=name, since=since)
+    given.add(name)
 
 
 def _name_of(reason: str | Column) -> str:
@@ -62,18 +67,13 @@ def _name_of(reason: str | Column) -> str:
     return sha256(reason.encode()).hexdigest()[:16]
 
 
-def _check_given_once(rows: DataFrame, name: str) -> None:
-    """The second time the positions would say that these messages are in."""
+def _given_in(rows: DataFrame) -> set[str]:
+    """The names under which the running micro-batch has rejected messages."""
     context = rows.sparkSession.sparkContext
     run, batch = (str(context.getLocalProperty(key)) for key in ("spark.jobGroup.id", "streaming.sql.batchId"))
-    of_batch, names = _given.get(run, ("", set()))
-    if of_batch != batch:
-        names = set()
-    if name in names:
-        raise InvalidArgumentError(
-            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
-        )
-    _given[run] = batch, {*names, name}
+    if _given.get(run, ("",))[0] != batch:
+        _given[run] = batch, set()
+    return _given[run][1]
 
 
 def _store_of(group: str) -> Store:
