@@ -32,6 +32,10 @@ class Choice:
             chosen.append(test)
         return chosen, seconds, SIMULATION in reached
 
+    def seconds(self, test: str) -> float:
+        """How long it took when it was recorded."""
+        return self._recorded.seconds[test]
+
     def _reached(self, mutant: Mutant) -> set[str]:
         """Those that run its lines, or at least its function."""
         by_line = self._by_line(mutant.path)

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import time
 
 from tests.mutants import ROOT
 from tests.mutants.accepted import Accepted, accepted, why
@@ -108,6 +109,17 @@ def test_a_test_that_fails_without_a_mutant_stops_the_run() -> None:
     """Or every mutant would count as caught."""
     stopped, outcomes = run("source.code = source.code.replace('return', 'return None and')")
     assert "its tests fail without it" in stopped and outcomes.startswith("outcomes: []")
+
+
+def test_a_test_that_only_waits_is_ended_soon() -> None:
+    """It takes no time of a processor, which has a limit, too."""
+    began_s = time.monotonic()
+    stopped, _ = run(
+        "import time; from tests.mutants import trial; trial.MOST_S, trial.MOST_TIMES = 1.0, 1.0; "
+        "source.code = source.code.replace('return', 'import time; time.sleep(300); return')"
+    )
+    assert stopped.endswith("its tests fail without it: hung")
+    assert time.monotonic() - began_s < 60
 
 
 def test_accepted_mutants_are_of_code_that_there_is() -> None:

@@ -82,9 +82,7 @@ def test_pieces_of_pieces_end_with_one_message() -> None:
         ({}, 1, False),
     ],
 )
-def test_a_message_is_dead_if_it_came_alone_the_last_time(
-    attempts: Attempts, max_deliveries: int, dead: bool
-) -> None:
+def test_a_message_is_dead_if_it_came_alone_the_last_time(attempts: Attempts, max_deliveries: int, dead: bool) -> None:
     assert is_dead(attempts, 5, max_deliveries) is dead
 
 

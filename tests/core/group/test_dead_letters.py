@@ -41,9 +41,7 @@ def test_a_new_lineage_begins_at_the_position() -> None:
         (12, "expired", None, "2 messages from offset 10 on are discarded: older than message_ttl_ms"),
     ],
 )  # fmt: skip
-def test_a_group_goes_on_behind_what_is_left_out(
-    end: int, why: str, dead_letter_queue: str | None, cause: str
-) -> None:
+def test_a_group_goes_on_behind_what_is_left_out(end: int, why: str, dead_letter_queue: str | None, cause: str) -> None:
     group, incarnation = reading()
     epoch = group.state.partitions[at(1)].epoch
     (fact,) = group.do(Skip(at(1), incarnation, 10, end, why, dead_letter_queue))
