@@ -115,7 +115,7 @@ def test_a_partition_that_was_put_back(store: str) -> None:
     Consumer(store, "b").leave()
     behind = Query(store, "a")
     with pytest.raises(
-        DataLossError, match="partition 0 of queue 'q' ends at offset 20, but group 'g' has .* up to 20:"
+        DataLossError, match=r"partition 0 of queue 'q' ends at offset 20, but group 'g' has .* up to 20:"
     ):
         behind.next()
     behind.planner.leave()
