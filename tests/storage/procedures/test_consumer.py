@@ -174,6 +174,16 @@ def test_a_flow_has_no_more_unacknowledged_than_it_may(store: str) -> None:
     query.planner.leave()
 
 
+def test_what_is_acknowledged_by_hand_has_no_limit_but_its_own(store: str) -> None:
+    made(store, 1)
+    other = Consumer(store, "b")
+    other.ack(0, 15)
+    other.leave()
+    query = Query(store, "a", manual_acknowledgement=True, max_unacked_per_flow=100, instance_id="a")
+    assert query.next() == {0: (15, 20)} and query.next() == {}
+    query.planner.leave()
+
+
 def test_a_query_that_ends_takes_what_was_there(store: str) -> None:
     made(store, 1)
     query = Query(store, "a")
@@ -271,3 +281,26 @@ def test_what_an_application_is_told(store: str) -> None:
     assert told.requests[-1][1] is not None and position(store, "g", 0) == 23 and not group_state(store).members
     planner.leave()
     assert len(told.requests) == 5
+
+
+def test_what_an_application_is_told_of_another_consumer(store: str) -> None:
+    """A partition that goes is revoked, and the next micro-batch says which flow has lost it."""
+    made(store)
+    told = Told()
+    planner = Planner(ConsumerSettings(Store(store), ("q",)), "g", "a", told.connect)
+    done = StreamOffset("g", "a", {}, {})
+    done = planner.next(done, Limits()) or done
+    Consumer(store, "b").end_holddown()
+    put(store, 0, range(3))
+    put(store, 1, range(3))
+    told.requests.clear()
+    while "a/0" not in (told.requests[-1][0].get("batch", {}).get("changes", {}) if told.requests else {}):
+        done = planner.next(done, Limits()) or done
+    owners = {n: own.flow for (_, n), own in group_state(store).partitions.items()}
+    (kept,), (gone,) = ([n for n, flow in owners.items() if (flow == "a/0") is mine] for mine in (True, False))
+    assert [message for message, _ in told.requests if "revoked" in message] == [
+        {"group": "g", "revoked": [["q", gone]]}
+    ]
+    assert told.requests[-1][0]["batch"]["changes"] == {"a/0": {"gained": [], "lost": [["q", gone]]}}
+    assert told.requests[-1][0]["batch"]["owned"] == {"a/0": [["q", kept]]}
+    planner.leave()

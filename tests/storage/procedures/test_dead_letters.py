@@ -281,10 +281,10 @@ def test_a_redrive_that_cannot_be(store: str) -> None:
     ):
         partq.redrive(store, "q")
     assert not any(m.redriven for m in partq.dead_letters(store, "q"))
+    put(store, 0, ["x"], queue="r", type_=pa.string())
     with pytest.raises(
         partq.SchemaMismatchError, match="queue 'r' does not have the columns of dead_letter_queue 'dead'"
     ):
-        put(store, 0, ["x"], queue="r", type_=pa.string())
         sent(store, 0, 1, "r")
 
 
