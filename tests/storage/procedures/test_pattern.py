@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,10 +35,9 @@ class Query:
 
 
 @pytest.fixture
-def looks_always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query lists the queues before each micro-batch."""
     monkeypatch.setattr(subscription, "_CHECK_S", -1.0)
-    return
 
 
 def create(store: str, name: str, schema: str = "v bigint") -> None:
