@@ -92,6 +92,14 @@ def test_tests_that_run_the_line_are_chosen_within_the_time() -> None:
     assert Choice(Recorded(), 5.0).tests(mutant) == ([], 0.0, False)
 
 
+def test_tests_of_the_file_of_that_name_come_first() -> None:
+    """A line that thousands of tests run has one that looks at it."""
+    mutant = next(m for m in MutatedFile("core/a.py", CODE).mutants() if m.added == "return d * 3")
+    seconds = {"tests/test_b.py::x": 0.1, "tests/core/test_a.py::y": 1.0, "tests/core/test_a.py::z": 0.5}
+    recorded = Recorded(seconds=seconds, lines={test: {"core/a.py": [21]} for test in seconds})
+    assert Choice(recorded, 1.5).tests(mutant)[0] == ["tests/core/test_a.py::z", "tests/core/test_a.py::y"]
+
+
 def run(change: str) -> list[str]:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-c", RUN.replace("CHANGE", change)]
