@@ -316,9 +316,9 @@ def test_what_a_promoted_replica_has_may_have_been_delivered() -> None:
     before = {p: own.epoch for p, own in group.state.partitions.items()}
     facts = group.promoted({}, {0: 9, 1: 4, 2: 0})
     told = [fact for fact in facts if fact.kind == Kind.UNASSIGNED and "may have been delivered" in fact.cause]
-    assert [(fact.partition, fact.epoch_before, fact.epoch, fact.lineage_epoch, fact.instance) for fact in told] == [
-        (p, before["id", p] + 1, before["id", p] + 2, before["id", p] + 2, "a") for p in (0, 1)
-    ]
+    assert [
+        (fact.partition, fact.epoch_before, fact.epoch, fact.lineage_epoch, fact.flow, fact.instance) for fact in told
+    ] == [(p, before["id", p] + 1, before["id", p] + 2, before["id", p] + 2, "a/0", "a") for p in (0, 1)]
     assert group.state.members == {} and all(own.flow is None for own in group.state.partitions.values())
     assert [group.state.delivered(("id", p), group.acks) for p in range(4)] == [9, 4, 0, 0]
     assert group.promoted({}, {0: 9, 1: 4, 2: 0}) == []

@@ -162,7 +162,8 @@ def test_messages_that_are_too_old(store: str, kept: str, monkeypatch: pytest.Mo
     assert query.done == list(range(15, 20)) and position(store, "g", 0) == 20
     assert [v for v, _, _ in dead(store)] == (list(range(15)) if kept == "dead_letter" else [])
     skipped = [row for row in open_group(Store(store), "g").history() if row["kind"] == "Skipped"]
-    assert sum(row["delivered"] - row["offset"] for row in skipped) == 15
+    files = [(0, 10), (10, 15)] if kept == "dead_letter" else [(0, 15)]  # what is copied is copied a file at a time
+    assert [(row["offset"], row["delivered"]) for row in skipped] == files
     assert {json.loads(row["body"])["why"] for row in skipped} == {"expired"}
 
 
