@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from tests.mutants.mutations import Mutant
 from tests.mutants.recording import SIMULATION, Recorded
@@ -24,13 +25,19 @@ class Choice:
     def tests(self, mutant: Mutant) -> tuple[list[str], float, bool]:
         """Ids of tests, how many seconds they take, and whether the simulation reaches the mutant."""
         reached = self._reached(mutant)
+        all_s = {test: self._recorded.seconds[test] for test in reached - {SIMULATION}}
+        own = {test: seconds for test, seconds in all_s.items() if is_about(test, mutant.path)}
         chosen, seconds = [], 0.0
-        for test in in_order({test: self._recorded.seconds[test] for test in reached - {SIMULATION}}):
+        for test in [*in_order(own), *in_order({test: all_s[test] for test in all_s.keys() - own.keys()})]:
             seconds += self._recorded.seconds[test]
             if chosen and seconds > self._most_s:
                 break
             chosen.append(test)
         return chosen, seconds, SIMULATION in reached
+
+    def seconds(self, test: str) -> float:
+        """How long it took when it was recorded."""
+        return self._recorded.seconds[test]
 
     def _reached(self, mutant: Mutant) -> set[str]:
         """Those that run its lines, or at least its function."""
@@ -41,6 +48,11 @@ class Choice:
             if reached:
                 return reached
         return set()
+
+
+def is_about(test: str, path: str) -> bool:
+    """Whether a test's file has the name of a file of the product: it knows best what that does."""
+    return Path(test.split("::")[0]).name == f"test_{Path(path).name}"
 
 
 def in_order(seconds: dict[str, float]) -> list[str]:

@@ -28,6 +28,8 @@ PACKAGE = ROOT / "spark_partq"
 # Without a JVM and without a server. The files of a store have no mutants, and planted bugs say nothing about the product's.
 SUITES = (
     "tests/core",
+    "tests/cli",
+    "tests/refused",
     "tests/storage/group",
     "tests/storage/inspect",
     "tests/storage/log",

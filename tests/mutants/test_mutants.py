@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import time
 
 from tests.mutants import ROOT
 from tests.mutants.accepted import Accepted, accepted, why
@@ -91,6 +92,14 @@ def test_tests_that_run_the_line_are_chosen_within_the_time() -> None:
     assert Choice(Recorded(), 5.0).tests(mutant) == ([], 0.0, False)
 
 
+def test_tests_of_the_file_of_that_name_come_first() -> None:
+    """A line that thousands of tests run has one that looks at it."""
+    mutant = next(m for m in MutatedFile("core/a.py", CODE).mutants() if m.added == "return d * 3")
+    seconds = {"tests/test_b.py::x": 0.1, "tests/core/test_a.py::y": 1.0, "tests/core/test_a.py::z": 0.5}
+    recorded = Recorded(seconds=seconds, lines={test: {"core/a.py": [21]} for test in seconds})
+    assert Choice(recorded, 1.5).tests(mutant)[0] == ["tests/core/test_a.py::z", "tests/core/test_a.py::y"]
+
+
 def run(change: str) -> list[str]:
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-c", RUN.replace("CHANGE", change)]
@@ -108,6 +117,17 @@ def test_a_test_that_fails_without_a_mutant_stops_the_run() -> None:
     """Or every mutant would count as caught."""
     stopped, outcomes = run("source.code = source.code.replace('return', 'return None and')")
     assert "its tests fail without it" in stopped and outcomes.startswith("outcomes: []")
+
+
+def test_a_test_that_only_waits_is_ended_soon() -> None:
+    """It takes no time of a processor, which has a limit, too."""
+    began_s = time.monotonic()
+    stopped, _ = run(
+        "import time; from tests.mutants import trial; trial.MOST_S, trial.MOST_TIMES = 1.0, 1.0; "
+        "source.code = source.code.replace('return', 'import time; time.sleep(300); return')"
+    )
+    assert stopped.endswith("its tests fail without it: hung")
+    assert time.monotonic() - began_s < 60
 
 
 def test_accepted_mutants_are_of_code_that_there_is() -> None:

@@ -28,6 +28,8 @@ from tests.mutants.choice import Choice
 from tests.mutants.mutations import Mutant, files
 
 MOST_BYTES = 6 << 30  # of memory, for a mutant that does not stop to make lists
+# By the wall clock a test, or a seed, may take so long, and so many times what it took when it was recorded: many that hang only wait.
+MOST_S, MOST_TIMES = 20.0, 20.0
 
 CAUGHT, HUNG, SURVIVED, NOT_RUN = "caught", "hung", "survived", "not run"
 _PASSED, _FAILED, _BROKEN = range(3)  # exit codes
@@ -97,11 +99,12 @@ class Trials:
             function.__code__ = instead
         items = [self._items[test] for test in tests]
         for place, item in enumerate(items):
+            _hangs_after(self.choice.seconds(item.nodeid))
             following = items[place + 1] if place + 1 < len(items) else None
             self.session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.session.testsfailed:
                 return item.nodeid
-        return simulated(seeds)
+        return simulated(seeds, self.seed_s)
 
     def _replaced(self, path: str, code: str) -> list[tuple[FunctionType, CodeType]]:
         """The functions whose code is another, each with its new one."""
@@ -139,7 +142,12 @@ class Trials:
         gc.freeze()
 
 
-def simulated(seeds: int) -> str:
+def _hangs_after(seconds: float) -> None:
+    """The process is killed if what comes next, which usually takes so long, takes far longer."""
+    signal.setitimer(signal.ITIMER_REAL, MOST_S + MOST_TIMES * seconds)
+
+
+def simulated(seeds: int, seed_s: float = 1.0) -> str:
     """What goes wrong in the simulation; nothing if nothing does."""
     from spark_partq.testing.simulation.__main__ import execute
     from spark_partq.testing.simulation.draws import draw
@@ -148,6 +156,7 @@ def simulated(seeds: int) -> str:
     logging.disable(logging.CRITICAL)
     for seed in range(seeds):
         setup = draw(seed)
+        _hangs_after(seed_s)
         try:
             problem = execute(setup).problem
         except Exception as error:
@@ -185,7 +194,8 @@ class _Child:
         """In the process: it ends with this."""
         status = _BROKEN
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for number in (signal.SIGTERM, signal.SIGALRM):
+                signal.signal(number, signal.SIG_DFL)
             os.setsid()
             resource.setrlimit(resource.RLIMIT_CPU, (int(self._most_s), int(self._most_s) + 5))
             resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
@@ -213,7 +223,7 @@ class _Child:
         self._clean()
         seconds = time.monotonic() - self._began_s
         code = os.waitstatus_to_exitcode(status)
-        if late or code in (-signal.SIGXCPU, -signal.SIGKILL):
+        if late or code in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM):
             return Verdict(HUNG, "", seconds)
         if code == _BROKEN:
             raise BrokenTrial(f"{self._mutant.name}: {told}")

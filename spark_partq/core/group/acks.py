@@ -117,8 +117,10 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     for partition_id, epoch, _ in acks.rows:
         newest[partition_id] = max(epoch, newest.get(partition_id, 0))
     kept, older = [], set()
+    positions: dict[PartitionId, int] = {}
     for (partition_id, epoch, incarnation), offset in acks.rows.items():
         if epoch == newest[partition_id]:
+            positions[partition_id] = max(offset, positions.get(partition_id, 0))
             delivered = acks.by_epoch[partition_id].get(epoch, 0)
         elif epoch in acks.by_epoch[partition_id] and (partition_id, epoch) not in older:
             older.add((partition_id, epoch))
@@ -127,9 +129,6 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
             continue
         kept.append(AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, delivered))
     written = {row.incarnation for row in kept}
-    positions = {row.partition_id: 0 for row in kept}
-    for row in kept:
-        positions[row.partition_id] = max(row.offset, positions[row.partition_id])
     kept += [
         AckRow(_OF_AN_ATTEMPT, 0, *partition_id, acks.attempts[partition_id][start, end][0], 0, end, start, attempt)
         for partition_id in acks.attempts

@@ -90,7 +90,7 @@ class DeadLetters:
                         "origin_queue": [queue.name] * count,
                         "origin_partition": [table.partition] * count,
                         "origin_offset": list(offsets),
-                        "origin_enqueued_at": pa.array([part.enqueued_us] * count, pa.int64()),
+                        "origin_enqueued_at": [part.enqueued_us] * count,
                         "origin_group": [self._group] * count,
                         "delivery_count": [messages.delivery_count] * count,
                         "dead_reason": [messages.reason] * count,

@@ -114,7 +114,7 @@ class PositionsQueue:
             raise Conflict from None
         if not is_own:
             raise Conflict
-        self._last, self._positions, self._stale = batch_id, positions, 0
+        self._last, self._positions = batch_id, positions
 
     def discard(self, files: Sequence[Prepared]) -> None:
         """Maintenance deletes them."""

@@ -52,6 +52,7 @@ def test_after_a_promotion_a_table_has_what_the_replica_had_too() -> None:
 
 def test_who_still_delivers_under_an_incarnation_of_before_learns_what_is_in() -> None:
     assert Position(30, 70, 9, Q, NOW).moved({}) == {"third": 70, "second": 50, "first": 50}
+    assert Position(30, 45, 9, Q, NOW).moved({"third": 45, "second": 44, "first": 0}) == {"second": 45, "first": 45}
     assert Position(30, 45, 9, Q, NOW).moved({"first": 100, "second": 20}) == {"third": 45, "second": 45}
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from spark_partq.core.group import acks as acks_module
 from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.attempts import deliveries, is_dead
 from spark_partq.core.group.observer import Observer
 from tests.core.group.groups import Decided
 
@@ -26,6 +30,81 @@ def test_compaction_keeps_what_can_still_count() -> None:
     assert acks.delivered(("q", 0)) == 60
     assert acks.delivered(("q", 0), since=2) == 8
     assert len(kept) == 4
+
+
+def test_attempts() -> None:
+    """Of each range the last delivery, whatever the order of the rows; those under older epochs do not count after a reset."""
+    rows = [
+        AckRow("a", 1, "q", 0, 3, 0, 9, 4, 2),
+        AckRow("a", 1, "q", 0, 3, 0, 9, 4, 1),
+        AckRow("b", 1, "q", 0, 2, 0, 9, 4, 7),  # under an older epoch
+        AckRow("a", 1, "q", 0, 0, 0, 6, 4, 1),
+        AckRow("a", 1, "q", 0, 3, 0, 4, 0),  # it is not counted
+        AckRow("a", 1, "q", 1, 3, 0, 9, 4, 5),
+    ]
+    for order in (rows, rows[::-1]):
+        acks = Acks.of(order)
+        assert acks.attempts_since(("q", 0), 0) == {(4, 9): 2, (4, 6): 1}
+        assert acks.attempts_since(("q", 0), 3) == {(4, 9): 2}
+        assert acks.attempts_since(("q", 0), 4) == acks.attempts_since(("q", 2), 0) == {}
+        assert acks.attempts_since(("q", 1), 3) == {(4, 9): 5}
+
+
+_OF_P = st.builds(
+    AckRow, st.sampled_from(["a", "b"]), st.integers(0, 3), st.just("q"), st.integers(0, 1), st.integers(0, 3), st.integers(0, 6),
+    st.integers(0, 8), st.integers(0, 4), st.integers(0, 3),
+)  # fmt: skip
+_ROWS = st.lists(_OF_P | st.builds(AckRow, st.sampled_from(["a", "b", "c"]), st.integers(0, 3)), max_size=10)
+
+
+@given(_ROWS)
+def test_what_rows_say_together(rows: list[AckRow]) -> None:
+    """Each answer is the highest of the rows that it is about."""
+    acks = Acks.of(rows)
+    assert acks.beats == {i: max(r.beat for r in rows if r.incarnation == i) for i in {r.incarnation for r in rows}}
+    for place in (("q", 0), ("q", 1), ("q", 2)):
+        there = [row for row in rows if row.partition_id == place]
+        for since in range(5):
+            expected = max((row.delivered for row in there if row.epoch >= since), default=0)
+            assert acks.delivered(place, since) == expected
+            for who in "ab":
+                own = [row.offset for row in there if (row.epoch, row.incarnation) == (since, who)]
+                assert acks.offset(place, since, who) == max(own, default=0)
+
+
+@given(_ROWS, st.sets(st.sampled_from("abc")))
+def test_a_compaction_changes_no_answer_that_counts(rows: list[AckRow], live: set[str]) -> None:
+    """Positions under the newest epoch, what was delivered under whichever, the attempts above a position, and who is alive."""
+    acks, kept = Acks.of(rows), acks_module.compacted(rows, live)
+    after = Acks.of(kept)
+    assert set(after.beats) - {"attempt"} >= live & set(acks.beats)
+    assert all(beat == acks.beats[who] for who, beat in after.beats.items() if who != "attempt")
+    for place in (("q", 0), ("q", 1)):
+        epochs = [row.epoch for row in rows if row.partition_id == place]
+        for since in range(5):
+            assert after.delivered(place, since) == acks.delivered(place, since)
+        if epochs:
+            positions = [acks.offset(place, max(epochs), who) for who in "ab"]
+            assert [after.offset(place, max(epochs), who) for who in "ab"] == positions
+            before_, after_ = acks.attempts_since(place, 0), after.attempts_since(place, 0)
+            assert set(after.attempts.get(place, {}).items()) <= set(acks.attempts.get(place, {}).items())
+            for offset in range(max(positions), 9):
+                assert deliveries(after_, 9, offset)[0] == deliveries(before_, 9, offset)[0]
+                assert is_dead(after_, offset, 2) == is_dead(before_, offset, 2)
+    twice = acks_module.compacted(kept, live)
+    assert len(acks_module.compacted(twice, live)) == len(twice)
+
+
+def test_attempts_behind_a_reset_outlive_a_compaction() -> None:
+    """What was acknowledged under an older epoch is no position: the group was set back, and fails at a message before that."""
+    rows = [
+        AckRow("old", 1, "q", 0, 1, 50, 60),
+        AckRow("new", 1, "q", 0, 2, 10, 20, 10, 3),
+        AckRow("new", 1, "q", 0, 2, 8, 12, 8, 1),  # all of it is acknowledged but the last
+        AckRow("new", 1, "q", 0, 2, 8, 10, 8, 1),  # all of it
+    ]
+    for kept in (acks_module.compacted(rows, []), acks_module.compacted(acks_module.compacted(rows, []), [])):
+        assert Acks.of(kept).attempts_since(("q", 0), 2) == {(10, 20): 3, (8, 12): 1}
 
 
 def test_an_observer_is_not_disturbed_by_a_compaction() -> None:

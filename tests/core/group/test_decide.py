@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_partq.core.errors import GroupMismatchError
-from spark_partq.core.group.events import HolddownOver, Join, Promoted
+from spark_partq.core.group.events import HolddownOver, Join, Promoted, RaiseFloors
 from spark_partq.core.group.facts import Kind, QueueInGroup, Status
 from spark_partq.core.group.invariants import check
 from spark_partq.core.group.steps.promotion import unheard_of
@@ -285,6 +285,8 @@ def test_floors() -> None:
     group = Decided(2)
     group.join("a")
     group.ack(0, 5)
+    assert group.do(RaiseFloors("another")) == group.do(RaiseFloors("id", (1, 2))) == []
+    assert group.do(RaiseFloors("id", ends={0: 4})) == []  # nobody can have finished what is not there
     assert [(f.partition, f.offset) for f in group.floors()] == [(0, 5)]
     assert group.floors() == []
     group.acks.rows.clear()
@@ -312,7 +314,11 @@ def test_what_a_promoted_replica_has_may_have_been_delivered() -> None:
     group.join("a")
     group.ack(0, 5)
     before = {p: own.epoch for p, own in group.state.partitions.items()}
-    group.promoted({}, {0: 9, 1: 4, 2: 0})
+    facts = group.promoted({}, {0: 9, 1: 4, 2: 0})
+    told = [fact for fact in facts if fact.kind == Kind.UNASSIGNED and "may have been delivered" in fact.cause]
+    assert [
+        (fact.partition, fact.epoch_before, fact.epoch, fact.lineage_epoch, fact.flow, fact.instance) for fact in told
+    ] == [(p, before["id", p] + 1, before["id", p] + 2, before["id", p] + 2, "a/0", "a") for p in (0, 1)]
     assert group.state.members == {} and all(own.flow is None for own in group.state.partitions.values())
     assert [group.state.delivered(("id", p), group.acks) for p in range(4)] == [9, 4, 0, 0]
     assert group.promoted({}, {0: 9, 1: 4, 2: 0}) == []

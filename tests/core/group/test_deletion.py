@@ -31,7 +31,10 @@ def follow(state: GroupState, *events: Event) -> GroupState:
 
 def test_nothing_is_left_of_it() -> None:
     joined = follow(GroupState(), JOIN)
-    deleted = follow(follow(joined, LEAVE), Delete())
+    left = follow(joined, LEAVE)
+    (fact,) = decide(left, Acks(), [Delete()], "somebody")
+    assert (fact.kind, fact.cause, fact.by) == (Kind.GROUP_DELETED, "the group was deleted", "somebody")
+    deleted = follow(left, Delete())
     assert (deleted.exists, deleted.deletions) == (False, 1)
     assert not (deleted.queues or deleted.partitions or deleted.floors or deleted.removed or deleted.basis)
     assert snapshot.from_json(json.loads(json.dumps(snapshot.to_json(deleted)))) == deleted

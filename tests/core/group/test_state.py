@@ -170,6 +170,15 @@ def test_snapshots_are_exact() -> None:
     assert json.dumps(snapshot.to_json(again)) == text
 
 
+@pytest.mark.parametrize("number", ["status_seq", "assigned_seq", "last_epoch"])
+def test_numbers_of_a_snapshot(number: str) -> None:
+    """-1 is that there is none yet."""
+    plain = snapshot.to_json(drains().state)
+    assert getattr(snapshot.from_json({**plain, number: -1}), number) == -1
+    with pytest.raises(ValueError, match=number):
+        snapshot.from_json({**plain, number: -2})
+
+
 def test_a_copy_is_apart() -> None:
     """What happens to it does not happen to the original."""
     group = drains()

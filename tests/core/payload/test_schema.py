@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,14 @@ def test_bad_keys(store: str, key: list[str], says: str) -> None:
 
 def test_same_columns_in_any_order() -> None:
     check_same_columns(payload_schema("a int, b string"), payload_schema("b string, a int"), "x", "y")
+
+
+def test_whether_there_may_be_nulls_makes_no_other_columns() -> None:
+    """Spark says of many expressions that they hold none, at any depth."""
+    ddl = "a array<array<int>>, m map<int,map<int,date>>, s struct<x:array<struct<y:int>>>"
+    strict = json.loads(json.dumps(payload_schema(ddl)).replace("true", "false"))
+    check_same_columns(payload_schema(ddl), strict, "x", "y")
+    assert payload_schema(strict) == payload_schema(ddl)
 
 
 def test_comments_have_no_effect() -> None:

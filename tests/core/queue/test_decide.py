@@ -129,6 +129,8 @@ def test_delete_takes_no_more_than_was_confirmed() -> None:
     for confirmed, why in ((None, "nothing was confirmed"), (3, "only 3 were confirmed")):
         with pytest.raises(InvalidArgumentError, match=f"would lose 4 messages.*{why}.*confirm_lost=4"):
             decide.start_scaling(ready(), 2, "delete", held, confirmed)
+    (fact,) = decide.start_scaling(ready(), 2, "delete")
+    assert fact.body == {"partitions": 2, "mode": "delete", "confirmed": 0}
     state = follow(ready(), decide.start_scaling(ready(), 2, "delete", held, 4))
     assert state.scaling is not None and state.scaling.confirmed == 4
     removed = open_(state, 5, Remainder({2: 5, 3: 6}, unread=4))

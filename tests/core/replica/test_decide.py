@@ -17,7 +17,7 @@ from spark_partq.core.replica import decide
 from spark_partq.core.replica.decide import Facts
 from spark_partq.core.replica.facts import Kind, Phase, ReplicaFact
 from spark_partq.core.replica.invariants import check, check_state
-from spark_partq.core.replica.state import TRANSITIONS, ReplicaState, replay
+from spark_partq.core.replica.state import TRANSITIONS, ReplicaState, after, replay
 
 JUMP = "queues/q/control", 7
 
@@ -25,10 +25,10 @@ JUMP = "queues/q/control", 7
 def follow(state: ReplicaState | None, facts: Facts) -> ReplicaState:
     """The state after these facts, as they are read back; no invariant is broken."""
     stored = [ReplicaFact(str(fact.kind), json.loads(json.dumps(fact.body))) for fact in facts]
-    after = replay("q", stored, state)
-    assert after is not None
-    check(state, after, facts)
-    return after
+    found = replay("q", stored, state)
+    assert found is not None
+    check(state, found, facts)
+    return found
 
 
 def following() -> ReplicaState:
@@ -87,6 +87,18 @@ def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState])
         decide.announce_jump(state(), *JUMP)
     with pytest.raises(ReplicaError, match="took over from queue 'q'; use it"):
         decide.remove(state(), "id")
+
+
+def test_who_follows_again_keeps_what_it_knows() -> None:
+    """Of its format, too, which may be above that of who wrote the fact."""
+    raised = ReplicaFact(
+        Kind.FORMAT_RAISED, {"min_reader": 1, "min_writer": 1, "features": [], "made_by": "spark_partq 9"}
+    )
+    known = after("q", removed(), raised)
+    again = follow(known, decide.follow(known, "r", "/primary", "/here", "id"))
+    assert (again.format, again.jumps, again.others, again.incarnation) == (
+        known.format, known.jumps, known.others, known.incarnation,
+    )  # fmt: skip
 
 
 def test_a_jump_is_announced_once() -> None:

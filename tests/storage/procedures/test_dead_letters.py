@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pytest
 
 import spark_partq as partq
@@ -12,10 +16,11 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.procedures import redrive as redriving
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_slice, slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
 
@@ -157,8 +162,131 @@ def test_messages_that_are_too_old(store: str, kept: str, monkeypatch: pytest.Mo
     assert query.done == list(range(15, 20)) and position(store, "g", 0) == 20
     assert [v for v, _, _ in dead(store)] == (list(range(15)) if kept == "dead_letter" else [])
     skipped = [row for row in open_group(Store(store), "g").history() if row["kind"] == "Skipped"]
-    assert sum(row["delivered"] - row["offset"] for row in skipped) == 15
+    files = [(0, 10), (10, 15)] if kept == "dead_letter" else [(0, 15)]  # what is copied is copied a file at a time
+    assert [(row["offset"], row["delivered"]) for row in skipped] == files
     assert {json.loads(row["body"])["why"] for row in skipped} == {"expired"}
+
+
+def sent(store: str, start: int, end: int, queue: str = "q", partition: int = 0) -> None:
+    """These messages of a partition are left out."""
+    found = opened(store, queue)
+    found.table(partition).refresh()
+    letters = DeadLetters(Store(store), "dead", "g")
+    letters.send(found, found.table(partition), 1, DeadMessages(start, end, "dead", 3))
+
+
+def test_what_is_kept_of_a_message(store: str) -> None:
+    """The message as it was, across files; where it came from, and when it came and went."""
+    make(store)
+    at = dt.datetime(2026, 11, 1, 12, 30, 0, 123456, tzinfo=dt.UTC)
+    for first in (0, 5):
+        put(store, 1, range(first, first + 5), at=at + dt.timedelta(seconds=first))
+    before = Store(store).now()
+    sent(store, 3, 7, partition=1)
+    found = list(partq.dead_letters(store, "q"))
+    assert [(m.partition, m.offset, m.redriven, m.payload) for m in found] == [
+        (0, n, False, {"v": n + 3}) for n in range(4)
+    ]
+    for n, message in enumerate(found, 3):
+        dead_at = message.origin.pop("dead_at")
+        assert before <= dead_at <= Store(store).now()
+        assert message.origin == {
+            "origin_queue": "q",
+            "origin_partition": 1,
+            "origin_offset": n,
+            "origin_enqueued_at": at + dt.timedelta(seconds=0 if n < 5 else 5),
+            "origin_group": "g",
+            "delivery_count": 3,
+            "dead_reason": "dead",
+        }
+    assert found[0].to_dict() == {
+        **found[0].origin,
+        "partition": 0,
+        "offset": 0,
+        "redriven": False,
+        "payload": {"v": 3},
+    }
+    dead_queue = opened(store, "dead").state
+    assert (dead_queue.key, dead_queue.configured_partitions) == (("v",), 1)
+
+
+def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
+    """The call before has died behind two of its messages."""
+    make(store)
+    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    for name in ("q", "r"):
+        put(store, 0, range(10), queue=name)
+        sent(store, 2, 5, name)
+    partq.maintain(store, "dead")
+    assert [m.offset for m in partq.dead_letters(store, "dead")] == list(range(6))
+    with mock.patch.object(redriving, "_redrive") as once:
+        partq.redrive(store, "q")
+    first = once.call_args_list[0].args
+    assert [queue.name for queue in first] == ["dead", "q"]
+    table, part = next(redriving._parts(first[0], {}))
+    with mock.patch.object(redriving, "_parts", return_value=[(table, replace(part, last_row=2))]):
+        assert redriving._redrive(*first) == 2
+    assert [m.redriven for m in partq.dead_letters(store, "q")] == [True, True, False, False, False, False]
+    assert partq.redrive(store, "r") == {"q": 1, "r": 3}
+    assert partq.redrive(store, "r") == {}
+    for name in ("q", "r"):
+        values = [v for rows in stored(store, name).values() for v in rows]
+        assert sorted(values) == sorted([*range(10), 2, 3, 4])
+
+
+def stored(store: str, name: str) -> dict[int, list[int]]:
+    queue = opened(store, name)
+    schema = arrow_schema(queue.state.schema)
+    return {
+        table.partition: [
+            value
+            for part in slices(name, table.partition, table.index, table.first_offset, table.next_offset)
+            for _, rows in read_slice(queue.store, part, schema)
+            for value in rows.column("v").to_pylist()
+        ]
+        for table in queue.partitions
+    }
+
+
+def test_a_redrive_into_a_queue_that_takes_nothing(store: str) -> None:
+    """What it would discard is counted, as it is of every producer; one that rejects is told so, and nothing is put back."""
+    make(store, reject_to_sender="off")
+    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    sent(store, 2, 5)
+    partq.set_ingress(store, "q", False)
+    partq.alter_queue(store, "q", reject_to_sender="including_when_shutdown")
+    with pytest.raises(partq.IngressDisabledError):
+        partq.redrive(store, "q")
+    assert not any(m.redriven for m in partq.dead_letters(store, "q"))
+    partq.alter_queue(store, "q", reject_to_sender="off")
+    assert partq.redrive(store, "q") == {"q": 3}
+    assert partq.describe_queue(store, "q").discarded == 3 and partq.redrive(store, "q") == {}
+
+
+def test_a_redrive_that_cannot_be(store: str) -> None:
+    """Before anything is put back: a queue is gone, or has other columns by now."""
+    make(store)
+    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    for name in ("q", "r"):
+        put(store, 0, range(10), queue=name)
+        sent(store, 2, 5, name)
+    partq.delete_queue(store, "r")
+    with pytest.raises(partq.QueueNotFoundError, match="'r'"):
+        partq.redrive(store, "q")
+    assert not any(m.redriven for m in partq.dead_letters(store, "q"))
+    partq.create_queue(store, "r", "v string", key="v", partitions=1)
+    with pytest.raises(
+        partq.SchemaMismatchError,
+        match="dead-message queue 'dead' does not have the columns of queue 'r', from which messages came",
+    ):
+        partq.redrive(store, "q")
+    assert not any(m.redriven for m in partq.dead_letters(store, "q"))
+    put(store, 0, ["x"], queue="r", type_=pa.string())
+    with pytest.raises(
+        partq.SchemaMismatchError, match="queue 'r' does not have the columns of dead_letter_queue 'dead'"
+    ):
+        sent(store, 0, 1, "r")
 
 
 def test_redrive(store: str) -> None:

@@ -150,7 +150,10 @@ def test_a_table_that_is_ahead_of_the_queue() -> None:
     behind = of({0: (0, 6)})
     assert not deliver_once(Handle(table), SYSTEM, "g", None, behind, write, next_offsets(10)) and asked == [(Q, 0)]
     before = table.version
-    with pytest.raises(TargetAheadError, match="partition 0 of queue id up to 10, but that partition ends at 8"):
+    with pytest.raises(
+        TargetAheadError,
+        match="the table has the messages of partition 0 of queue id up to 10, but that partition ends at 8",
+    ):
         deliver_once(Handle(table), SYSTEM, "g", None, behind, write, next_offsets(8))
     assert deliver_once(Handle(table), SYSTEM, "h", None, behind, write, next_offsets(8))
     assert table.version == before + 1

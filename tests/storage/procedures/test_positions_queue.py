@@ -20,7 +20,7 @@ from spark_partq.testing.faults import CHANGES, Crash, FaultyFiles
 from tests.clocks import no_grace
 from tests.helpers import opened
 from tests.relays import Relay, arrived, manifests, told
-from tests.scaled import Sink, make, messages, scale
+from tests.scaled import Sink, make, messages, scale, stored
 
 
 def numbers(*ranges: tuple[int, int, int]) -> list[int]:
@@ -257,7 +257,11 @@ def test_the_map_changes_in_the_midst_of_a_batch(store: str, monkeypatch: pytest
         with pytest.raises(KeyboardInterrupt):
             Relay(store).deliver(dict.fromkeys(range(4), (0, 10)))
     assert 0 < len(arrived(store)) < 40
+    there = tuple(number for number, rows in sorted(stored(store).items()) if rows)
     scale(store, 7)
+    Relay(store).deliver({})
+    last = manifests(store).read(max(manifests(store).names()))
+    assert (dict(last.placed), last.generation, last.name.number) == ({0: there}, 1, 1)
     Relay(store).deliver({0: (5, 15)})
     assert arrived(store) == numbers((0, 0, 15), *((p, 0, 10) for p in range(1, 4)))
 

@@ -9,12 +9,14 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.errors import GroupActiveError, OffsetOutOfRangeError, QueueNotFoundError
+from spark_partq.core.errors import GroupActiveError, InvalidArgumentError, OffsetOutOfRangeError, QueueNotFoundError
 from spark_partq.core.group.facts import Kind
+from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import reset_offsets as procedure
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.reset_offsets import reset_offsets
+from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import opened, position, put
@@ -106,6 +108,70 @@ def test_one_queue_of_several(store: str) -> None:
     assert {r.queue for r in reset_offsets(Store(store), "g", "earliest")} == {"q"}
     with pytest.raises(QueueNotFoundError):
         reset_offsets(Store(store), "g", "earliest", ["r"])
+
+
+def test_queues_that_a_group_does_not_read(store: str) -> None:
+    """Nothing is changed, and the ones that it reads are named."""
+    made(store)
+    partq.create_queue(store, "r", "v long", partitions=1)
+    for queues, told in (
+        ("q", "queues='q': give a list of names"),
+        ([], r"queues=\[\]: give a list of names"),
+        (["q", "r"], "group 'g' does not read queue 'r'; it reads q$"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=told):
+            reset_offsets(Store(store), "g", "earliest", queues)
+    partq.delete_queue(store, "q")
+    assert reset_offsets(Store(store), "g", "earliest") == []
+    partq.create_queue(store, "q", "v long", partitions=1)
+    assert reset_offsets(Store(store), "g", "earliest") == []
+    with pytest.raises(QueueNotFoundError, match="queue 'q' was deleted and made anew since group 'g' read it"):
+        reset_offsets(Store(store), "g", "earliest", ["q"])
+    partq.maintain(store, "q")
+    Group(Store(store), "empty").decide(lambda: [], "somebody")
+    assert opened(store).state.resets == {}
+
+
+def test_what_is_told_of_two_queues(store: str) -> None:
+    """By the queues' names and partitions; the history says who did it, and what was asked for."""
+    made(store)
+    partq.create_queue(store, "a", "v long", partitions=1)
+    put(store, 0, range(5), queue="a")
+    b = Consumer(store, "b", queues=("q", "a"))
+    b.ack(0, 4, queue="a")
+    b.leave()
+    found = reset_offsets(Store(store), "g", "latest", ["q", "a", "q"])
+    assert [(r.queue, r.partition, r.old, r.new, r.again, r.skipped) for r in found] == [
+        ("a", 0, 4, 5, 0, 1), ("q", 0, 15, 20, 0, 5), ("q", 1, 0, 20, 0, 20),
+    ]  # fmt: skip
+    rows = Group(Store(store), "g").history()
+    assert {(row["cause"], row["by"]) for row in rows if row["kind"] == Kind.POSITION_RESET} == {
+        ("reset to latest", user_and_host())
+    }
+    assert (opened(store).state.resets, opened(store, "a").state.resets) == ({"g": 1}, {"g": 1})
+
+
+def test_maintenance_makes_void_what_was_only_announced(store: str) -> None:
+    """The history says that it was maintenance."""
+    made(store)
+    opened(store).control.decide(lambda state: announce_reset(state, "g", 1))
+    maintain(opened(store))
+    (row,) = (row for row in Group(Store(store), "g").history() if row["kind"] == Kind.OFFSETS_RESET)
+    assert (row["by"], row["cause"]) == ("maintenance", "a reset that had not been made yet is void")
+    assert positions(store) == [15, 0]
+
+
+def test_others_come_between_again_and_again(store: str) -> None:
+    """It gives up after so many tries, and nothing is set."""
+    made(store)
+    with (
+        mock.patch.object(procedure, "_is_known", return_value=False) as known,
+        mock.patch.object(procedure, "_TRIES", 3),
+        pytest.raises(partq.CommitFailedError, match="the positions of group 'g' were not set: 3 times"),
+    ):
+        reset_offsets(Store(store), "g", "earliest")
+    assert known.call_count == 3 and positions(store) == [15, 0]
+    assert reset_offsets(Store(store), "g", "earliest") and positions(store) == [0, 0]
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

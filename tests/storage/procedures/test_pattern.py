@@ -1,0 +1,128 @@
+"""A query that reads all queues whose names match, and one whose queues change, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.errors import CheckpointMismatchError, QueueNotFoundError, SchemaMismatchError
+from spark_partq.storage.procedures.consume import subscription
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.store import Store
+from tests.groups import Consumer
+from tests.helpers import group_state, opened, put
+
+
+class Query:
+    """A query, and of each queue and partition what its micro-batches had."""
+
+    def __init__(self, store: str, instance: str = "a", **settings: Any) -> None:
+        self.planner = Planner(ConsumerSettings(Store(store), **settings), "g", instance)
+        self.done = StreamOffset("g", instance, {}, {})
+
+    def next(self) -> dict[tuple[str, int], tuple[int, int]]:
+        end = self.planner.next(self.done, Limits())
+        if end is None:
+            return {}
+        self.done = end
+        return {place: (r.start, r.end) for place, r in end.ranges.items() if r.end > r.start}
+
+
+@pytest.fixture
+def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query lists the queues before each micro-batch."""
+    monkeypatch.setattr(subscription, "_CHECK_S", -1.0)
+
+
+def create(store: str, name: str, schema: str = "v bigint") -> None:
+    partq.create_queue(store, name, schema, partitions=1, rebalance_delay_ms=0, max_handoff_time_ms=0)
+    if schema == "v bigint":
+        put(store, 0, range(5), queue=name)
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_queues_that_come_and_go(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A new one is read from its beginning, one that is made anew again; nothing is removed from it that the group has not read."""
+    create(store, "orders-1")
+    create(store, "others")
+    query = Query(store, queue_pattern="orders-.*")
+    assert query.next() == {("orders-1", 0): (0, 5)}
+    create(store, "orders-2")
+    with caplog.at_level(logging.WARNING):
+        create(store, "orders-3", "w string")
+        assert query.next() == {("orders-2", 0): (0, 5)}
+        put(store, 0, range(2), queue="orders-2")
+        assert query.next() == {("orders-2", 0): (5, 7)}
+    refused = [r.getMessage() for r in caplog.records if "other columns" in r.getMessage()]
+    assert refused == [
+        "queue orders-3 matches the pattern orders-.*, but has other columns than the queues that are read; it is left out"
+    ]
+    assert opened(store, "orders-2").state.groups == {"g": 0} and opened(store, "orders-3").state.groups == {}
+    partq.delete_queue(store, "orders-1")
+    assert query.next() == {} and {q.name for q in group_state(store).queues.values()} == {"orders-2"}
+    create(store, "orders-1")
+    assert query.next() == {("orders-1", 0): (0, 5)}
+    query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_queue_with_other_columns_that_the_group_reads(store: str) -> None:
+    """Another query of the group has added it: this one may be given its partitions, and cannot read them."""
+    create(store, "orders-1")
+    query = Query(store, queue_pattern="orders-.*")
+    query.next()
+    create(store, "orders-2", "w string")
+    Consumer(store, "b", queues=("orders-2",))
+    with pytest.raises(
+        SchemaMismatchError, match="the group reads queue 'orders-2', which matches queuePattern='orders-"
+    ):
+        query.next()
+    query.planner.leave()
+
+
+def test_nothing_matches(store: str) -> None:
+    create(store, "others")
+    with pytest.raises(QueueNotFoundError, match=r"matches queuePattern='orders'; its queues: others$"):
+        Query(store, queue_pattern="orders")
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_queues_that_are_named_and_deleted(store: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It goes on with the others; without any, or with one that is made anew, it ends."""
+    for name in ("q", "r", "s"):
+        create(store, name)
+    query = Query(store, queues=("q", "r", "s"))
+    assert query.next().keys() == {("q", 0), ("r", 0), ("s", 0)}
+    partq.delete_queue(store, "r")
+    put(store, 0, range(2))
+    with caplog.at_level(logging.WARNING):
+        assert query.next() == {("q", 0): (5, 7)}
+    assert "queue r was deleted; group and query go on with their other queues" in caplog.text
+    assert {q.name for q in group_state(store).queues.values()} == {"q", "s"}
+    partq.delete_queue(store, "s")
+    create(store, "s")
+    with pytest.raises(CheckpointMismatchError, match="queue 's' was deleted and made anew while this query ran"):
+        query.next()
+    for name in ("q", "s"):
+        partq.delete_queue(store, name)
+    with pytest.raises(QueueNotFoundError):
+        query.next()
+
+
+def test_partitions_that_come(store: str) -> None:
+    """The group learns of them from the query, which reads them from their beginning on."""
+    create(store, "q")
+    query = Query(store, queues=("q",), starting_offsets="latest")
+    assert query.next() == {}
+    partq.scale(store, "q", 3)
+    for number in range(3):
+        put(store, number, range(2), generation=1)
+    found = query.next() | query.next()
+    assert found == {("q", 0): (5, 7), ("q", 1): (0, 2), ("q", 2): (0, 2)}
+    query.planner.leave()
