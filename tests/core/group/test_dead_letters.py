@@ -38,7 +38,7 @@ def test_a_new_lineage_begins_at_the_position() -> None:
     ("end", "why", "dead_letter_queue", "cause"),
     [
         (11, "dead", "dead", "1 message from offset 10 on are now in queue 'dead': delivered too often without being acknowledged"),
-        (12, "expired", None, "2 messages from offset 10 on are discarded: older than message_ttl_ms"),
+        (12, "expired", None, "2 messages from offset 10 on are discarded: too old"),
     ],
 )  # fmt: skip
 def test_a_group_goes_on_behind_what_is_left_out(end: int, why: str, dead_letter_queue: str | None, cause: str) -> None:
