@@ -46,7 +46,13 @@ class Query:
     def run(self) -> bool:
         """Until there is nothing to do, or until it dies; whether it has ended."""
         self.starts += 1
-        self.planner = planner = Planner(self._settings, "g", "a")
+        self.planner = Planner(self._settings, "g", "a")
+        try:
+            return self._run(self.planner)
+        finally:
+            self.planner.membership.stopping.set()  # its threads end; it does not leave
+
+    def _run(self, planner: Planner) -> bool:
         if self.committed < len(self.offsets) - 1 and not self._batch(planner):
             return False
         while (end := planner.next(self.offsets[-1], Limits())) is not None:
