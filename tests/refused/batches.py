@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.spark.reject import _check_given_once, _name_of
+from spark_partq.spark.reject import _given_in, _name_of
 from tests.helpers import opened
 
 _TYPES = {"string": StringType(), "long": LongType(), "integer": IntegerType()}
@@ -45,7 +45,7 @@ def batch(store: str, *groups: str, **columns: str | None) -> Any:
 def rejected(store: str, reason: str) -> Any:
     """A micro-batch whose function has rejected messages for that reason."""
     found = batch(store)
-    _check_given_once(found, _name_of(reason))
+    _given_in(found).add(_name_of(reason))
     return found
 
 
