@@ -45,6 +45,7 @@ NAMES = [
     "GroupPartition",
     "IngressDisabledError",
     "InvalidArgumentError",
+    "KeysHeldError",
     "ListenerError",
     "MaintenanceReport",
     "Member",

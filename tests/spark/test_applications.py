@@ -87,7 +87,7 @@ def test_worker_joins_and_leaves(scenario: NewScenario, pool: Pool) -> None:
 
 
 # ---- handoff
-@BOTH
+@PLAIN
 def test_example_of_a_handoff(scenario: NewScenario, pool: Pool) -> None:
     """H1, H2, H3, H5: B1 and B2 are delivered to flow 1 and acknowledged in time, B3 to B5 go to flow 2, partition 0 goes on."""
     a, b = pool.take(2)
@@ -150,7 +150,7 @@ def test_handoff_without_time(scenario: NewScenario, pool: Pool, max_handoff_tim
     ]
 
 
-@BOTH
+@PLAIN
 def test_consumer_that_never_begins_hands_over(scenario: NewScenario, pool: Pool) -> None:
     """H1, W2: a query that waits an hour for its next trigger gives up a partition at once, and all of them when it is stopped."""
     a, b = pool.take(2)

@@ -90,7 +90,7 @@ def test_messages_that_are_rejected(spark: SparkSession, store: str, tmp_path: P
 def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """The page's programs, across a resize and a lost checkpoint; what the command line then says."""
     blocks = re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.S)
-    assert [language for language, _ in blocks] == ["python", "python", "console"]
+    assert [language for language, _ in blocks] == ["python", "console", "python", "console"]
     names: dict[str, Any] = {"partq": partq, "queue": spark.readStream.format("partq").option("path", store)}
     names["queue"] = names["queue"].option("queue", "orders")
 
@@ -107,7 +107,7 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
     run(blocks[0][1])
     for number in range(2):
         send(20 * number)
-        run(blocks[1][1].replace("checkpoints/bills", f"checkpoints/bills{number}"))
+        run(blocks[2][1].replace("checkpoints/bills", f"checkpoints/bills{number}"))
         (query,) = spark.streams.active
         query.processAllAvailable()
         query.stop()
@@ -115,8 +115,14 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
             partq.scale(store, "orders", 5)
     good = sorted(f"o{i}" for i in range(40) if i % 10)
     assert values(tmp_path / "billed", "order_id") == good
-    commands = [line.removeprefix("$ spark-partq ").split() for line in blocks[2][1].splitlines()]
-    told = [CliRunner().invoke(app, [store if word == "queues" else word for word in line]) for line in commands]
+    told, in_order = (
+        [
+            CliRunner().invoke(app, [store if word == "queues" else word for word in line.split("#")[0].split()[2:]])
+            for line in block.splitlines()
+        ]
+        for block in (blocks[3][1], blocks[1][1])
+    )
+    assert [result.exit_code for result in in_order] == [0] * 4
     assert [result.exit_code for result in told] == [0, 0]
     assert told[0].output.count("no valid amount") == 4
     assert told[1].output == "put 4 messages back into queue orders\n"

@@ -212,8 +212,12 @@ def assert_one_batch_done(folder: Path) -> None:
     begun = len(list(folder.glob("begun-*")))
     assert len(list(folder.glob("done-*"))) == begun <= 2
     assert position(str(folder / "store"), "g", 0) in (10 * begun, 10 * begun - 10)
-    facts = analysis.history(str(folder / "store"), "g")
-    (cause,) = facts.loc[facts["kind"] == "MemberLeft", "cause"]
+
+    def left() -> list[str]:
+        facts = analysis.history(str(folder / "store"), "g")
+        return list(facts.loc[facts["kind"] == "MemberLeft", "cause"])
+
+    (cause,) = eventually(left, "the end of the member")
     assert cause.endswith(" left"), "not expired"
 
 

@@ -50,7 +50,9 @@ def first_attempt(store: str) -> set[tuple[int, str]]:
     return {(row["id"], row["event_id"]) for path in paths for row in pq.ParquetFile(path).read().to_pylist()}
 
 
-@pytest.mark.parametrize("partitions", [4, 3], ids=["same map", "next map"])
+@pytest.mark.parametrize(
+    "partitions", [pytest.param(4, id="same map", marks=pytest.mark.long), pytest.param(3, id="next map")]
+)
 def test_a_replay_of_other_rows(spark: SparkSession, store: str, partitions: int) -> None:
     """Q5, S5: the driver is killed between two commits; the replay adds the rest of what it had written, and nothing that it computes."""
     partq.create_queue(store, "q", SCHEMA, partitions=4)

@@ -35,6 +35,7 @@ OTHERS: dict[str, Any] = {
     "message_ttl_ms": HOUR,
     "expired_messages": "dead_letter",
     "dead_letter_queue": "dead",
+    "dead_letter_order": "hold",
 }
 
 
@@ -44,7 +45,7 @@ def kinds(store: str) -> list[str]:
 
 def test_every_setting_can_be_changed(store: str) -> None:
     assert OTHERS.keys() == QueueSettings.model_fields.keys()
-    partq.create_queue(store, "q", "v bigint", partitions=2)
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=2)
     found = partq.alter_queue(store, "q", **OTHERS)
     assert found.settings == OTHERS
     assert found.altered.keys() == OTHERS.keys()
