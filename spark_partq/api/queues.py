@@ -203,7 +203,7 @@ def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, st
     Returns
     -------
     int
-        How many messages this call has copied; 0 if none is stuck.
+        How many messages this call has copied; 0 if none is stuck. Of several calls at once none may count a file that one began and another ended.
 
     Raises
     ------

