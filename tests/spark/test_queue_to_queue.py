@@ -79,10 +79,10 @@ def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store
     partq.set_ingress(store, "b", enabled=False)
     sink = partq.queue_sink(store, "b", exactly_once=True)
     with pytest.raises(StreamingQueryException, match="the driver is gone"):
-        run_through(stream(spark, store, group="g").filter("v != 3"), tmp_path / "cp", Failing(sink))
+        run_through(stream(spark, store, group="g", instanceId="a").filter("v != 3"), tmp_path / "cp", Failing(sink))
     partq.set_ingress(store, "b", enabled=True)
     put(store, 0, range(10, 15))
-    run_through(stream(spark, store, group="g").filter("v != 3"), tmp_path / "fresh", sink)
+    run_through(stream(spark, store, group="g", instanceId="a").filter("v != 3"), tmp_path / "fresh", sink)
     assert stored(spark, store, "b") == list(range(10, 15))
     assert partq.describe_queue(store, "b").discarded == 9
 
