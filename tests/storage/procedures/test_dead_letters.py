@@ -216,13 +216,18 @@ def test_what_is_kept_of_a_message(store: str) -> None:
     assert (dead_queue.key, dead_queue.configured_partitions) == (("v",), 1)
 
 
-def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
-    """The call before has died behind two of its messages."""
+def dead_of_two_queues(store: str) -> None:
+    """Queues q and r, each with three messages in one dead-message queue."""
     make(store)
     partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
     for name in ("q", "r"):
         put(store, 0, range(10), queue=name)
         sent(store, 2, 5, name)
+
+
+def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
+    """The call before has died behind two of its messages."""
+    dead_of_two_queues(store)
     partq.maintain(store, "dead")
     assert [m.offset for m in partq.dead_letters(store, "dead")] == list(range(6))
     with mock.patch.object(redriving, "_redrive") as once:
@@ -272,11 +277,7 @@ def test_a_redrive_into_a_queue_that_takes_nothing(store: str) -> None:
 
 def test_a_redrive_that_cannot_be(store: str) -> None:
     """Before anything is put back: a queue is gone, or has other columns by now."""
-    make(store)
-    partq.create_queue(store, "r", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
-    for name in ("q", "r"):
-        put(store, 0, range(10), queue=name)
-        sent(store, 2, 5, name)
+    dead_of_two_queues(store)
     partq.delete_queue(store, "r")
     with pytest.raises(partq.QueueNotFoundError, match="'r'"):
         partq.redrive(store, "q")

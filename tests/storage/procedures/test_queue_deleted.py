@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import spark_partq as partq
@@ -45,15 +43,6 @@ def group(store: str, monkeypatch: pytest.MonkeyPatch) -> Group:
         for number in (0, 1):
             put(store, number, range(5), queue=queue)
     return Group(Store.at(store), "g")
-
-
-@pytest.fixture
-def queries() -> Iterator[list[Query]]:
-    """They leave after the test."""
-    found: list[Query] = []
-    yield found
-    for query in found:
-        query.planner.leave()
 
 
 def test_who_names_others_goes_on_with_them(store: str, group: Group, queries: list[Query]) -> None:
