@@ -69,6 +69,24 @@ def plannable(state: GroupState, incarnation: str) -> dict[PartitionId, Ownershi
     }
 
 
+def may_be_dead(
+    state: GroupState, acks: Acks, incarnation: str, before: Mapping[str, int], ends: Mapping[PartitionId, int]
+) -> bool:
+    """Whether messages below `ends` belong to another process that has given no sign of life since the heartbeats were `before`.
+
+    Parameters
+    ----------
+    before : mapping
+        The last heartbeat of each incarnation at an earlier moment.
+    """
+    return any(
+        own.incarnation not in (None, incarnation)
+        and acks.beats.get(own.incarnation or "", 0) == before.get(own.incarnation or "", 0)
+        and (state.position(partition_id, acks) or 0) < ends.get(partition_id, 0)
+        for partition_id, own in state.partitions.items()
+    )
+
+
 def same_lineage(own: Ownership | None, incarnation: str, epoch: int) -> bool:
     """Whether a range that was planned under `epoch` lies in this process's unbroken ownership.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from spark_partq.core.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
 )
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -193,6 +195,43 @@ def test_a_query_that_ends_takes_what_was_there(store: str) -> None:
     assert query.planner.latest().ranges["q", 0].end == 25
     query.planner.leave()
     assert position(store, "g", 0) == 20
+
+
+def test_a_query_that_ends_waits_for_what_a_dead_member_had(store: str) -> None:
+    """The member was killed; when its session has expired, the query has its partition and reads it."""
+    made(store, 1)
+    Consumer(store, "b", session_timeout_ms=300)
+    query = Query(store, "a", session_timeout_ms=300)
+    query.planner.stop_at_current_ends()
+    assert query.next() == {0: (0, 20)} and query.next() == {}
+    query.planner.leave()
+
+
+def test_a_query_that_ends_leaves_to_living_members_what_is_theirs(store: str) -> None:
+    """One heartbeat since it joined is enough, and none if that member has read everything."""
+    made(store, 1)
+    other = Query(store, "b", session_timeout_ms=60_000)
+    assert other.next() == {0: (0, 20)}
+    query = Query(store, "a", session_timeout_ms=60_000)
+    query.planner.stop_at_current_ends()
+    view, begun = Group(Store(store), "g"), threading.Event()
+
+    def beat() -> None:
+        view.refresh()
+        begun.set()
+        other.planner.membership.beat(view)
+
+    threading.Timer(0.3, beat).start()
+    assert query.next() == {} and begun.is_set()
+    assert other.next() == {} and position(store, "g", 0) == 20
+    for found in (query, other):
+        found.planner.leave()
+    third, other = Query(store, "c", session_timeout_ms=60_000), Query(store, "d", session_timeout_ms=60_000)
+    other.next()
+    third.planner.stop_at_current_ends()
+    assert third.next() == {}
+    for found in (third, other):
+        found.planner.leave()
 
 
 def test_tasks_are_of_flows_and_know_what_came_before(store: str) -> None:

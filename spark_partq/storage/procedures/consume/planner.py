@@ -15,7 +15,7 @@ import numpy as np
 
 from spark_partq.core.delivery.admission import Backlog, Limits, admit, share
 from spark_partq.core.delivery.barrier import replayable
-from spark_partq.core.delivery.member import plannable, replayed, start
+from spark_partq.core.delivery.member import may_be_dead, plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
 from spark_partq.core.group.facts import Member, Ownership, Status
@@ -65,6 +65,7 @@ class Planner:
         self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by the plan's end
         self._idle = 0
         self._stop_offsets: Offsets | None = None
+        self._beats_at_first: dict[str, int] | None = None  # of all members, when this one had joined
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
         self._blocked_by_barrier = False  # of the last plan
@@ -113,11 +114,11 @@ class Planner:
                 self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
             with self.membership.lock:
                 self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
+                if self._beats_at_first is None:
+                    self._beats_at_first = dict(self._group.acks.beats)
                 end = self._plan(done, limits)
-                ready = self._group.state.status is Status.READY
-            if end is not None or self._stop_offsets is None or (ready and not self._blocked_by_barrier):
-                return end
-            # A query that ends when it has read everything must first know which partitions it gets.
+                if end is not None or self._stop_offsets is None or self._is_at_end():
+                    return end
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
         """What the task of each flow reads: the rows of ``(start, end]`` of its partitions, in order."""
@@ -156,6 +157,15 @@ class Planner:
         """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
         queues = self._subscription.queues
         return [((queue.state.queue_id, n), queue.table(n)) for queue in queues for n in queue.state.all_partitions]
+
+    def _is_at_end(self) -> bool:
+        """Whether a query that ends when it has read everything knows which partitions it gets, and that the others' owners live.
+
+        So it does not end while a process that was killed, or is about to leave, still has what nobody else reads.
+        """
+        state, acks, ends = self._group.state, self._group.acks, self._stop_offsets or {}
+        others_live = not may_be_dead(state, acks, self.membership.incarnation, self._beats_at_first or {}, ends)
+        return state.status is Status.READY and not self._blocked_by_barrier and others_live
 
     # ---- one plan
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
