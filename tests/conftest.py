@@ -25,7 +25,11 @@ time.tzset()
 # Of every JVM that the tests start, also in other processes: none lives long enough to repay optimisation. Code that is not
 # optimised takes more stack.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xss4m"
-os.environ |= {"SPARK_SUBMIT_OPTS": QUICK, "SPARK_LAUNCHER_OPTS": QUICK}
+os.environ |= {
+    "SPARK_SUBMIT_OPTS": QUICK,
+    "SPARK_LAUNCHER_OPTS": QUICK,
+    "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
+}
 
 settings.register_profile(
     "partq",
@@ -36,25 +40,15 @@ settings.register_profile(
 )
 settings.load_profile("partq")
 
-SMALL = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.session.timeZone": ZONE,
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.streaming.pollingDelay": "10ms",
-}
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the tests, with a session time zone that is not UTC."""
     logging.getLogger("py4j").setLevel(logging.ERROR)
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = partq.session("tests", "local[2]", {**SMALL, "spark.sql.warehouse.dir": str(warehouse)})
+    session = partq.session(
+        "tests", "local[2]", {"spark.sql.session.timeZone": ZONE, "spark.sql.warehouse.dir": str(warehouse)}
+    )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

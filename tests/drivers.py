@@ -26,17 +26,11 @@ from tests.delivering import Delivery
 from tests.scaled import Sink
 
 SMALL = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "768m",
     # Half the time to start and to warm up: such a short life repays no optimisation.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.streaming.pollingDelay": "10ms",
 }
 # A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
 _HOLD_S = 120.0
