@@ -37,6 +37,8 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long', max_deliveries=0, dead_letter_queue='dead')", InvalidArgumentError, "queue settings: max_deliveries: Input should be greater than or equal to 1"),
         python("create_queue(store, 'new', 'v long', max_deliveries=5)", InvalidArgumentError, "queue settings: max_deliveries needs a dead_letter_queue; set both"),
         python("create_queue(store, 'new', 'v long', message_ttl_ms=0)", InvalidArgumentError, "queue settings: message_ttl_ms: Input should be greater than or equal to 1"),
+        python("create_queue(store, 'new', 'v long, s string', message_ttl_column='s')", InvalidArgumentError, "queue settings: message_ttl_column='s': the column is of type string; name an integer column of the messages (v) with milliseconds"),
+        python("create_queue(store, 'new', 'v long, s string', message_ttl_column='ttl')", InvalidArgumentError, "queue settings: message_ttl_column='ttl': the column is not there; name an integer column of the messages (v) with milliseconds"),
         python("create_queue(store, 'new', 'v long', message_ttl_ms=1, expired_messages='dead_letter')", InvalidArgumentError, "queue settings: expired_messages='dead_letter' needs a dead_letter_queue; set both"),
         python("create_queue(store, 'new', 'v long', dead_letter_queue='a/b')", InvalidArgumentError, "queue settings: dead_letter_queue: 'a/b' cannot name a queue"),
         python("create_queue(store, 'new', 'v long', dead_letter_queue='new')", InvalidArgumentError, "dead_letter_queue='new': a queue cannot be its own; choose another name"),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import is_name
+from spark_partq.core.payload.schema import Struct
 from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS
 
 # Files are deleted by whole hours without a name, and who writes them has half of the grace to commit them. With less, a slow write, or
@@ -18,6 +19,8 @@ MIN_VACUUM_GRACE_MS = 3_600_000
 # A file that was removed is deleted after the grace, of whose least half an hour is left when a write has had its half. Two machines
 # whose clocks err by ten minutes, one ahead and one behind, stay within that; a machine that asks a time server errs by milliseconds.
 MIN_CLOCK_SKEW_MS = 60_000
+
+INTEGERS = ("byte", "short", "integer", "long")
 
 Millis = Annotated[int, Field(ge=0, le=MAX_MS)]
 SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
@@ -68,8 +71,12 @@ class QueueSettings(BaseModel):
     message_ttl_ms: TtlMillis | None = Field(
         None, description="a message that is older when it would be delivered is not; None delivers all"
     )
+    message_ttl_column: str | None = Field(
+        None,
+        description="an integer column with the milliseconds after which its message is too old; where it is null, message_ttl_ms alone counts",
+    )
     expired_messages: Literal["discard", "dead_letter"] = Field(
-        "discard", description="what becomes of a message that is older than message_ttl_ms"
+        "discard", description="what becomes of a message that is too old (message_ttl_ms, message_ttl_column)"
     )
     dead_letter_queue: QueueName | None = Field(
         None, description="the queue for messages that cannot be processed; made with this one if it is not there"
@@ -78,6 +85,11 @@ class QueueSettings(BaseModel):
         "skip",
         description="behind a dead message, deliver the next ones of its key (skip), or send them to dead_letter_queue, too, until the redrive (hold)",
     )
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether there may be messages that are not delivered."""
+        return any(v is not None for v in (self.max_deliveries, self.message_ttl_ms, self.message_ttl_column))
 
     def check_together(self) -> QueueSettings:
         """These settings, if nothing is lost because one of them is missing.
@@ -98,6 +110,24 @@ class QueueSettings(BaseModel):
         if holds and self.max_deliveries is None:
             wrong = f"{holds[0]} needs max_deliveries, without which no message is dead"
             raise InvalidArgumentError(f"queue settings: {wrong}; set both", settings=wrong)
+        return self
+
+    def check_columns(self, schema: Struct) -> QueueSettings:
+        """These settings, if the columns that they name are there and of the right type.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        name, types = self.message_ttl_column, {field["name"]: field["type"] for field in schema["fields"]}
+        if name is not None and types.get(name) not in INTEGERS:
+            found = f"is of type {types[name]}" if name in types else "is not there"
+            fitting = ", ".join(column for column, type_ in types.items() if type_ in INTEGERS) or "none"
+            wrong = f"message_ttl_column={name!r}: the column {found}"
+            raise InvalidArgumentError(
+                f"queue settings: {wrong}; name an integer column of the messages ({fitting}) with milliseconds",
+                settings=wrong,
+            )
         return self
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -40,6 +40,10 @@ class DeadMessages:
     ----------
     holds : bool
         What follows a dead message of its key goes there, too.
+    apart : bool
+        One group may have put aside messages of a key that another has read: each is given what is put back of the other's, too.
+    too_old : function
+        Whether a message that was enqueued then, in milliseconds since 1970, is too old now.
     held : dict
         By group the keys of which a message is there.
     redriven : dict
@@ -47,6 +51,8 @@ class DeadMessages:
     """
 
     holds: bool = False
+    apart: bool = False
+    too_old: Callable[[str, int], bool] = lambda _id, _enqueued_ms: True
     written: dict[str, set[str]] = field(default_factory=dict)
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
@@ -68,8 +74,12 @@ class DeadMessages:
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
-    def left_out(self, group: str, messages: Sequence[Message], skipped: GroupFact) -> str:
+    def left_out(
+        self, group: str, messages: Sequence[Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
+    ) -> str:
         """A group leaves out messages, as a fact says; what is wrong, or nothing."""
+        if early := self._early(messages, skipped, enqueued_ms):
+            return early
         body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
         keys = {message.key for message in messages}
         if body["why"] == "held" and not keys <= held:
@@ -80,6 +90,13 @@ class DeadMessages:
             held.update(key for key in keys if key is not None)
         missing = [message.id for message in messages if message.id not in self.of(group)]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
+
+    def _early(self, messages: Sequence[Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]) -> str:
+        if json.loads(skipped.body or "{}")["why"] != "expired":
+            return ""
+        places = enumerate(messages, skipped.offset or 0)
+        early = [m.id for at, m in places if not self.too_old(m.id, enqueued_ms.get(at, 0))]
+        return f"EARLY: {', '.join(early)} left out, and not too old" if early else ""
 
     def decided(self, group: str, fact: GroupFact) -> None:
         """Some facts end that keys are held, and some that a message which is there is not put aside again."""
@@ -104,7 +121,8 @@ class DeadMessages:
 
     def is_out_of_order(self, group: str, id_: str) -> bool:
         """Whether a message that was put back may come to a group after later ones of its key."""
-        return id_ in self.all_redriven and not (self.holds and id_ in self.redriven.get(group, ()))
+        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ())
+        return id_ in self.all_redriven and not in_order
 
     def of(self, group: str) -> set[str]:
         return self.written.get(group, set())

@@ -169,6 +169,7 @@ def _deadly(s: Setup) -> Setup:
     most = rng.choice((1, 2, 3, 5)) if rng.random() < 0.8 else None
     ttl_ms = rng.choice((500, 1_500, 4_000)) if rng.random() < 0.35 else None
     s = replace(s, max_deliveries=most, poison=rng.choice((0, 3, 8, 15)), message_ttl_ms=ttl_ms)
+    s = replace(s, lifetimes=random.Random(f"lifetimes {s.seed}").random() < 0.3)
     rng = random.Random(f"held {s.seed}")
     return replace(s, holds=rng.random() < 0.6, redriven=rng.random() < 0.5)
 

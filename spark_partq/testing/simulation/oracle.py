@@ -181,7 +181,7 @@ class Oracle:
                     self.copied.add(i)
                 queue.places[i] = number, len(log.ids)
                 log.ids.append(i)
-            log.files[add.path] = base, len(log.ids)
+            log.added(add, base)
             self._world.note(f"partition {number} has {' '.join(ids)} at {base}")
         for remove in entry.removes:
             low, high = log.files.pop(remove.path)
@@ -292,8 +292,9 @@ class Oracle:
             reader.forget()
         if fact.kind == Kind.SKIPPED:
             number = fact.partition_id[1]
-            ids = self.queues[uri, "q"].partitions[number].ids[fact.offset : fact.delivered]
-            self.fail(self.dead.left_out(name, [self.sent[id_] for id_ in ids], fact))
+            log = self.queues[uri, "q"].partitions[number]
+            ids = log.ids[fact.offset : fact.delivered]
+            self.fail(self.dead.left_out(name, [self.sent[i] for i in ids], fact, log.enqueued_ms))
             reader.lose(number, ids, fact.delivered or 0)
         self.dead.decided(name, fact)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -11,8 +12,11 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.testing.simulation.setup import ProducerSetup
+from spark_partq.testing.simulation.setup import ProducerSetup, Setup
 from spark_partq.testing.simulation.stored import Message
+
+# What the messages say where that counts.
+_LIFETIMES_MS = None, 400, 1_500, 5_000
 
 
 @dataclass
@@ -30,7 +34,18 @@ class Source:
 
 def files_of(queue: Queue, batch: list[Message]) -> list[NewFile]:
     """Write the files of a batch."""
-    columns = {"k": [m.key for m in batch], "id": [m.id for m in batch]}
+    columns = {"k": [m.key for m in batch], "id": [m.id for m in batch], "ttl": [_own_ms(m.id) for m in batch]}
     table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
     others = [crc32(m.id.encode()) for m in batch]
     return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others))
+
+
+def _own_ms(id_: str) -> int | None:
+    """What a message says of its time."""
+    return _LIFETIMES_MS[crc32(f"lifetime {id_}".encode()) % len(_LIFETIMES_MS)]
+
+
+def lives_ms(setup: Setup, id_: str) -> int:
+    """After which time a message is too old."""
+    given = setup.message_ttl_ms, _own_ms(id_) if setup.lifetimes else None
+    return min((ms for ms in given if ms is not None), default=sys.maxsize)

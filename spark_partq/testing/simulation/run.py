@@ -24,7 +24,7 @@ from spark_partq.testing.simulation.decoding import decoding_once
 from spark_partq.testing.simulation.job import Job
 from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.process import Loss, Process, World
-from spark_partq.testing.simulation.producing import Source, files_of
+from spark_partq.testing.simulation.producing import Source, files_of, lives_ms
 from spark_partq.testing.simulation.query import Checkpoint, CheckpointInUse, Query
 from spark_partq.testing.simulation.scheduler import Killed, Scheduler
 from spark_partq.testing.simulation.setup import COPY, NONE, PRIMARY, ProducerSetup, QuerySetup, Setup
@@ -60,6 +60,9 @@ class Run:
         self.oracle.retention = setup.retention_ms is not None
         self.oracle.batches.may_discard = setup.discards
         self.oracle.dead.holds = setup.holds
+        self.oracle.dead.apart = setup.may_expire and len({query.group for query in setup.queries}) > 1
+        if setup.may_expire and not (setup.skew or setup.faults.jump):  # else a clock may be ahead
+            self.oracle.dead.too_old = self._too_old
         self.oracle.manual = any(query.sequence for query in setup.queries)
         fastest = max(DRIFTS) if setup.skew else 1.0
         self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
@@ -118,10 +121,10 @@ class Run:
         """Make the queue."""
         s = self.setup
         create_queue(
-            store, "q", "k string, id string", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
+            store, "q", "k string, id string, ttl long", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
             max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms,
             reject_to_sender="off" if s.discards else "including_when_shutdown", max_deliveries=s.max_deliveries,
-            message_ttl_ms=s.message_ttl_ms, expired_messages="dead_letter" if s.max_deliveries else "discard",
+            message_ttl_ms=s.message_ttl_ms, message_ttl_column="ttl" if s.lifetimes else None, expired_messages="dead_letter" if s.max_deliveries else "discard",
             dead_letter_queue=dead.QUEUE if s.max_deliveries else None, dead_letter_order="hold" if s.holds else "skip",
         )  # fmt: skip
 
@@ -354,7 +357,7 @@ class Run:
         ending.check_discarded(self.oracle, open_queue(unseen(self.world, self.live), "q").control.discarded)
         for group in self.lasting_groups:
             ending.check_read(self.oracle, self.live, group)
-            if self.setup.message_ttl_ms is None:
+            if not self.setup.may_expire:
                 ending.check_redriven(self.oracle, group)
             self._check_written(group, [query for query in self.setup.queries if query.group == group])
 
@@ -363,6 +366,9 @@ class Run:
             ending.check_results(self.oracle, self.live, group, self.world.results.of(group))
         if all(query.relays for query in queries):
             ending.check_results(self.oracle, self.live, group, self.world.relayed.of(group))
+
+    def _too_old(self, id_: str, enqueued_ms: int) -> bool:
+        return self.world.time_ns() // 1_000_000 > enqueued_ms + lives_ms(self.setup, id_)
 
     @contextmanager
     def _decisions_watched(self) -> Iterator[None]:

@@ -183,6 +183,8 @@ class Setup:
         So many of a hundred messages kill the process that is given them; after `max_deliveries` they go to the dead-message queue.
     message_ttl_ms : int or None
         Messages that are older when they would be delivered are not; with `max_deliveries` they go there, too.
+    lifetimes : bool
+        Each message says itself after which time it is too old.
     holds : bool
         With `max_deliveries`: the messages that follow a dead one of their key go there, too.
     redriven : bool
@@ -219,6 +221,7 @@ class Setup:
     poison: int = 0
     max_deliveries: int | None = None
     message_ttl_ms: int | None = None
+    lifetimes: bool = False
     holds: bool = False
     redriven: bool = False
     relayed_scaled_s: float | None = None
@@ -236,6 +239,11 @@ class Setup:
     max_barrier_wait_ms: int = 2_000
     skew: bool = False
     faults: Faults = NONE
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether messages can be too old to be delivered."""
+        return self.message_ttl_ms is not None or self.lifetimes
 
 
 def possible(s: Setup) -> Setup:
@@ -266,10 +274,10 @@ def possible(s: Setup) -> Setup:
         )
     if s.max_deliveries is None:
         s = replace(s, poison=0)
-    if s.poison or s.message_ttl_ms is not None:  # what is not delivered completes no sequence
+    if s.poison or s.may_expire:  # what is not delivered completes no sequence
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.replicas or s.anew_s is not None:  # the dead-message queue is not copied, nor deleted
-        s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None)
+        s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None, lifetimes=False)
     if s.max_deliveries is None:
         s = replace(s, holds=False, redriven=False)
     if s.retention_ms is not None:

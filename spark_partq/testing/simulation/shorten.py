@@ -29,6 +29,7 @@ _OPTIONAL: dict[str, Any] = {
     "poison": 0,
     "max_deliveries": None,
     "message_ttl_ms": None,
+    "lifetimes": False,
     "holds": False,
     "redriven": False,
     "relayed_scaled_s": None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.queue.facts import Mode
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
+from spark_partq.storage.log.entries import Add
 from spark_partq.storage.log.snapshot import Snapshot
 
 
@@ -47,6 +49,7 @@ class StoredPartition:
 
     ids: list[str] = field(default_factory=list)
     files: dict[str, tuple[int, int]] = field(default_factory=dict)  # live: its offsets
+    enqueued_ms: dict[int, int] = field(default_factory=dict)  # of each message whose file was seen when it came
     version: int = -1
     cuts: dict[int, int] = field(default_factory=dict)  # generation -> where it was sealed
     sealed: int = -1  # the last generation under which it was sealed
@@ -57,6 +60,12 @@ class StoredPartition:
     def fenced(self) -> bool:
         """A replica takes over."""
         return self.fence > self.unfenced
+
+    def added(self, add: Add, base: int) -> None:
+        """A file has come, and its messages are in `ids`."""
+        self.files[add.path] = base, len(self.ids)
+        at = dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"]))
+        self.enqueued_ms.update(dict.fromkeys(range(base, len(self.ids)), round(at.timestamp() * 1000)))
 
     def record(self, app: str, version: int) -> bool:
         """Take an application transaction; whether it says something of seals, cuts or fences."""

@@ -20,6 +20,7 @@ def test_defaults() -> None:
         "reject_to_sender": "including_when_shutdown",
         "max_deliveries": None,
         "message_ttl_ms": None,
+        "message_ttl_column": None,
         "expired_messages": "discard",
         "dead_letter_queue": None,
         "dead_letter_order": "skip",

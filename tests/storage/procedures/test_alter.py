@@ -33,6 +33,7 @@ OTHERS: dict[str, Any] = {
     "reject_to_sender": "off",
     "max_deliveries": 3,
     "message_ttl_ms": HOUR,
+    "message_ttl_column": "v",
     "expired_messages": "dead_letter",
     "dead_letter_queue": "dead",
     "dead_letter_order": "hold",

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from spark_partq.core.stored import MOST
 from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
+from tests.storage.procedures.test_lifetimes import (
+    clock,
+    test_each_message_lives_as_long_as_it_says,
+    test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next,
+)
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import restarts
 from tests.testing.planted.stores import in_a_store
 
 LEFT_OUT = "storage.procedures.consume.left_out:LeftOut"
+LIFETIMES = "storage.procedures.consume.lifetimes:Lifetimes"
 
 
 def kills(setup):
@@ -19,7 +28,7 @@ def kills(setup):
 
 
 def leaves_out(setup):
-    return setup.max_deliveries is not None and (setup.poison > 0 or setup.message_ttl_ms is not None)
+    return setup.max_deliveries is not None and (setup.poison > 0 or setup.may_expire)
 
 
 def some_are_killed() -> None:
@@ -87,6 +96,39 @@ def what_is_left_out_lies_in_the_way(original, decision, event):
     """The position stays before it."""
 
 
+# ---- messages that are too old
+def with_a_clock(test: Callable[..., None], *more: str) -> Callable[[], None]:
+    """Run a test that says what time it is."""
+
+    def run() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            in_a_store(test, *more, clock(patched))
+
+    return run
+
+
+@bug(f"{LEFT_OUT}.without_left_out", test=with_a_clock(test_each_message_lives_as_long_as_it_says, "discard"))
+def messages_that_are_too_old_are_delivered_between_others(original, left_out, tables, starts, ends):
+    """Only those at a position are left out."""
+    return dict(ends)
+
+
+@bug(f"{LIFETIMES}.expired", lambda setup: setup.lifetimes and not setup.faults.jump)
+def what_is_not_too_old_is_left_out_with_what_is(original, lifetimes, queue, table, start, end, now_us):
+    """The message behind them is nowhere then."""
+    found = original(lifetimes, queue, table, start, end, now_us)
+    return found._replace(end=min(end, found.end + 1)) if found.first < found.end else found
+
+
+@bug(
+    f"{LIFETIMES}.expired",
+    test=with_a_clock(test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next),
+)
+def what_was_in_time_once_stays_in_time(original, lifetimes, queue, table, start, end, now_us):
+    """It is delivered, however late."""
+    return original(lifetimes, queue, table, start, end, lifetimes.__dict__.setdefault("at_first_us", now_us))
+
+
 # ---- keys that are held back
 def holds(setup):
     return setup.holds and leaves_out(setup)
@@ -96,7 +138,7 @@ def comes_back(setup):
     return holds(setup) and setup.redriven and setup.poison > 0
 
 
-@bug(f"{LEFT_OUT}.without_held", holds)
+@bug(f"{LEFT_OUT}.without_left_out", holds)
 def held_messages_between_others_are_delivered(original, left_out, tables, starts, ends):
     """Only those at a position are left out."""
     return dict(ends)

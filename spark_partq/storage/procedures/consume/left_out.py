@@ -15,6 +15,7 @@ from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
+from spark_partq.storage.procedures.consume.lifetimes import Lifetimes
 from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
@@ -43,19 +44,22 @@ class LeftOut:
         self._subscription, self._membership = subscription, membership
         self._sent: dict[str, DeadLetters] = {}
         self._held_messages = HeldMessages()
+        self._lifetimes = Lifetimes()
+        self._now_us = 0  # of the plan that is made: what is not too old when it begins is not while it goes on
         self._others_came = False  # the last micro-batch held what is not suspect
 
     # ---- messages that are left out
     def due(self, tables: Tables, starts: Offsets, ends: Offsets) -> list[Due]:
         """What is to be left out before the next micro-batch: of each partition at most a few messages at its position."""
         found = []
+        self._now_us = self._membership.store.now_ms() * 1000
         for partition_id, settings in self._settings().items():
             if partition_id not in starts or starts[partition_id] != self._membership.group.position(partition_id):
                 continue  # behind what the application has still to acknowledge, or what was removed
             start, end = starts[partition_id], ends[partition_id]
             if start < end:
                 table = tables[partition_id]
-                free = self._free(partition_id, settings, table, start, end)
+                free = self._free_of_held(partition_id, settings, table, start, end)
                 found += (
                     self._dead(partition_id, settings, start)
                     or self._held(partition_id, settings, table, start, end)
@@ -117,7 +121,7 @@ class LeftOut:
             return None
         return self._held_messages.run(self._queues()[partition_id[0]], table, keys, start, end)
 
-    def _free(
+    def _free_of_held(
         self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
     ) -> int:
         """How far a partition is known to have no message of a held key."""
@@ -138,32 +142,51 @@ class LeftOut:
         check_room(keys | self._membership.group.state.held.get(queue.state.queue_id, frozenset()), queue.name)
         return keys
 
-    def without_held(self, tables: Tables, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
-        """Where the next micro-batch may end, so that no message of a held key is in it: those are left out when they are next."""
+    def without_left_out(self, tables: Tables, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
+        """Where the next micro-batch may end, so that no message of a held key or that is too old is in it: it is left out when it is next."""
         settings = self._settings()
         return {
             p: self._free(p, settings[p], tables[p], starts[p], end) if p in settings and end > starts[p] else end
             for p, end in ends.items()
         }
 
+    def _free(
+        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+    ) -> int:
+        free = self._free_of_held(partition_id, settings, table, start, end)
+        if settings.message_ttl_column is None or free <= start:
+            return free
+        return self._lifetimes.expired(self._queues()[partition_id[0]], table, start, free, self._now_us).first
+
     def _expired(
         self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
     ) -> list[Due]:
-        if settings.message_ttl_ms is None:
-            return []
-        oldest_us = (self._membership.store.now_ms() - settings.message_ttl_ms) * 1000
-        index, expired = table.index, start
         name = settings.dead_letter_queue if settings.expired_messages == "dead_letter" else None
-        for i in index.overlapping(start, end):
-            if index.enqueued_us[i] >= oldest_us:
-                break
-            expired = min(end, int(index.end[i]))
-            if name is not None:
-                break  # what is copied is copied a file at a time
-        if expired == start:
+        if end <= start:
+            return []
+        if settings.message_ttl_column is not None:
+            queue = self._queues()[partition_id[0]]
+            first, expired = self._lifetimes.expired(queue, table, start, end, self._now_us)
+        else:
+            first, expired = start, self._expired_files_end(settings, table, start, end, copied=name is not None)
+        if not start == first < expired:
             return []
         count, _ = deliveries(*self._attempts(partition_id), start)
         return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
+
+    def _expired_files_end(
+        self, settings: QueueSettings, table: PartitionTable, start: int, end: int, *, copied: bool
+    ) -> int:
+        """The end of the first files that are too old as a whole; of what is copied it is one file at a time."""
+        if settings.message_ttl_ms is None:
+            return start
+        oldest_us = self._now_us - settings.message_ttl_ms * 1000
+        index, expired = table.index, start
+        for i in index.overlapping(start, end):
+            if index.enqueued_us[i] >= oldest_us or (copied and expired > start):
+                break
+            expired = min(end, int(index.end[i]))
+        return expired
 
     # ---- messages that fail
     def limited(self, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
@@ -224,7 +247,7 @@ class LeftOut:
         queues = {
             queue_id: queue.state.settings
             for queue_id, queue in self._queues().items()
-            if queue.state.settings.max_deliveries is not None or queue.state.settings.message_ttl_ms is not None
+            if queue.state.settings.leaves_out
         }
         if not queues:
             return {}

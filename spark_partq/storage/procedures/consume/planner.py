@@ -181,7 +181,7 @@ class Planner:
             due = self._left_out.due(tables, starts, ends)
             if not due:
                 deliverable = ends
-                admitted = self._left_out.without_held(tables, starts, self._admitted(tables, starts, ends, limits))
+                admitted = self._left_out.without_left_out(tables, starts, self._admitted(tables, starts, ends, limits))
                 ends = self._left_out.limited(starts, admitted)
                 if not acks or ends != starts or deliverable == starts:
                     break
