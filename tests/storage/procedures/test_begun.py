@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import spark_partq as partq
 from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.queue.partition_table import PartitionTable
-from tests.clocks import no_grace
+from tests.clocks import no_grace, wall_clock
 from tests.helpers import opened
 from tests.scaled import Sink, make, messages, stored
 
@@ -57,7 +58,8 @@ def test_files_that_are_still_to_be_committed_stay(store: str) -> None:
 def test_files_of_a_damaged_manifest_stay(store: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody knows which these are, so none is deleted; messages are removed as ever."""
     make(store, 2, retention_ms=0)
-    half_of_a_batch(store)
+    with wall_clock(dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1)):
+        half_of_a_batch(store)
     manifests(store)[0].write_bytes(b"{")
     (left,) = (Path(store) / "queues/q/partitions/partition=1").glob("*.parquet")
     os.utime(left, (0, 0))
