@@ -41,6 +41,23 @@ settings.register_profile(
 settings.load_profile("partq")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "of tests/spark only the scenarios whose applications have no JVM, or all but these"
+    parser.addoption("--plain", choices=["only", "without"], help=told)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--plain")
+    if wanted is None:
+        return
+    left = [
+        item for item in items
+        if Path(__file__).parent / "spark" in item.path.parents and ("[plain" in item.name) != (wanted == "only")
+    ]  # fmt: skip
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the tests, with a session time zone that is not UTC."""

@@ -1,11 +1,11 @@
-"""Run the tests that need Spark and all others in two processes side by side; each line tells which of them it is from."""
+"""Run the tests that need a JVM and all others in two processes side by side; each line tells which of them it is from."""
 
 import os
 import subprocess
 import sys
 import threading
 
-SUITES = {"spark": ["tests/spark"], "other": ["tests", "--ignore=tests/spark"]}
+SUITES = {"spark": ["tests/spark", "--plain=without"], "other": ["tests", "--plain=only"]}
 
 
 def main() -> int:

@@ -317,7 +317,7 @@ def test_nothing_is_decided_in_a_replica(command: Command, at: Command, store: s
     )
     try:
         with pytest.raises(subprocess.TimeoutExpired):
-            process.communicate(timeout=12)
+            process.communicate(timeout=4)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     finally:

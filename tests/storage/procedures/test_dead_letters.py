@@ -137,7 +137,7 @@ def test_a_group_that_reads_again(store: str, again: str) -> None:
     """H4: a message is put aside also if a later one was, before the group was set back or made anew."""
     make(store, max_deliveries=2)
     put(store, 0, range(20))
-    query = Query(store, {12})
+    query = Query(store, {12}, session_timeout_ms=500)
     while not query.run():
         assert query.starts < 30
     query.planner.leave()
@@ -145,7 +145,7 @@ def test_a_group_that_reads_again(store: str, again: str) -> None:
         partq.reset_offsets(store, "g", "earliest")
     else:
         partq.delete_group(store, "g")
-    query = Query(store, {5, 12}, starting_offsets="earliest")
+    query = Query(store, {5, 12}, starting_offsets="earliest", session_timeout_ms=500)
     while not query.run():
         assert query.starts < 30
     assert sorted(query.done) == [v for v in range(20) if v not in query.deadly]
