@@ -23,11 +23,15 @@ setup: .venv/.ready .venv/.jars
 demo: setup
 	$(BIN)/spark-partq demo
 
-test: lint
+test: lint .venv/classes.jsa
 	$(BIN)/python tools/run_tests.py
 
+# Classes that each of the tests' JVMs would read anew.
+.venv/classes.jsa: .venv/.jars
+	@$(BIN)/python -m tests.jvm > .venv/classes.log 2>&1 || { cat .venv/classes.log; exit 1; }
+
 # What takes minutes: scenarios with Spark that `make test` runs without it, and the demo as a whole.
-long: setup
+long: .venv/classes.jsa
 	$(BIN)/python -m pytest -m long
 
 # Many more seeds of the simulation, and damaged inputs, than the tests run.

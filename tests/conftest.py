@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
-from tests import queries
+from tests import jvm, queries
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
 
@@ -22,14 +22,7 @@ ZONE = "America/New_York"
 os.environ["TZ"] = ZONE
 time.tzset()
 
-# Of every JVM that the tests start, also in other processes: none lives long enough to repay optimisation. Code that is not
-# optimised takes more stack.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto -Xss4m"
-os.environ |= {
-    "SPARK_SUBMIT_OPTS": QUICK,
-    "SPARK_LAUNCHER_OPTS": QUICK,
-    "SPARK_CONF_DIR": str(Path(__file__).parent / "conf"),
-}
+os.environ |= jvm.environment()
 
 settings.register_profile(
     "partq",

@@ -29,8 +29,6 @@ SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.driver.memory": "768m",
-    # Half the time to start and to warm up: such a short life repays no optimisation.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 # A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
 _HOLD_S = 120.0

@@ -1,15 +1,19 @@
-"""Run the tests that need a JVM and all others in two processes side by side; each line tells which of them it is from."""
+"""Run the tests that need a JVM, the simulation and all others in processes side by side; each line tells which of them it is from."""
 
 import os
 import subprocess
 import sys
 import threading
 
-SUITES = {"spark": ["tests/spark", "--plain=without"], "other": ["tests", "--plain=only"]}
+SUITES = {
+    "spark": ["tests/spark", "--plain=without"],
+    "simulation": ["tests/testing"],
+    "other": ["tests", "--plain=only", "--ignore=tests/testing"],
+}
 
 
 def main() -> int:
-    """Arguments go to both; the exit code is 1 if either fails."""
+    """Arguments go to all; the exit code is 1 if one fails."""
     processes = {name: start(name, [*where, *sys.argv[1:]]) for name, where in SUITES.items()}
     readers = [threading.Thread(target=tell, args=item) for item in processes.items()]
     for reader in readers:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from tests.applications import Kind, Pool, Scenario
 from tests.helpers import ROOT
-from tests.spark.jobs import SMALL, SPARK_SUBMIT, Here, Lent, Outcome, Start, process
+from tests.spark.jobs import SPARK_SUBMIT, Here, Lent, Outcome, Start, process
 from tests.spark.scenarios import NewScenario
 
 
@@ -46,7 +46,7 @@ def start() -> Iterator[Start]:
     def run(
         job: str, *arguments: str, by: str = "spark-submit", conf: list[str] | None = None
     ) -> subprocess.Popen[str]:
-        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *SMALL, *(conf or [])]
+        program = [sys.executable] if by == "python" else [SPARK_SUBMIT, *(conf or [])]
         started.append(process([*program, str(ROOT / "jobs" / f"{job}.py"), *arguments], COLUMNS="200"))
         return started[-1]
 

@@ -12,15 +12,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tests.conftest import QUICK
 from tests.helpers import ROOT
+from tests.jvm import QUICK
 
 SPARK_SUBMIT = str(Path(sys.executable).parent / "spark-submit")
 # Both executors are up before the job goes on.
 CLUSTER = ["--master", "local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={QUICK}"]
 CLUSTER += ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
-# Nothing that a small machine spends its time on.
-SMALL = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.databricks.delta.snapshotPartitions=1", "--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]  # fmt: skip
 
 
 Start = Callable[..., "subprocess.Popen[str]"]

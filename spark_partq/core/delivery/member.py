@@ -80,8 +80,9 @@ def may_be_dead(
         The last heartbeat of each incarnation at an earlier moment.
     """
     return any(
-        own.incarnation not in (None, incarnation)
-        and acks.beats.get(own.incarnation or "", 0) == before.get(own.incarnation or "", 0)
+        own.incarnation
+        and own.incarnation != incarnation
+        and acks.beats.get(own.incarnation, 0) == before.get(own.incarnation, 0)
         and (state.position(partition_id, acks) or 0) < ends.get(partition_id, 0)
         for partition_id, own in state.partitions.items()
     )

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,13 +20,14 @@ from spark_partq.core.errors import (
     OffsetOutOfRangeError,
 )
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import maintain as maintaining
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
-from tests.helpers import group_state, opened, position, put
+from tests.helpers import eventually, group_state, opened, position, put
 from tests.planners import Query
 
 T = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
@@ -207,6 +209,19 @@ def test_a_query_that_ends_waits_for_what_a_dead_member_had(store: str) -> None:
     query.planner.leave()
 
 
+def test_a_heartbeat_before_it_is_done_says_nothing_of_who_lives_now(store: str) -> None:
+    made(store)
+    other = Consumer(store, "b", session_timeout_ms=300)
+    query = Query(store, "a", session_timeout_ms=300)
+    query.planner.stop_at_current_ends()
+    assert query.next(Limits(max_rows=5)) != {}
+    other.beat()  # and is killed
+    while query.next(Limits(max_rows=5)):
+        pass
+    assert [position(store, "g", number) for number in range(2)] == [20, 20]
+    query.planner.leave()
+
+
 def test_a_query_that_ends_leaves_to_living_members_what_is_theirs(store: str) -> None:
     """One heartbeat since it joined is enough, and none if that member has read everything."""
     made(store, 1)
@@ -343,3 +358,16 @@ def test_what_an_application_is_told_of_another_consumer(store: str) -> None:
     assert told.requests[-1][0]["batch"]["changes"] == {"a/0": {"gained": [], "lost": [["q", gone]]}}
     assert told.requests[-1][0]["batch"]["owned"] == {"a/0": [["q", kept]]}
     planner.leave()
+
+
+def test_partitions_that_go_and_hold_nothing_are_removed(store: str) -> None:
+    """S2, Q8: retention has removed what the group never read; a query that runs ends the change, though no message comes any more."""
+    made(store, retention_ms=60_000)  # its messages are older
+    Consumer(store, "b").leave()
+    assert partq.scale(store, "q", 1).status == "ScalingDown"
+    with mock.patch.object(maintaining, "remove_drained"):  # the query does it
+        partq.maintain(store)
+    query = Query(store, "a", fail_on_data_loss=False)
+    assert query.next() == {}
+    eventually(lambda: partq.describe_queue(store, "q").status == "Ready", "the end of the change")
+    query.planner.leave()

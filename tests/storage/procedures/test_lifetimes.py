@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.consume import lifetimes
 from spark_partq.storage.store import Store
+from tests.clocks import wall_clock
 from tests.helpers import new_file, opened, position
 from tests.planners import Query
 
@@ -25,16 +28,19 @@ _MINUTE_S = 60
 Later = Callable[[float], None]
 
 
-def make(store: str, lifetimes_ms: Sequence[int | None] = MIXED, **settings: Any) -> None:
-    settings = {"message_ttl_column": "ttl", **settings}
-    partq.create_queue(store, "q", "v bigint, ttl int", key="v", partitions=1, rebalance_delay_ms=0, **settings)
-    put(store, 0, lifetimes_ms)
+def make(store: str, lifetimes_ms: Sequence[int | None] = MIXED, partitions: int = 1, **settings: Any) -> None:
+    settings = {"message_ttl_column": "ttl", "rebalance_delay_ms": 0, **settings}
+    partq.create_queue(store, "q", "v bigint, ttl int", key="v", partitions=partitions, **settings)
+    if lifetimes_ms:
+        put(store, 0, lifetimes_ms)
 
 
-def put(store: str, first: int, lifetimes_ms: Sequence[int | None]) -> None:
+def put(store: str, first: int, lifetimes_ms: Sequence[int | None], partition: int = 0, ago_s: float = 0) -> None:
     values = pa.array(range(first, first + len(lifetimes_ms)), pa.int64())
-    file = new_file(store, "q", 0, {"v": values, "ttl": pa.array(lifetimes_ms, pa.int32())})
-    opened(store).table(0).append([file], None)
+    file = new_file(store, "q", partition, {"v": values, "ttl": pa.array(lifetimes_ms, pa.int32())})
+    table = opened(store).table(partition)
+    with wall_clock(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=ago_s) if ago_s else None):
+        table.append([file], None)
 
 
 @pytest.fixture(name="later")
@@ -85,7 +91,7 @@ def test_the_shorter_time_counts(store: str, later: Later) -> None:
     later(2)
     assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
     later(31)
-    assert query.next() == {} and skipped(store) == [(1, 4, "expired")]
+    assert query.next() == {} and skipped(store) == [(1, 4, "expired")]  # a file that is too old as a whole
     query.planner.leave()
 
 
@@ -109,11 +115,84 @@ def test_no_message_is_read_twice_and_few_at_once(store: str, monkeypatch: pytes
 
     monkeypatch.setattr(lifetimes, "slices", noted)
     monkeypatch.setattr(lifetimes, "MOST_ROWS", 4)
+    put(store, 10, [None] * 10)
     query = Query(store, "a")
-    assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
-    assert all_of(query) == [(1, 5), (5, 9), (9, 10)]
+    assert query.next(Limits(max_rows=1)) == {0: (0, 1)} and max(end for _, end in read) <= 4
+    assert all_of(query) == [(1, 5), (5, 9), (9, 13), (13, 17), (17, 20)]
     looked_at = [offset for start, end in read for offset in range(start, end)]
-    assert looked_at == list(range(10))
+    assert looked_at == list(range(20))
+
+
+def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are; and nothing is remembered of partitions that the query does not read any more."""
+    make(store, [None], partitions=2)
+    for n in range(1, 30):
+        put(store, n, [None])
+    put(store, 30, [None] * 3, partition=1)
+    found = mock.Mock(side_effect=lifetimes.read_slice)
+    monkeypatch.setattr(lifetimes, "read_slice", found)
+    query = Query(store, "a")
+    query.next(Limits(max_rows=1))
+    assert found.call_count <= 2  # the first of each partition
+    seen = query.planner._left_out._lifetimes
+    assert len(seen._known) == 2
+    seen.forget_others([])
+    assert seen._known == {}
+    query.planner.leave()
+
+
+def test_messages_that_retention_removed_are_in_nobodys_way(store: str, later: Later) -> None:
+    """Q8: what is too old behind them is left out as ever, and later messages come."""
+    make(store, [], retention_ms=3_600_000)
+    query = Query(store, "a", fail_on_data_loss=False)
+    assert query.next() == {}
+    put(store, 0, [None] * 5, ago_s=7_200)
+    put(store, 5, [1_000] * 5, ago_s=1_800)
+    partq.maintain(store)
+    put(store, 10, [None] * 5)
+    assert all_of(query) == [(10, 15)] and skipped(store) == [(5, 10, "expired")]
+
+
+@pytest.mark.parametrize("column", ["ttl", None])
+def test_what_becomes_too_old_between_micro_batches_is_not_delivered(
+    store: str, column: str | None, later: Later
+) -> None:
+    """Also while the last micro-batch is not acknowledged yet."""
+    make(store, [None] * 5, message_ttl_ms=60_000, message_ttl_column=column)
+    for n in range(1, 4):
+        put(store, 5 * n, [None] * 5)
+    query = Query(store, "a")
+    assert query.next(Limits(max_rows=5)) == {0: (0, 5)}
+    later(61)
+    put(store, 20, [None])
+    assert query.next(Limits(max_rows=5)) == {} and position(store, "g", 0) == 21
+    query.planner.leave()
+
+
+def test_a_partition_that_must_wait_takes_nothing_from_others(store: str, later: Later) -> None:
+    """H5: with manual acknowledgement its old message can be left out only when what is before it is acknowledged."""
+    make(store, [None, 1_000, None], partitions=2)
+    put(store, 3, [None] * 5, partition=1)
+    query = Query(store, "a", manual_acknowledgement=True, instance_id="a")
+    later(_MINUTE_S)
+    query.planner.stop_at_current_ends()
+    found = []
+    while batch := query.next(Limits(max_rows=1)):
+        found.append(batch)
+    assert sorted(end for batch in found for number, (_, end) in batch.items() if number == 1) == [1, 2, 3, 4, 5]
+    assert [batch for batch in found if 0 in batch] == [{0: (0, 1)}]
+    query.planner.leave()
+
+
+def test_a_clock_that_is_wrong_makes_nothing_too_old(store: str, later: Later) -> None:
+    """Q8: of a machine whose clock is a year ahead; nothing is left out."""
+    make(store, [None] * 3, message_ttl_ms=30 * 86_400_000)
+    query = Query(store, "a")
+    later(365 * 86_400)
+    with pytest.raises(partq.ClockSkewError):
+        query.next()
+    later(0)
+    assert all_of(query) == [(0, 3)] and skipped(store) == []
 
 
 def test_the_setting_is_changed_while_a_query_runs(store: str, later: Later) -> None:

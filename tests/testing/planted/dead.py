@@ -12,7 +12,9 @@ from spark_partq.core.stored import MOST
 from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
 from tests.storage.procedures.test_lifetimes import (
     clock,
+    test_a_clock_that_is_wrong_makes_nothing_too_old,
     test_each_message_lives_as_long_as_it_says,
+    test_messages_that_retention_removed_are_in_nobodys_way,
     test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next,
 )
 from tests.testing.planted.bugs import bug
@@ -113,20 +115,38 @@ def messages_that_are_too_old_are_delivered_between_others(original, left_out, t
     return dict(ends)
 
 
-@bug(f"{LIFETIMES}.expired", lambda setup: setup.lifetimes and not setup.faults.jump)
+@bug(f"{LIFETIMES}.old_end", lambda setup: setup.lifetimes and not setup.faults.jump)
 def what_is_not_too_old_is_left_out_with_what_is(original, lifetimes, queue, table, start, end, now_us):
     """The message behind them is nowhere then."""
     found = original(lifetimes, queue, table, start, end, now_us)
-    return found._replace(end=min(end, found.end + 1)) if found.first < found.end else found
+    return min(end, found + 1) if found > start else found
 
 
 @bug(
-    f"{LIFETIMES}.expired",
+    f"{LIFETIMES}.old_end",
     test=with_a_clock(test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next),
 )
 def what_was_in_time_once_stays_in_time(original, lifetimes, queue, table, start, end, now_us):
-    """It is delivered, however late."""
+    """It is in the way of what comes after it, for ever."""
     return original(lifetimes, queue, table, start, end, lifetimes.__dict__.setdefault("at_first_us", now_us))
+
+
+@bug(
+    "storage.procedures.consume.planner:Planner._behind_what_is_gone",
+    test=with_a_clock(test_messages_that_retention_removed_are_in_nobodys_way),
+)
+def what_is_gone_stays_in_the_way(original, planner, starts, acks):
+    """What is to be left out behind it waits for it."""
+    return []
+
+
+@bug(
+    "storage.procedures.consume.left_out:checked_ms",
+    test=with_a_clock(test_a_clock_that_is_wrong_makes_nothing_too_old),
+)
+def any_clock_says_what_is_too_old(original, store, queue, max_skew_ms):
+    """A machine whose clock is ahead discards what is young."""
+    return 0
 
 
 # ---- keys that are held back

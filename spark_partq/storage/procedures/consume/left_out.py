@@ -19,6 +19,7 @@ from spark_partq.storage.procedures.consume.lifetimes import Lifetimes
 from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
+from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -53,6 +54,7 @@ class LeftOut:
         """What is to be left out before the next micro-batch: of each partition at most a few messages at its position."""
         found = []
         self._now_us = self._membership.store.now_ms() * 1000
+        self._lifetimes.forget_others(starts)
         for partition_id, settings in self._settings().items():
             if partition_id not in starts or starts[partition_id] != self._membership.group.position(partition_id):
                 continue  # behind what the application has still to acknowledge, or what was removed
@@ -76,8 +78,13 @@ class LeftOut:
             If one cannot be sent; nothing is left out then that is not sent.
         KeysHeldError
             If too many keys would be held back.
+        ClockSkewError
+            If messages seem too old to a clock that is wrong.
         """
         membership, queues = self._membership, self._queues()
+        for queue_id in {item.partition_id[0] for item in due if item.messages.reason == EXPIRED}:
+            queue = queues[queue_id]
+            checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
             if item.partition_id not in plannable(membership.group.state, membership.incarnation):
@@ -154,27 +161,25 @@ class LeftOut:
         self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
     ) -> int:
         free = self._free_of_held(partition_id, settings, table, start, end)
+        if self._old_files_end(settings, table, start, free, copied=True) > start:
+            return start
         if settings.message_ttl_column is None or free <= start:
             return free
-        return self._lifetimes.expired(self._queues()[partition_id[0]], table, start, free, self._now_us).first
+        return self._lifetimes.first_old(self._queues()[partition_id[0]], table, start, free, self._now_us)
 
     def _expired(
         self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
     ) -> list[Due]:
         name = settings.dead_letter_queue if settings.expired_messages == "dead_letter" else None
-        if end <= start:
-            return []
-        if settings.message_ttl_column is not None:
-            queue = self._queues()[partition_id[0]]
-            first, expired = self._lifetimes.expired(queue, table, start, end, self._now_us)
-        else:
-            first, expired = start, self._expired_files_end(settings, table, start, end, copied=name is not None)
-        if not start == first < expired:
+        expired = self._old_files_end(settings, table, start, end, copied=name is not None)
+        if start == expired < end and settings.message_ttl_column is not None:
+            expired = self._lifetimes.old_end(self._queues()[partition_id[0]], table, start, end, self._now_us)
+        if expired == start:
             return []
         count, _ = deliveries(*self._attempts(partition_id), start)
         return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
 
-    def _expired_files_end(
+    def _old_files_end(
         self, settings: QueueSettings, table: PartitionTable, start: int, end: int, *, copied: bool
     ) -> int:
         """The end of the first files that are too old as a whole; of what is copied it is one file at a time."""

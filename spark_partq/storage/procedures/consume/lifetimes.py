@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_partq.core.ids import PartitionId
-from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.consume.held import MOST_ROWS
 from spark_partq.storage.queue.file_index import Ints
@@ -22,18 +20,11 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 _FOR_EVER_MS = 1 << 52
 
 
-class Expired(NamedTuple):
-    """The messages ``[first, end)`` are too old, and none before them is; equal while none is found, as far as that was looked at."""
-
-    first: int
-    end: int
-
-
 @dataclass(frozen=True)
 class _Known:
     """The moments at which the messages from `start` on expire, in microseconds since 1970, by these settings."""
 
-    settings: QueueSettings
+    rule: tuple[str | None, int | None]
     start: int
     expires_us: Ints
 
@@ -43,33 +34,56 @@ class _Known:
 
 
 class Lifetimes:
-    """Finds what is too old among what is planned next, and reads no message twice. Used by one thread."""
+    """Finds what is too old among what is planned next, and reads no message twice. Used by one thread.
+
+    It remembers 8 bytes of each of at most `MOST_ROWS` messages of a partition.
+    """
 
     def __init__(self) -> None:
         self._known: dict[PartitionId, _Known] = {}
 
-    def expired(self, queue: Queue, table: PartitionTable, start: int, end: int, now_us: int) -> Expired:
-        """The first messages of ``[start, end)`` that are too old, among the `MOST_ROWS` that are looked at.
+    def forget_others(self, partitions: Collection[PartitionId]) -> None:
+        """Forget what is known of all but these."""
+        self._known = {p: known for p, known in self._known.items() if p in partitions}
+
+    def first_old(self, queue: Queue, table: PartitionTable, start: int, end: int, now_us: int) -> int:
+        """The first message of ``[start, end)`` that is too old; if there is none, how far it was looked for: at most `MOST_ROWS`.
 
         Raises
         ------
         CorruptTableError
             If a file cannot be read.
         """
-        place, settings = (queue.state.queue_id, table.partition), queue.state.settings
+        upto = min(end, start + MOST_ROWS)
+        old = self._look(queue, table, start, upto).expires_us[: upto - start] < now_us
+        return start + int(old.argmax()) if old.any() else upto
+
+    def old_end(self, queue: Queue, table: PartitionTable, start: int, end: int, now_us: int) -> int:
+        """The end of the messages from `start` on that are too old, of at most `MOST_ROWS`; `start` if the first one is not.
+
+        Raises
+        ------
+        CorruptTableError
+            If a file cannot be read.
+        """
+        upto, index, at = min(end, start + MOST_ROWS), table.index, start
+        for i in index.overlapping(start, upto):  # a file at a time: mostly the first message is young
+            at = min(upto, int(index.end[i]))
+            young = self._look(queue, table, start, at).expires_us[: at - start] >= now_us
+            if young.any():
+                return start + int(young.argmax())
+        return at
+
+    def _look(self, queue: Queue, table: PartitionTable, start: int, end: int) -> _Known:
+        settings, place = queue.state.settings, (queue.state.queue_id, table.partition)
+        rule = settings.message_ttl_column, settings.message_ttl_ms
         known = self._known.get(place)
-        if known is None or known.settings != settings or not known.start <= start <= known.end:
-            known = _Known(settings, start, np.empty(0, np.int64))
-        upto = max(known.end, min(end, start + MOST_ROWS))
-        more = _expires_us(queue, table, known.end, upto)
-        known = _Known(settings, start, np.concatenate([known.expires_us[start - known.start :], more]))
+        if known is None or known.rule != rule or not known.start <= start <= known.end:
+            known = _Known(rule, start, np.empty(0, np.int64))
+        more = _expires_us(queue, table, known.end, max(known.end, end))
+        known = _Known(rule, start, np.concatenate([known.expires_us[start - known.start :], more]))
         self._known[place] = known
-        too_old = known.expires_us[: end - start] < now_us
-        if not too_old.any():
-            return Expired(min(end, known.end), min(end, known.end))
-        first = int(too_old.argmax())
-        alive = ~too_old[first:]
-        return Expired(start + first, start + first + (int(alive.argmax()) if alive.any() else len(alive)))
+        return known
 
 
 def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> Ints:
@@ -79,7 +93,7 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
     found = [np.empty(0, np.int64)]
     for part in slices(queue.name, table.partition, table.index, start, end):
         for _, batch in read_slice(queue.store, part, schema):
-            own = pc.fill_null(batch.column(0).cast(pa.int64()), _FOR_EVER_MS).to_numpy(zero_copy_only=False)
-            ttl_ms = np.clip(own, 0, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)
-            found.append(part.enqueued_us + 1000 * ttl_ms)
+            own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
+            ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)
+            found.append(np.where(own > 0, part.enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0))
     return np.concatenate(found)

@@ -65,7 +65,7 @@ class Planner:
         self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by the plan's end
         self._idle = 0
         self._stop_offsets: Offsets | None = None
-        self._beats_at_first: dict[str, int] | None = None  # of all members, when this one had joined
+        self._beats_before: dict[str, int] | None = None  # of all members, when nothing was left for this one
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
         self._blocked_by_barrier = False  # of the last plan
@@ -114,10 +114,9 @@ class Planner:
                 self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
             with self.membership.lock:
                 self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
-                if self._beats_at_first is None:
-                    self._beats_at_first = dict(self._group.acks.beats)
                 end = self._plan(done, limits)
                 if end is not None or self._stop_offsets is None or self._is_at_end():
+                    self._beats_before = None
                     return end
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
@@ -161,11 +160,14 @@ class Planner:
     def _is_at_end(self) -> bool:
         """Whether a query that ends when it has read everything knows which partitions it gets, and that the others' owners live.
 
-        So it does not end while a process that was killed, or is about to leave, still has what nobody else reads.
+        So it does not end while a process that was killed still has what nobody else reads.
         """
         state, acks, ends = self._group.state, self._group.acks, self._stop_offsets or {}
-        others_live = not may_be_dead(state, acks, self.membership.incarnation, self._beats_at_first or {}, ends)
-        return state.status is Status.READY and not self._blocked_by_barrier and others_live
+        if state.status is not Status.READY or self._blocked_by_barrier:
+            return False
+        if self._beats_before is None:
+            self._beats_before = dict(acks.beats)
+        return not may_be_dead(state, acks, self.membership.incarnation, self._beats_before, ends)
 
     # ---- one plan
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
@@ -177,12 +179,12 @@ class Planner:
             mine = plannable(self._group.state, self.membership.incarnation)
             tables = {p: table for p, table in self._subscription.tables() if p in mine}
             starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
+            acks += self._behind_what_is_gone(starts, acks)
             ends = self._deliverable_ends(tables, starts)
             due = self._left_out.due(tables, starts, ends)
             if not due:
                 deliverable = ends
-                admitted = self._left_out.without_left_out(tables, starts, self._admitted(tables, starts, ends, limits))
-                ends = self._left_out.limited(starts, admitted)
+                ends = self._left_out.limited(starts, self._given(tables, starts, ends, limits))
                 if not acks or ends != starts or deliverable == starts:
                     break
             self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
@@ -201,6 +203,28 @@ class Planner:
         # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.
         self._last_plan = {_plan_key(end): assigned}
         return end
+
+    def _behind_what_is_gone(self, starts: Offsets, acks: list[Ack]) -> list[Ack]:
+        """Acknowledgements of messages that were removed before they were read, where no earlier one is still to be acknowledged."""
+        done = {partition_id: offset for partition_id, _, offset in acks}
+        found = []
+        for partition_id, first in starts.items():
+            read = max(self._group.position(partition_id) or 0, done.get(partition_id, 0))
+            planned = self.membership.last_planned(partition_id)
+            if first > read and (planned is None or planned.end <= read):
+                found.append((partition_id, self._group.state.partitions[partition_id].epoch, first))
+        return found
+
+    def _given(
+        self, tables: dict[PartitionId, PartitionTable], starts: Offsets, ends: Offsets, limits: Limits
+    ) -> Offsets:
+        """How far each partition comes: to what is admitted, and to what is to be left out first. What can go on does not wait for the rest."""
+        while True:
+            admitted = self._admitted(tables, starts, ends, limits)
+            free = self._left_out.without_left_out(tables, starts, admitted)
+            if free != starts or admitted == starts:
+                return free
+            ends = {p: starts[p] if admitted[p] > starts[p] else end for p, end in ends.items()}
 
     def _refresh(self) -> None:
         """Refresh the queues and their partitions."""

@@ -197,11 +197,12 @@ class Subscription:
         return barriers
 
     def drained(self, state: GroupState) -> list[str]:
-        """Names of queues of which the group has drained all partitions that shall be removed (S2)."""
+        """Names of queues of which the group has drained all partitions that shall be removed (S2): all of which anything is left."""
         found = []
         for queue in self._queues.values():
-            ends = {number: queue.table(number).next_offset for number in queue.state.removing}
-            if ends and drained(ends, [state.committed_floors(queue.state.queue_id)]):
+            going = [queue.table(number) for number in queue.state.removing]
+            ends = {table.partition: table.next_offset for table in going if table.first_offset < table.next_offset}
+            if going and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found
 
