@@ -50,7 +50,10 @@ def make_archive() -> None:
         results = found.writeStream.trigger(availableNow=True).option("checkpointLocation", f"{folder}/checkpoint")
         results.foreachBatch(partq.delta_sink(table)).start().awaitTermination()
         print(f"{spark.read.format('delta').load(table).count()} messages")
+        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         spark.stop()
+        jvm.stdin.close()  # it writes the archive when it ends
+        jvm.wait()
 
 
 if __name__ == "__main__":
