@@ -204,6 +204,11 @@ def a_body_that_is_no_json(world: World) -> None:
     _rewrite(_facts(world, QUEUE_FACTS, 0), lambda row: row.update(body="{"))
 
 
+def a_column_of_a_setting_that_is_not_there(world: World) -> None:
+    """A setting among the queue's facts names a column that the messages do not have."""
+    _rewrite(_facts(world, QUEUE_FACTS, 0), _body(lambda body: body["settings"].update(message_ttl_column="gone")))
+
+
 def a_setting_out_of_range(world: World) -> None:
     """A setting among the queue's facts is negative."""
     _rewrite(_facts(world, QUEUE_FACTS, 0), _body(lambda body: body["settings"].update(retention_ms=-1)))

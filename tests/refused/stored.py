@@ -42,6 +42,7 @@ CASES: dict[str, list[Case]] = {
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 1, Nonsense:", damage.an_unknown_fact),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 1, ScalingEnded:", damage.a_fact_that_cannot_follow),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.a_body_that_is_no_json),
+        python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated: message_ttl_column='gone': the column is not there", damage.a_column_of_a_setting_that_is_not_there),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated: settings:", damage.a_setting_out_of_range),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.too_many_partitions),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.a_schema_that_is_too_deep),

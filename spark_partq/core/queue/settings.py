@@ -112,6 +112,15 @@ class QueueSettings(BaseModel):
             raise InvalidArgumentError(f"queue settings: {wrong}; set both", settings=wrong)
         return self
 
+    def wrong_columns(self, schema: Struct) -> str:
+        """What is wrong with the columns that they name; or nothing."""
+        name, types = self.message_ttl_column, {field["name"]: field["type"] for field in schema["fields"]}
+        if name is None or types.get(name) in INTEGERS:
+            return ""
+        found = f"is of type {types[name]}" if name in types else "is not there"
+        fitting = ", ".join(column for column, type_ in types.items() if type_ in INTEGERS) or "none"
+        return f"message_ttl_column={name!r}: the column {found}; name an integer column of the messages ({fitting}) with milliseconds"
+
     def check_columns(self, schema: Struct) -> QueueSettings:
         """These settings, if the columns that they name are there and of the right type.
 
@@ -119,15 +128,8 @@ class QueueSettings(BaseModel):
         ------
         InvalidArgumentError
         """
-        name, types = self.message_ttl_column, {field["name"]: field["type"] for field in schema["fields"]}
-        if name is not None and types.get(name) not in INTEGERS:
-            found = f"is of type {types[name]}" if name in types else "is not there"
-            fitting = ", ".join(column for column, type_ in types.items() if type_ in INTEGERS) or "none"
-            wrong = f"message_ttl_column={name!r}: the column {found}"
-            raise InvalidArgumentError(
-                f"queue settings: {wrong}; name an integer column of the messages ({fitting}) with milliseconds",
-                settings=wrong,
-            )
+        if wrong := self.wrong_columns(schema):
+            raise InvalidArgumentError(f"queue settings: {wrong}", settings=wrong)
         return self
 
     @classmethod

@@ -267,6 +267,8 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
 def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
     grace_ms, until_ms = state.settings.vacuum_grace_ms, body.get("grace_until_ms")
     settings = QueueSettings.stored({**state.settings.model_dump(), **body["settings"]})
+    wrong = settings.wrong_columns(state.schema)
+    _must(not wrong, wrong)
     lowered = settings.vacuum_grace_ms < grace_ms
     _must(
         lowered == (until_ms is not None),
@@ -343,13 +345,16 @@ def _removed(state: QueueState, ends: dict[int, int]) -> QueueState:
 
 
 def _created(name: str, body: dict[str, Any]) -> QueueState:
+    settings = QueueSettings.stored(body["settings"])
+    wrong = settings.wrong_columns(body["schema"])
+    _must(not wrong, wrong)
     return QueueState(
         name=name,
         queue_id=body["queue_id"],
         incarnation=body["queue_id"],
         schema=body["schema"],
         key=tuple(body["key"]),
-        settings=QueueSettings.stored(body["settings"]),
+        settings=settings,
         configured_partitions=body["partitions"],
         format=format.parse(body),
     )
