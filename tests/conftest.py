@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     left = [
         item for item in items
-        if Path(__file__).parent / "spark" in item.path.parents and ("[plain" in item.name) != (wanted == "only")
+        if Path(__file__).parent / "spark" in item.path.parents and ("[plain" in item.name and "spark" not in getattr(item, "fixturenames", ())) != (wanted == "only")
     ]  # fmt: skip
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]

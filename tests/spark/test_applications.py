@@ -182,6 +182,7 @@ def test_standby_takes_over_at_once(scenario: NewScenario, pool: Pool) -> None:
     s.send_all(2)
     s.start(b, "b", flows=2)()
     s.delivered("a")
+    eventually(lambda: [what for what, *_ in s.listener_calls("b")].count("active") == 2, "that b is told what it is")
     assert {f["kind"] for f in s.history(since=since)} == {"MemberJoined"} and s.rows("b") == []
     before = s.owners()
     s.leave("a")()
