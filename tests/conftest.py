@@ -43,12 +43,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = config.getoption("--plain")
     if wanted is None:
         return
-    left = [
-        item for item in items
-        if Path(__file__).parent / "spark" in item.path.parents and ("[plain" in item.name and "spark" not in getattr(item, "fixturenames", ())) != (wanted == "only")
-    ]  # fmt: skip
+    kept, left = [], []
+    for item in items:
+        fits = not _in_spark(item) or _is_plain(item) == (wanted == "only")
+        (kept if fits else left).append(item)
     config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in left]
+    items[:] = kept
+
+
+def _in_spark(item: pytest.Item) -> bool:
+    return Path(__file__).parent / "spark" in item.path.parents
+
+
+def _is_plain(item: pytest.Item) -> bool:
+    """One of its parameters says that its applications have no JVM."""
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "plain" in item.callspec.params.values()
 
 
 @pytest.fixture(scope="session")

@@ -111,8 +111,8 @@ class NotPermittedError(StoreUnavailableError):
 
 
 class QueueNotFoundError(PartqError):
-    """The store has no queue of that name, no queue matches a pattern, or a queue was deleted, or deleted and made
-    anew, while it was used.
+    """The store has no queue of that name, no queue matches a pattern, or a queue was deleted, or deleted and created
+    again, while it was used.
     """
 
     error_class = "QUEUE_NOT_FOUND"

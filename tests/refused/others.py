@@ -151,7 +151,7 @@ def a_dead_message_of_a_deleted_queue(world: World) -> None:
 
 
 def a_dead_message_of_other_columns(world: World) -> None:
-    """The dead-message queue `dead` holds a message of queue `q`, which was deleted since and made anew with the column `w string`."""
+    """The dead-message queue `dead` holds a message of queue `q`, which was deleted since and created again with the column `w string`."""
     a_dead_message_of_a_deleted_queue(world)
     partq.create_queue(world.store, "q", "w string", partitions=2)
 
@@ -217,8 +217,8 @@ def a_checkpoint(world: World) -> None:
     queries.consume(world.store, str(world.folder / "checkpoint"), group="h")
 
 
-def a_queue_made_anew(world: World) -> None:
-    """The checkpoint is older than queue `q`, which was deleted and made anew."""
+def a_queue_created_again(world: World) -> None:
+    """The checkpoint is older than queue `q`, which was deleted and created again."""
     a_checkpoint(world)
     partq.delete_queue(world.store, "q")
     partq.create_queue(world.store, "q", "k string, v bigint", key="k", partitions=2)

@@ -306,10 +306,10 @@ def test_a_pattern(store: str, consumer: Callable[..., Consumer]) -> None:
     create(store, "orders-4", 1)
     # A query that joins before the others have found a queue would start it where its own options say: at the end.
     eventually(
-        lambda: queues() == {"orders-2", "orders-3", "orders-4"}, "a queue made anew, of the columns of the others"
+        lambda: queues() == {"orders-2", "orders-3", "orders-4"}, "a queue created again, of the columns of the others"
     )
     a.query = a.start()
-    eventually(lambda: ("orders-4", 0, 0) in a.seen() | b.seen(), "a queue made anew")
+    eventually(lambda: ("orders-4", 0, 0) in a.seen() | b.seen(), "a queue created again")
     assert a.query.isActive and b.query.isActive
     assert len(flat([a.rows, b.rows])) == len(a.seen() | b.seen()), "nothing twice"
 

@@ -102,7 +102,7 @@ def test_queue_deleted_under_a_sink(spark: SparkSession, store: str) -> None:
         sink(orders(spark, 5, 5, files=1), 1)
     assert partq.list_queues(store) == ["other"]
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
-    with pytest.raises(partq.QueueNotFoundError, match="made anew"):
+    with pytest.raises(partq.QueueNotFoundError, match="created again"):
         sink(orders(spark, 5, 5, files=1), 1)
     assert partq.describe_queue(store, "q").depth == 0
     partq.queue_sink(store, "q", sink_id="s")(orders(spark, 0, 5, files=1), 0)

@@ -160,7 +160,7 @@ def test_checkpoint_of_another_queue(queue: str, tmp_path: Path) -> None:
 
 
 def test_checkpoint_of_a_deleted_queue(queue: str, tmp_path: Path) -> None:
-    """Q7: a queue made anew under an old name inherits no positions."""
+    """Q7: a queue created again under an old name inherits no positions."""
     consume(queue, tmp_path / "cp", group="g")
     partq.delete_queue(queue, "q")
     partq.create_queue(queue, "q", "v bigint", partitions=3)

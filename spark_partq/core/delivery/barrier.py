@@ -118,7 +118,7 @@ def deliverable(
 
 
 def replayable(barriers: Mapping[str, Barrier], ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, Range]:
-    """What of a replay lies before the barrier: a new process was given nothing yet. The rest is planned anew."""
+    """What of a replay lies before the barrier: a new process was given nothing yet. The rest is planned again."""
     kept = {}
     for partition_id, r in ranges.items():
         barrier = barriers.get(partition_id[0])

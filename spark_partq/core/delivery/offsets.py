@@ -136,7 +136,7 @@ class StreamOffset:
     group, instance : str
         Of the planner. A query that names none makes up both at its first start; its checkpoint keeps them.
     queue_ids : dict
-        Queue name to the queue's UUID: it tells a checkpoint of a queue that was deleted and made anew.
+        Queue name to the queue's UUID: it tells a checkpoint of a queue that was deleted and created again.
     incarnations : dict
         Queue name to the queue's incarnation: it tells a checkpoint of before a promotion. A queue that is left out has not been promoted.
     ranges : dict

@@ -29,7 +29,7 @@ class Position:
     epoch : int
         Of the ownership under which they were planned, a fencing token: a later owner has a higher one (W2).
     queue_id : str
-        Of the queue, for good: a queue that is deleted and made anew has another one.
+        Of the queue, for good: a queue that is deleted and created again has another one.
     lineage : tuple of (str, int)
         The queue's incarnations, that of now first, each with the offset below which its messages of the partition are those of now. A queue
         that was never promoted has one, whose name is its id.

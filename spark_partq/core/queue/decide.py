@@ -43,13 +43,19 @@ class Remainder:
 
 # ---- its life
 def create(queue_id: str, schema: Struct, key: Iterable[str], partition_count: int, settings: QueueSettings) -> Facts:
-    """Begin a queue; its tables do not exist yet."""
+    """Begin a queue; its tables do not exist yet.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the settings name a column that is not there, or of another type.
+    """
     body = {
         "queue_id": queue_id,
         "schema": schema,
         "key": list(key),
         "partitions": partition_count,
-        "settings": settings.model_dump(),
+        "settings": settings.check_columns(schema).model_dump(),
         **format.of_new_tables().body(),
     }
     return [QueueFact(Kind.QUEUE_CREATED, json.loads(json.dumps(body)))]
@@ -191,10 +197,7 @@ def open_generation(
 
 
 def may_open_generation(state: QueueState) -> bool:
-    """Whether a change is at the point where the tables are sealed and the next map comes into force.
-
-    Not if a replica has taken over: who goes on there would not know of the map.
-    """
+    """Whether the tables may be sealed and the next map put in force: not if a replica has taken over, which would not know of the map."""
     scaling = state.scaling
     return state.usable and state.fenced_by is None and scaling is not None and scaling.drained and not scaling.opened
 

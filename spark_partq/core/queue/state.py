@@ -25,7 +25,7 @@ class QueueState:
     Attributes
     ----------
     queue_id : str
-        UUID; a queue made anew under an old name has another one, so it inherits no positions.
+        UUID; a queue created again under an old name has another one, so it inherits no positions.
     schema : dict
         Payload columns in Spark's JSON form.
     key : tuple of str
@@ -267,8 +267,7 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
 def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:
     grace_ms, until_ms = state.settings.vacuum_grace_ms, body.get("grace_until_ms")
     settings = QueueSettings.stored({**state.settings.model_dump(), **body["settings"]})
-    wrong = settings.wrong_columns(state.schema)
-    _must(not wrong, wrong)
+    _must(not (wrong := settings.wrong_columns(state.schema)), wrong)
     lowered = settings.vacuum_grace_ms < grace_ms
     _must(
         lowered == (until_ms is not None),
@@ -346,8 +345,7 @@ def _removed(state: QueueState, ends: dict[int, int]) -> QueueState:
 
 def _created(name: str, body: dict[str, Any]) -> QueueState:
     settings = QueueSettings.stored(body["settings"])
-    wrong = settings.wrong_columns(body["schema"])
-    _must(not wrong, wrong)
+    _must(not (wrong := settings.wrong_columns(body["schema"])), wrong)
     return QueueState(
         name=name,
         queue_id=body["queue_id"],

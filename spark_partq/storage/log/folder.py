@@ -285,7 +285,7 @@ class LogFolder:
         return snapshot.version
 
     def _stands_for(self, snapshot: Snapshot) -> bool:
-        """Whether a checkpoint of this snapshot is one of the table that is there: it may have been deleted and made anew meanwhile."""
+        """Whether a checkpoint of this snapshot is one of the table that is there: it may have been deleted and created again meanwhile."""
         try:
             return snapshot.token is None or self.read(snapshot.version).token == snapshot.token
         except FileMissing:  # others have put a newer one and cleaned up, or the table is gone

@@ -143,7 +143,7 @@ class DeltaLog:
         Parameters
         ----------
         sure : bool
-            Notice at once if the table was deleted and made anew; else that may take half a minute where a request is dear.
+            Notice at once if the table was deleted and created again; else that may take half a minute where a request is dear.
 
         Raises
         ------

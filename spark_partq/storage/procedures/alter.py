@@ -42,8 +42,8 @@ def alter_queue(queue: Queue, settings: Mapping[str, Any], reset: Collection[str
         return alter.alter_settings(state, wanted, store_ms)
 
     if wanted.get("dead_letter_queue") is not None or wanted.get("dead_letter_order") == "hold":
-        before, new = queue.state, queue.state.settings.model_copy(update=wanted).check_together()
-        new.check_columns(before.schema)
+        before = queue.state
+        new = before.settings.model_copy(update=wanted).check_together().check_columns(before.schema)
         check_primary(queue, opening=True)
         check_dead_letter_queue(queue.name, before.schema, before.key, new)
         provide_dead_letter_queue(queue.store, queue.name, before.schema, before.key, new)

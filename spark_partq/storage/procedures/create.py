@@ -54,7 +54,6 @@ def create_queue(
     columns = (key,) if isinstance(key, str) else tuple(key or ())
     payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
     facts = decide.create(str(store.runtime.new_uuid()), payload, columns, check_partition_count(partitions), parsed)
-    parsed.check_columns(payload)
     check_dead_letter_queue(name, payload, columns, parsed)
     store.check_can_be_made()
     if is_replica(store, name):

@@ -42,7 +42,7 @@ class Producer:
         Raises
         ------
         QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
-            If it was deleted, also if it was made anew since, its replica took over, or it is one.
+            If it was deleted, also if it was created again since, its replica took over, or it is one.
         """
         control = self._queue.control
         control.refresh(sure=True)

@@ -196,7 +196,7 @@ def _take_over(
             raise _insist(primary, queue, error) from error
         return str(error), ()
     if state.queue_id != replica.queue_id:
-        return f"queue {queue!r} in {primary.uri} was deleted and made anew", ()
+        return f"queue {queue!r} in {primary.uri} was deleted and created again", ()
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:

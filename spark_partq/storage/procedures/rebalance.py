@@ -111,7 +111,7 @@ class Rebalancer:
                 self._watched[name] = _Watched(Group(self._store, name))
 
     def _begin_again(self, name: str) -> list[PartqError]:
-        """Watch a group as if it were new, as it may have been made anew; returns why not, if it cannot be read even so."""
+        """Watch a group as if it were new, as it may have been created again; returns why not, if it cannot be read even so."""
         group = Group(self._store, name)
         self._watched[name] = _Watched(group)
         try:

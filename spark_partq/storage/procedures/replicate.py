@@ -195,7 +195,7 @@ class Replicator:
                     self._copy(folder, tuple(read.values())).check_history()
                 except OtherHistoryError:
                     raise
-                except ReplicaError:  # one that was made anew; the others are copied, and then it is told
+                except ReplicaError:  # one that was created again; the others are copied, and then it is told
                     continue
 
     def _capture(self, copy: TableCopy, state: QueueState) -> tuple[list[Step], QueueState]:

@@ -102,7 +102,7 @@ def _queues(group: Group, names: Sequence[str] | None) -> list[Queue]:
                 found.append(queue)
             elif names is not None:
                 raise QueueNotFoundError(
-                    f"queue {name!r} was deleted and made anew since group {group.name!r} read it; there is no position to set",
+                    f"queue {name!r} was deleted and created again since group {group.name!r} read it; there is no position to set",
                     queue=name,
                     group=group.name,
                 )

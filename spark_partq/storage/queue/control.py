@@ -23,7 +23,7 @@ from spark_partq.storage.store import Store, queue_folder
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 # So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
 MERGE_AFTER = 64
-# So often a table is read that is deleted and made anew meanwhile.
+# So often a table is read that is deleted and created again meanwhile.
 _READINGS = 3
 DISCARDED = "partq:discarded"
 REMOVED = "partq:removed"
@@ -59,12 +59,12 @@ class QueueControl:
         Parameters
         ----------
         sure : bool
-            Notice at once if the queue was made anew; else that may take half a minute on an object store.
+            Notice at once if the queue was created again; else that may take half a minute on an object store.
 
         Raises
         ------
         QueueNotFoundError, QueueNotReadyError
-            If it was deleted, also if it was made anew since; or is half deleted.
+            If it was deleted, also if it was created again since; or is half deleted.
         CorruptTableError
             If its facts cannot follow one another.
         NewerStoreError
@@ -89,7 +89,7 @@ class QueueControl:
             raise
 
     def _begin_again(self) -> None:
-        """Tell a deletion from damage; a table that was made anew while it was read for the first time is read again."""
+        """Tell a deletion from damage; a table that was created again while it was read for the first time is read again."""
         for attempt in range(_READINGS):
             rows = self._table()
             if not rows.exists():
@@ -111,7 +111,7 @@ class QueueControl:
         if not self._queue_id:
             self._rows = rows
         elif self._replayed(None, rows.rows()).queue_id != self._queue_id:
-            raise self._made_anew() from None
+            raise self._created_again() from None
         else:
             raise CorruptTableError(
                 f"{self._what} is not the one that was read before, though it is of the same queue: an older state was put back. "
@@ -124,9 +124,9 @@ class QueueControl:
         folder = f"{queue_folder(self.name)}/partitions"
         return any(LogFolder(self.store, f"{folder}/{name}").has_beginning() for name in self.store.names(folder))
 
-    def _made_anew(self) -> QueueNotFoundError:
+    def _created_again(self) -> QueueNotFoundError:
         return QueueNotFoundError(
-            f"queue {self.name!r} was deleted and made anew since it was opened; start the query again with a new checkpoint",
+            f"queue {self.name!r} was deleted and created again since it was opened; start the query again with a new checkpoint",
             queue=self.name,
         )
 
@@ -260,7 +260,7 @@ class QueueControl:
         fresh = self._rows.take_fresh()
         found = self._replayed(*((None, self._rows.rows()) if state is None or fresh is None else (state, fresh)))
         if self._queue_id not in ("", found.queue_id):
-            raise self._made_anew()
+            raise self._created_again()
         self._state, self._queue_id = found, found.queue_id
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:

@@ -45,7 +45,7 @@ class Queue:
         Raises
         ------
         QueueNotFoundError, QueueNotReadyError
-            If the queue was deleted, also if it was made anew since.
+            If the queue was deleted, also if it was created again since.
         """
         with self.explained():
             changed = [table for table in self.partitions if table.may_have_changed()]

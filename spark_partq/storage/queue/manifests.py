@@ -1,6 +1,6 @@
 """The folder of a queue's manifests: each batch of a sink as it was made durable, before it is placed (Q5).
 
-It is named by the queue's id, so a producer that does not know yet that its queue was deleted and made anew leaves the new one alone.
+It is named by the queue's id, so a producer that does not know yet that its queue was deleted and created again leaves the new one alone.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class PartitionTable:
     Parameters
     ----------
     queue_id : str
-        Refuse the table of another queue, which has been made anew under the name; empty takes any.
+        Refuse the table of another queue, which has been created again under the name; empty takes any.
     """
 
     def __init__(self, store: Store, queue: str, partition: int, payload: Struct, queue_id: str = "") -> None:

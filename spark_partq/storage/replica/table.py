@@ -66,7 +66,7 @@ class ReplicaTable:
     def _refresh(self) -> ReplicaState | None:
         try:
             if not self.store.is_local:
-                self._rows = self._open()  # only so a table that was made anew is seen there
+                self._rows = self._open()  # only so a table that was created again is seen there
             if not self._rows.exists():
                 return None
             self._rows.refresh()
@@ -84,7 +84,7 @@ class ReplicaTable:
         except (TypeError, ValueError, KeyError) as error:
             raise CorruptTableError(
                 f"{self._what} in {self.store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
-                "backup, or delete the replica and make it anew",
+                "backup, or delete the replica and create it again",
                 queue=self._queue,
             ) from error
 

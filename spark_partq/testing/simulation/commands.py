@@ -97,8 +97,8 @@ def start(run: Run) -> None:
         _once(run, "reset", _reset(run, s.reset), s.reset.at_s)
     if s.redriven:
         _once(run, "redrive", redriving.put_back(run), 0.0)
-    if s.anew_s is not None:
-        _once(run, "anew", _make_anew(run), s.anew_s)
+    if s.recreated_s is not None:
+        _once(run, "anew", _create_again(run), s.recreated_s)
     copies_s = s.copy_stuck_s
     if s.partitions == 0 or any(scaling.partitions == 0 for scaling in s.scalings):
         run.supervise(
@@ -323,8 +323,8 @@ def _misplaced(found: Sequence[OffsetReset], wanted: object, removes: bool) -> s
     return ""
 
 
-def _make_anew(run: Run) -> Body:
-    """Delete the queue and make it anew, each until that has been done; somebody who reads it keeps the two apart."""
+def _create_again(run: Run) -> Body:
+    """Delete the queue and create it again, each until that has been done; somebody who reads it keeps the two apart."""
     deleted = [False]
 
     def body(process: Process) -> None:
@@ -335,7 +335,7 @@ def _make_anew(run: Run) -> Body:
             deleted[0] = True
         with contextlib.suppress(QueueAlreadyExistsError):
             run.create(store)
-        run.anew = True
+        run.is_recreated = True
 
     return body
 

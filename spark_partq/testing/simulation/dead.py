@@ -78,10 +78,10 @@ class DeadMessages:
         self, group: str, messages: Sequence[Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
     ) -> str:
         """A group leaves out messages, as a fact says; what is wrong, or nothing."""
-        if early := self._early(messages, skipped, enqueued_ms):
-            return early
         body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
         keys = {message.key for message in messages}
+        if body["why"] == "expired" and (early := self._early(messages, skipped.offset or 0, enqueued_ms)):
+            return f"EARLY: {', '.join(early)} left out, and not too old"
         if body["why"] == "held" and not keys <= held:
             return f"HELD: group {group} leaves out messages of {keys - held}, of which none is dead"
         if not body["dead_letter_queue"]:
@@ -91,12 +91,9 @@ class DeadMessages:
         missing = [message.id for message in messages if message.id not in self.of(group)]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
 
-    def _early(self, messages: Sequence[Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]) -> str:
-        if json.loads(skipped.body or "{}")["why"] != "expired":
-            return ""
-        places = enumerate(messages, skipped.offset or 0)
-        early = [m.id for at, m in places if not self.too_old(m.id, enqueued_ms.get(at, 0))]
-        return f"EARLY: {', '.join(early)} left out, and not too old" if early else ""
+    def _early(self, messages: Sequence[Message], start: int, enqueued_ms: Mapping[int, int]) -> list[str]:
+        places = enumerate(messages, start)
+        return [message.id for at, message in places if not self.too_old(message.id, enqueued_ms.get(at, 0))]
 
     def decided(self, group: str, fact: GroupFact) -> None:
         """Some facts end that keys are held, and some that a message which is there is not put aside again."""

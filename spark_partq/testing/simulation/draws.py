@@ -80,14 +80,14 @@ def draw(seed: int) -> Setup:
 
 
 def _anew(s: Setup) -> Setup:
-    """In a few runs nothing else is done to the queue than that it is deleted and made anew, mostly on an object store."""
+    """In a few runs nothing else is done to the queue than that it is deleted and created again, mostly on an object store."""
     rng = random.Random(f"anew {s.seed}")
     if rng.random() < 0.96:
         return s
     at_s = _moment(rng, 0, 2)
     producers = tuple(replace(p, sink=f"s{i}", query=f"query-{i}") for i, p in enumerate(s.producers))
     s = replace(
-        s, anew_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), alterings=(), replicas=0,
+        s, recreated_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), alterings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
         discards=False,
         other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None, reset=None,
@@ -232,7 +232,7 @@ def jobs(s: Setup) -> dict[str, float]:
         "delete-group": None if s.delete_group_s is None else s.delete_group_s[1],
         "copy-stuck": s.copy_stuck_s,
         "reset": None if s.reset is None else s.reset.at_s,
-        "anew": s.anew_s,
+        "anew": s.recreated_s,
         "redrive": 0.0 if s.redriven else None,
     }
     return found | {name: at_s for name, at_s in optional.items() if at_s is not None}

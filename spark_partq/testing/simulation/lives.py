@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import Add
 from spark_partq.storage.log.entries import TABLE, Entry
-from spark_partq.testing.simulation.stored import Message
+from spark_partq.testing.simulation.stored import Message, enqueued_ms
 
 
 class Lives:
@@ -50,8 +49,7 @@ class Lives:
         queue : QueueState or None
             The one that is used; None where messages come from others than producers.
         """
-        at = dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"]))
-        ahead_ms = round(at.timestamp() * 1000) - now_ns // 1_000_000
+        ahead_ms = enqueued_ms(add) - now_ns // 1_000_000
         if ahead_ms > QueueSettings.parse({}).max_clock_skew_ms:
             return f"CLOCK: {messages[0].id} is dated {ahead_ms} ms from now"
         if queue is not None:

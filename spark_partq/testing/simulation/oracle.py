@@ -107,7 +107,7 @@ class Oracle:
         elif table == "control" and entry.operation != "OPTIMIZE":
             rows = [row for add in entry.adds for row in rows_of(files, f"{folder}/{add.path}")]
             if kind == "queues":
-                if version == 0 and uri == self.live:  # made anew, also where a deletion was killed
+                if version == 0 and uri == self.live:  # created again, also where a deletion was killed
                     self._forget(uri, name)
                 self._queue_decided(uri, name, rows, entry.transactions)
             else:

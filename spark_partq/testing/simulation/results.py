@@ -81,7 +81,7 @@ class ResultsTable:
 class Results:
     """What is in the table, by group: of each message the id of its queue, and its own.
 
-    A producer whose queue is deleted and made anew may append a message to both.
+    A producer whose queue is deleted and created again may append a message to both.
     """
 
     written: dict[str, set[tuple[str, str]]] = field(default_factory=dict)

@@ -67,7 +67,7 @@ class Run:
         fastest = max(DRIFTS) if setup.skew else 1.0
         self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
         self.calm = False
-        self.anew = setup.anew_s is None  # the queue that is used to the end is there
+        self.is_recreated = setup.recreated_s is None  # the queue that is used to the end is there
         self.ending = False
         self.reset_is_done = False
         self.cured = False  # no message kills any more
@@ -173,7 +173,7 @@ class Run:
                 if error is not None and not isinstance(error, Killed):
                     self.world.note(f"{name}: {type(error).__name__}: {error}")
                     job.failed(error)
-                    if self.setup.anew_s is not None and isinstance(error, CorruptTableError) and job.required:
+                    if self.setup.recreated_s is not None and isinstance(error, CorruptTableError) and job.required:
                         job.unexpected = f"CORRUPT: {name}: {error}"
                     if job.unexpected:
                         self.oracle.violations.append(job.unexpected)
@@ -296,9 +296,9 @@ class Run:
 
     @property
     def _where(self) -> str:
-        """Where users work; whoever opens a queue that was made anew begins with a new checkpoint."""
+        """Where users work; whoever opens a queue that was created again begins with a new checkpoint."""
         state = self.oracle.queues[self.live, "q"].state if (self.live, "q") in self.oracle.queues else None
-        return self.live if self.setup.anew_s is None or state is None else f"{self.live} {state.queue_id}"
+        return self.live if self.setup.recreated_s is None or state is None else f"{self.live} {state.queue_id}"
 
     def is_running(self, group: str) -> bool:
         """Whether a process of one of the group's queries runs."""
@@ -335,7 +335,7 @@ class Run:
         """Everything has come to its end. Looked at when nobody can go on at this moment."""
         if self.oracle.violations:
             return True
-        if not self.anew or any(job.required and not job.is_done() for job in self.jobs):
+        if not self.is_recreated or any(job.required and not job.is_done() for job in self.jobs):
             return False
         return self._watch.is_at_end(self.live, self.lasting_groups, self._given_up)
 
@@ -343,13 +343,15 @@ class Run:
         """For people, in a run that does not end."""
         waiting = [job.name for job in self.jobs if job.required and not job.is_done()]
         last = {job.name: job.last_error for job in self.jobs if job.last_error and not job.is_done()}
-        told = self._watch.told(self.live, self.lasting_groups) if self.anew else "the queue is not made anew"
+        told = (
+            self._watch.told(self.live, self.lasting_groups) if self.is_recreated else "the queue is not created again"
+        )
         unfinished = f"unfinished: {', '.join(waiting) or 'nothing'}"
         return "; ".join([told, unfinished, *(f"{name}: {error}" for name, error in last.items())])
 
     def _check_end(self) -> None:
         ending.check_stored(self.oracle, self.live, lost=self.setup.primary_lost)
-        if self.setup.anew_s is not None:
+        if self.setup.recreated_s is not None:
             ending.check_strays(self.oracle, self.live, self.world.files(self.live))
         if not (self.setup.primary_lost or self.setup.put_back_s):
             wanted = dict(setting for altering in self.setup.alterings for setting in altering.settings)

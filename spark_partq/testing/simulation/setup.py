@@ -173,8 +173,8 @@ class Setup:
         When ingress is disabled, and when it is enabled again. `discards`: what comes in between is discarded, not refused.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
-    anew_s : float or None
-        When the queue is deleted and made anew, and its producers begin again there.
+    recreated_s : float or None
+        When the queue is deleted and created again, and its producers begin again there.
     other_promoted_s : float or None
         When the second replica is promoted, too.
     removed_s : float or None
@@ -232,7 +232,7 @@ class Setup:
     delete_group_s: tuple[str, float] | None = None
     reset: Reset | None = None
     copy_stuck_s: float | None = None
-    anew_s: float | None = None
+    recreated_s: float | None = None
     retention_ms: int | None = None
     rebalance_delay_ms: int = 0
     max_handoff_time_ms: int = 500
@@ -276,7 +276,7 @@ def possible(s: Setup) -> Setup:
         s = replace(s, poison=0)
     if s.poison or s.may_expire:  # what is not delivered completes no sequence
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
-    if s.replicas or s.anew_s is not None:  # the dead-message queue is not copied, nor deleted
+    if s.replicas or s.recreated_s is not None:  # the dead-message queue is not copied, nor deleted
         s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None, lifetimes=False)
     if s.max_deliveries is None:
         s = replace(s, holds=False, redriven=False)

@@ -20,7 +20,7 @@ _OPTIONAL: dict[str, Any] = {
     "discards": False,
     "ingress_s": None,
     "copy_stuck_s": None,
-    "anew_s": None,
+    "recreated_s": None,
     "retention_ms": None,
     "skew": False,
     "lost_after": None,

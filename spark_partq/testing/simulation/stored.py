@@ -64,8 +64,7 @@ class StoredPartition:
     def added(self, add: Add, base: int) -> None:
         """A file has come, and its messages are in `ids`."""
         self.files[add.path] = base, len(self.ids)
-        at = dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"]))
-        self.enqueued_ms.update(dict.fromkeys(range(base, len(self.ids)), round(at.timestamp() * 1000)))
+        self.enqueued_ms.update(dict.fromkeys(range(base, len(self.ids)), enqueued_ms(add)))
 
     def record(self, app: str, version: int) -> bool:
         """Take an application transaction; whether it says something of seals, cuts or fences."""
@@ -105,6 +104,11 @@ class StoredQueue:
     places: dict[str, tuple[int, int]] = field(default_factory=dict)  # of each message, its partition and offset
     mode: Mode = "live"  # of the last change of the count
     removed: dict[int, int] = field(default_factory=dict)  # of each partition what is removed, or about to be
+
+
+def enqueued_ms(add: Add) -> int:
+    """When the messages of a file were enqueued, in milliseconds since 1970."""
+    return round(dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"])).timestamp() * 1000)
 
 
 def rows_of(files: Files, path: str) -> list[dict[str, Any]]:

@@ -250,7 +250,7 @@ def test_new_partitions_wait_for_nobody() -> None:
     assert group.position(4) == 7
 
 
-def test_a_queue_that_was_made_anew() -> None:
+def test_a_queue_that_was_created_again() -> None:
     """Old positions are not inherited."""
     group = Decided(2)
     group.join("a")

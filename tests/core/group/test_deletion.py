@@ -1,4 +1,4 @@
-"""A group is deleted, and one of its name is made anew (Q8)."""
+"""A group is deleted, and one of its name is created again (Q8)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_nothing_is_left_of_it() -> None:
     assert snapshot.from_json(json.loads(json.dumps(snapshot.to_json(deleted)))) == deleted
 
 
-def test_one_that_is_made_anew_has_higher_epochs() -> None:
+def test_one_that_is_created_again_has_higher_epochs() -> None:
     before = follow(GroupState(), JOIN, LEAVE)
     last = max(own.epoch for own in before.partitions.values())
     anew = follow(follow(before, Delete()), JOIN)

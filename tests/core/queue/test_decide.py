@@ -171,7 +171,7 @@ def test_a_group_that_attached_meanwhile_is_waited_for() -> None:
 
 
 def test_a_group_is_attached_once_and_again_after_its_deletion() -> None:
-    """Q8: who deletes a group does not detach the one that was made anew meanwhile."""
+    """Q8: who deletes a group does not detach the one that was created again meanwhile."""
     state = follow(ready(), decide.attach_group(ready(), "g", 0))
     assert state.groups == {"g": 0} and decide.attach_group(state, "g", 0) == ()
     assert decide.detach_group(state, "g", 0) == decide.detach_group(state, "other", 1) == ()

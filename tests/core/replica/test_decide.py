@@ -72,7 +72,7 @@ def test_a_replica_is_followed_once() -> None:
 
 @pytest.mark.parametrize("state", [following, removed])
 def test_a_replica_follows_one_queue(state: Callable[[], ReplicaState]) -> None:
-    """S7: one that was made anew under the same name, or that of another store, finds the place taken."""
+    """S7: one that was created again under the same name, or that of another store, finds the place taken."""
     with pytest.raises(ReplicaError, match=r"/standby holds the replica of another queue 'q' \(of /primary"):
         decide.follow(state(), "r2", "/other", "/standby", "another")
     assert decide.remove(state(), "another") == ()

@@ -180,7 +180,7 @@ def test_messages_removed_unread_are_warned_of(store: str) -> None:
     assert "messages 0 to 4 of partition 0 of queue q were removed" in found.warnings[0]
 
 
-def test_a_queue_that_is_gone_or_made_anew(queue: str) -> None:
+def test_a_queue_that_is_gone_or_created_again(queue: str) -> None:
     """K3: positions belong to the queue that was; another one of its name has no lag here."""
     Consumer(queue, "a")
     partq.delete_queue(queue, "q")

@@ -1,4 +1,4 @@
-"""Tables that lack versions, have other ones, were made anew or put back: no handle takes them for what it has read."""
+"""Tables that lack versions, have other ones, were created again or put back: no handle takes them for what it has read."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_two_entries_of_one_version(files: MemoryFiles, is_local: bool) -> None:
 
 @pytest.mark.parametrize("versions", [0, 1, 2, 5])
 @pytest.mark.parametrize("is_local", [True, False])
-def test_table_made_anew(files: MemoryFiles, always_checks: None, versions: int, is_local: bool) -> None:
+def test_table_created_again(files: MemoryFiles, always_checks: None, versions: int, is_local: bool) -> None:
     """Another table of the same name is not taken for the one before, whether it is shorter, as long or longer."""
     made(files, 2)
     old = handle(Watched(files, is_local=is_local))

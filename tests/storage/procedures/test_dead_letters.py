@@ -134,7 +134,7 @@ def test_message_that_is_sent_again_is_there_once(store: str) -> None:
 
 @pytest.mark.parametrize("again", ["reset", "deleted"])
 def test_a_group_that_reads_again(store: str, again: str) -> None:
-    """H4: a message is put aside also if a later one was, before the group was set back or made anew."""
+    """H4: a message is put aside also if a later one was, before the group was set back or created again."""
     make(store, max_deliveries=2)
     put(store, 0, range(20))
     query = Query(store, {12}, session_timeout_ms=500)

@@ -141,7 +141,7 @@ def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.Monkey
     query.planner.leave()
 
 
-def test_messages_that_retention_removed_are_in_nobodys_way(store: str, later: Later) -> None:
+def test_messages_that_retention_removed_are_in_nobodys_way(store: str) -> None:
     """Q8: what is too old behind them is left out as ever, and later messages come."""
     make(store, [], retention_ms=3_600_000)
     query = Query(store, "a", fail_on_data_loss=False)

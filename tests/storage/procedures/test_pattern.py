@@ -48,7 +48,7 @@ def create(store: str, name: str, schema: str = "v bigint") -> None:
 
 @pytest.mark.usefixtures("looks_always")
 def test_queues_that_come_and_go(store: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A new one is read from its beginning, one that is made anew again; nothing is removed from it that the group has not read."""
+    """A new one is read from its beginning, one that is created again again; nothing is removed from it that the group has not read."""
     create(store, "orders-1")
     create(store, "others")
     query = Query(store, queue_pattern="orders-.*")
@@ -94,7 +94,7 @@ def test_nothing_matches(store: str) -> None:
 
 @pytest.mark.usefixtures("looks_always")
 def test_queues_that_are_named_and_deleted(store: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It goes on with the others; without any, or with one that is made anew, it ends."""
+    """It goes on with the others; without any, or with one that is created again, it ends."""
     for name in ("q", "r", "s"):
         create(store, name)
     query = Query(store, queues=("q", "r", "s"))
@@ -107,7 +107,7 @@ def test_queues_that_are_named_and_deleted(store: str, caplog: pytest.LogCapture
     assert {q.name for q in group_state(store).queues.values()} == {"q", "s"}
     partq.delete_queue(store, "s")
     create(store, "s")
-    with pytest.raises(CheckpointMismatchError, match="queue 's' was deleted and made anew while this query ran"):
+    with pytest.raises(CheckpointMismatchError, match="queue 's' was deleted and created again while this query ran"):
         query.next()
     for name in ("q", "s"):
         partq.delete_queue(store, name)

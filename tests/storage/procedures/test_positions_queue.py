@@ -172,7 +172,7 @@ def test_a_manifest_of_messages_that_were_all_discarded_is_lost(store: str) -> N
         Relay(store).deliver({0: (0, 5)})
 
 
-def test_a_queue_that_is_deleted_and_made_anew(store: str) -> None:
+def test_a_queue_that_is_deleted_and_created_again(store: str) -> None:
     """Who has the one of before is told so, not that something is damaged; who opens the new one writes it from the beginning."""
     make(store, 2)
     relay = Relay(store)

@@ -87,7 +87,7 @@ def test_the_last_of_them_is_deleted(store: str, group: Group) -> None:
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_it_is_made_anew(store: str, group: Group, queries: list[Query], seen: bool) -> None:
+def test_it_is_created_again(store: str, group: Group, queries: list[Query], seen: bool) -> None:
     """K3: another queue, whose offsets the checkpoint does not know; also if somebody else brings it into the group."""
     both = Query(store, "a", "q", "r")
     both.next()
@@ -97,7 +97,7 @@ def test_it_is_made_anew(store: str, group: Group, queries: list[Query], seen: b
     partq.create_queue(store, "r", "v bigint", partitions=2, rebalance_delay_ms=0)
     queries.append(Query(store, "b", "r"))
     queries[0].next()
-    with pytest.raises(partq.CheckpointMismatchError, match="'r' was deleted and made anew"):
+    with pytest.raises(partq.CheckpointMismatchError, match="'r' was deleted and created again"):
         both.next()
 
 

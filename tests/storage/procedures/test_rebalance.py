@@ -88,7 +88,7 @@ def test_a_group_whose_last_member_died(queue: str) -> None:
 
 
 def test_groups_that_are_made_and_deleted_meanwhile(queue: str) -> None:
-    """W1: all groups, also those that are made later or made anew; a deleted one is forgotten."""
+    """W1: all groups, also those that are made later or created again; a deleted one is forgotten."""
     Consumer(queue, "a", group="first", session_timeout_ms=1_000)
     watch = Watch(queue)
     watch.until(1_000)

@@ -81,7 +81,7 @@ def test_queues_that_have_no_replica(queue: str, there: str) -> None:
         replicas.status(Store.at(f"{there}-2"), "q")
 
 
-def test_a_queue_made_anew(queue: str, there: str) -> None:
+def test_a_queue_created_again(queue: str, there: str) -> None:
     """S7: the replica of a queue that was deleted is not that of the next one of its name."""
     put(queue, 0, [1])
     sync(queue, there)
@@ -94,7 +94,7 @@ def test_a_queue_made_anew(queue: str, there: str) -> None:
     assert messages(there, 0) == {0: 1}
 
 
-def test_a_group_made_anew(queue: str, there: str) -> None:
+def test_a_group_created_again(queue: str, there: str) -> None:
     """S7: its deletion is copied, and so is what comes after that."""
     old = Consumer(queue, "i")
     old.beat()

@@ -125,7 +125,7 @@ def test_queues_that_a_group_does_not_read(store: str) -> None:
     assert reset_offsets(Store(store), "g", "earliest") == []
     partq.create_queue(store, "q", "v long", partitions=1)
     assert reset_offsets(Store(store), "g", "earliest") == []
-    with pytest.raises(QueueNotFoundError, match="queue 'q' was deleted and made anew since group 'g' read it"):
+    with pytest.raises(QueueNotFoundError, match="queue 'q' was deleted and created again since group 'g' read it"):
         reset_offsets(Store(store), "g", "earliest", ["q"])
     partq.maintain(store, "q")
     Group(Store(store), "empty").decide(lambda: [], "somebody")

@@ -162,8 +162,8 @@ def test_unknown_names(store: str) -> None:
         partq.delete_group(store, "g")
 
 
-def test_deleted_and_made_anew(store: str) -> None:
-    """Q1: a deleted queue leaves nothing behind; one made anew has another id and starts at offset 0."""
+def test_deleted_and_created_again(store: str) -> None:
+    """Q1: a deleted queue leaves nothing behind; one created again has another id and starts at offset 0."""
     partq.create_queue(store, "p", "v bigint", partitions=1)
     old = partq.create_queue(store, "q", "v bigint", partitions=2)
     put(store, 0, range(5))

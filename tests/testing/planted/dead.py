@@ -127,16 +127,16 @@ def what_is_not_too_old_is_left_out_with_what_is(original, lifetimes, queue, tab
     test=with_a_clock(test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next),
 )
 def what_was_in_time_once_stays_in_time(original, lifetimes, queue, table, start, end, now_us):
-    """It is in the way of what comes after it, for ever."""
+    """The query never leaves it out, and never delivers the messages behind it."""
     return original(lifetimes, queue, table, start, end, lifetimes.__dict__.setdefault("at_first_us", now_us))
 
 
 @bug(
     "storage.procedures.consume.planner:Planner._behind_what_is_gone",
-    test=with_a_clock(test_messages_that_retention_removed_are_in_nobodys_way),
+    test=lambda: in_a_store(test_messages_that_retention_removed_are_in_nobodys_way),
 )
 def what_is_gone_stays_in_the_way(original, planner, starts, acks):
-    """What is to be left out behind it waits for it."""
+    """The messages behind the gap that are too old are never left out."""
     return []
 
 

@@ -263,7 +263,7 @@ def nobody_is_ever_expelled(original, observer, state, acks):
 
 
 # ---- a deletion
-@bug("core.group.state:GroupState._deleted", test=deletion.test_one_that_is_made_anew_has_higher_epochs)
+@bug("core.group.state:GroupState._deleted", test=deletion.test_one_that_is_created_again_has_higher_epochs)
 def epochs_begin_anew_with_a_group(original, state):
     """An acknowledgement of a deleted group counts in the next one of its name."""
     return replace(original(state), last_epoch=-1)
@@ -278,5 +278,5 @@ def an_active_group_is_deleted(original, decision):
 
 @bug("core.queue.decide:detach_group", test=queues.test_a_group_is_attached_once_and_again_after_its_deletion)
 def who_deletes_a_group_detaches_the_next_one(original, state, group, deletions):
-    """The group that was made anew meanwhile is not waited for."""
+    """The group that was created again meanwhile is not waited for."""
     return original(state, group, max(deletions, state.groups.get(group, 0) + 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.testing.planted import (
     altering,
-    anew,
     by_hand,
     dead,
     delivery,
@@ -14,6 +13,7 @@ from tests.testing.planted import (
     ownership,
     producers,
     protocols,
+    recreated,
     relays,
     replicas,
     resets,
@@ -33,7 +33,7 @@ SUBJECTS = (
     by_hand,
     maintenance,
     replicas,
-    anew,
+    recreated,
     results,
     altering,
     resets,

@@ -36,7 +36,7 @@ def add_queues(
     for queue_id, queue in sorted(queues.items()):
         for old_id, old in list(state.queues.items()):
             if old.name == queue.name and old_id != queue_id:
-                remove_queue(decision, old_id, "the queue was deleted and made anew")
+                remove_queue(decision, old_id, "the queue was deleted and created again")
         known = state.queues.get(queue_id)
         if known is None or (known.revision <= queue.revision and known != queue):
             # Also if only the revision is new: a revision between the two must not count later.

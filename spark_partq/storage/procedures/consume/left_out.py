@@ -13,7 +13,6 @@ from spark_partq.core.group.events import Isolate, Skip
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
-from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
 from spark_partq.storage.procedures.consume.lifetimes import Lifetimes
 from spark_partq.storage.procedures.consume.membership import Membership
@@ -55,17 +54,17 @@ class LeftOut:
         found = []
         self._now_us = self._membership.store.now_ms() * 1000
         self._lifetimes.forget_others(starts)
-        for partition_id, settings in self._settings().items():
+        for partition_id, queue in self._queues().items():
             if partition_id not in starts or starts[partition_id] != self._membership.group.position(partition_id):
                 continue  # behind what the application has still to acknowledge, or what was removed
             start, end = starts[partition_id], ends[partition_id]
             if start < end:
                 table = tables[partition_id]
-                free = self._free_of_held(partition_id, settings, table, start, end)
+                free = self._free_of_held(queue, table, start, end)
                 found += (
-                    self._dead(partition_id, settings, start)
-                    or self._held(partition_id, settings, table, start, end)
-                    or self._expired(partition_id, settings, table, start, free)
+                    self._dead(partition_id, queue, start)
+                    or self._held(partition_id, queue, table, start, end)
+                    or self._expired(partition_id, queue, table, start, free)
                 )
         return found
 
@@ -81,9 +80,8 @@ class LeftOut:
         ClockSkewError
             If messages seem too old to a clock that is wrong.
         """
-        membership, queues = self._membership, self._queues()
-        for queue_id in {item.partition_id[0] for item in due if item.messages.reason == EXPIRED}:
-            queue = queues[queue_id]
+        membership, queues = self._membership, self._by_id()
+        for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
             checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
@@ -103,36 +101,30 @@ class LeftOut:
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
         membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
 
-    def _dead(self, partition_id: PartitionId, settings: QueueSettings, start: int) -> list[Due]:
-        attempts, delivered = self._attempts(partition_id)
+    def _dead(self, partition_id: PartitionId, queue: Queue, start: int) -> list[Due]:
+        settings, (attempts, delivered) = queue.state.settings, self._attempts(partition_id)
         if settings.max_deliveries is None or not is_dead(attempts, start, settings.max_deliveries):
             return []
         count, _ = deliveries(attempts, delivered, start)
         return [Due(partition_id, DeadMessages(start, start + 1, DEAD, count), settings.dead_letter_queue)]
 
-    def _held(
-        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
-    ) -> list[Due]:
-        run = self._run(partition_id, settings, table, start, end)
+    def _held(self, partition_id: PartitionId, queue: Queue, table: PartitionTable, start: int, end: int) -> list[Due]:
+        run, name = self._run(queue, table, start, end), queue.state.settings.dead_letter_queue
         if run is None or not run.first == start < run.end:
             return []
         count, _ = deliveries(*self._attempts(partition_id), start)
-        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), settings.dead_letter_queue)]
+        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), name)]
 
-    def _run(
-        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
-    ) -> Run | None:
+    def _run(self, queue: Queue, table: PartitionTable, start: int, end: int) -> Run | None:
         """The first messages of held keys; None if no key is held."""
-        keys = self._membership.group.state.held.get(partition_id[0])
-        if not keys or settings.dead_letter_order == "skip":
+        keys = self._membership.group.state.held.get(queue.state.queue_id)
+        if not keys or queue.state.settings.dead_letter_order == "skip":
             return None
-        return self._held_messages.run(self._queues()[partition_id[0]], table, keys, start, end)
+        return self._held_messages.run(queue, table, keys, start, end)
 
-    def _free_of_held(
-        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
-    ) -> int:
+    def _free_of_held(self, queue: Queue, table: PartitionTable, start: int, end: int) -> int:
         """How far a partition is known to have no message of a held key."""
-        run = self._run(partition_id, settings, table, start, end)
+        run = self._run(queue, table, start, end)
         return end if run is None else min(end, run.first)
 
     def _keys(self, queue: Queue, table: PartitionTable, messages: DeadMessages) -> frozenset[int]:
@@ -151,44 +143,43 @@ class LeftOut:
 
     def without_left_out(self, tables: Tables, starts: Offsets, ends: Offsets) -> dict[PartitionId, int]:
         """Where the next micro-batch may end, so that no message of a held key or that is too old is in it: it is left out when it is next."""
-        settings = self._settings()
+        queues = self._queues()
         return {
-            p: self._free(p, settings[p], tables[p], starts[p], end) if p in settings and end > starts[p] else end
+            p: self._free(queues[p], tables[p], starts[p], end) if p in queues and end > starts[p] else end
             for p, end in ends.items()
         }
 
-    def _free(
-        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
-    ) -> int:
-        free = self._free_of_held(partition_id, settings, table, start, end)
-        if self._old_files_end(settings, table, start, free, copied=True) > start:
+    def _free(self, queue: Queue, table: PartitionTable, start: int, end: int) -> int:
+        free = self._free_of_held(queue, table, start, end)
+        if self._old_files_end(queue, table, start, free, first_alone=True) > start:
             return start
-        if settings.message_ttl_column is None or free <= start:
+        if queue.state.settings.message_ttl_column is None or free <= start:
             return free
-        return self._lifetimes.first_old(self._queues()[partition_id[0]], table, start, free, self._now_us)
+        return self._lifetimes.first_old(queue, table, start, free, self._now_us)
 
     def _expired(
-        self, partition_id: PartitionId, settings: QueueSettings, table: PartitionTable, start: int, end: int
+        self, partition_id: PartitionId, queue: Queue, table: PartitionTable, start: int, end: int
     ) -> list[Due]:
+        settings = queue.state.settings
         name = settings.dead_letter_queue if settings.expired_messages == "dead_letter" else None
-        expired = self._old_files_end(settings, table, start, end, copied=name is not None)
+        # What is copied is copied a file at a time.
+        expired = self._old_files_end(queue, table, start, end, first_alone=name is not None)
         if start == expired < end and settings.message_ttl_column is not None:
-            expired = self._lifetimes.old_end(self._queues()[partition_id[0]], table, start, end, self._now_us)
+            expired = self._lifetimes.old_end(queue, table, start, end, self._now_us)
         if expired == start:
             return []
         count, _ = deliveries(*self._attempts(partition_id), start)
         return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
 
-    def _old_files_end(
-        self, settings: QueueSettings, table: PartitionTable, start: int, end: int, *, copied: bool
-    ) -> int:
-        """The end of the first files that are too old as a whole; of what is copied it is one file at a time."""
-        if settings.message_ttl_ms is None:
+    def _old_files_end(self, queue: Queue, table: PartitionTable, start: int, end: int, *, first_alone: bool) -> int:
+        """The end of the first files that are too old as a whole, or of the first one alone."""
+        ttl_ms = queue.state.settings.message_ttl_ms
+        if ttl_ms is None:
             return start
-        oldest_us = self._now_us - settings.message_ttl_ms * 1000
+        oldest_us = self._now_us - ttl_ms * 1000
         index, expired = table.index, start
         for i in index.overlapping(start, end):
-            if index.enqueued_us[i] >= oldest_us or (copied and expired > start):
+            if index.enqueued_us[i] >= oldest_us or (first_alone and expired > start):
                 break
             expired = min(end, int(index.end[i]))
         return expired
@@ -199,7 +190,7 @@ class LeftOut:
 
         A piece that is suspect comes alone, so that nothing else fails with it; in turn with what is not, which goes on meanwhile.
         """
-        most = {p: n for p, settings in self._settings().items() if (n := settings.max_deliveries) is not None}
+        most = self._most_deliveries()
         filled = [p for p, end in ends.items() if starts[p] < end]
         suspects = [p for p in filled if p in most and is_suspect(*self._attempts(p), starts[p], most[p])]
         others = [p for p in filled if p not in suspects]
@@ -210,7 +201,7 @@ class LeftOut:
 
     def attempts(self, ranges: Mapping[PartitionId, Range]) -> dict[PartitionId, int]:
         """The number of the delivery that is about to begin, where that is counted."""
-        counted = {p for p, settings in self._settings().items() if settings.max_deliveries is not None}
+        counted = self._most_deliveries()
         return {
             p: deliveries(*self._attempts(p), r.start)[0] + 1
             for p, r in ranges.items()
@@ -225,14 +216,14 @@ class LeftOut:
         ranges : dict
             What is planned again after a restart.
         """
-        settings, group, incarnation = self._settings(), self._membership.group, self._membership.incarnation
+        most, group, incarnation = self._most_deliveries(), self._membership.group, self._membership.incarnation
         events = []
         for partition_id, r in ranges.items():
-            if partition_id not in settings or r.end <= r.start:
+            if partition_id not in most or r.end <= r.start:
                 continue
-            most, attempts = settings[partition_id].max_deliveries, self._attempts(partition_id)
+            attempts = self._attempts(partition_id)
             owned = group.state.partitions[partition_id].state is PartitionState.OWNED
-            if most is not None and owned and is_suspect(*attempts, r.start, most):
+            if owned and is_suspect(*attempts, r.start, most[partition_id]):
                 events.append(Isolate(partition_id, incarnation, deliveries(*attempts, r.start)[0]))
         if events:
             self._membership.decide(lambda: events)
@@ -241,19 +232,21 @@ class LeftOut:
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:
         group = self._membership.group
-        since = group.state.reset_epochs.get(partition_id, 0)  # what its users want to read again is counted anew
+        since = group.state.reset_epochs.get(
+            partition_id, 0
+        )  # what its users want to read again is counted from 0 again
         return group.acks.attempts_since(partition_id, since), group.acks.delivered(partition_id, since)
 
-    def _queues(self) -> dict[str, Queue]:
+    def _by_id(self) -> dict[str, Queue]:
         return {queue.state.queue_id: queue for queue in self._subscription.queues}
 
-    def _settings(self) -> dict[PartitionId, QueueSettings]:
-        """Of the partitions that this process owns, where messages may be left out."""
-        queues = {
-            queue_id: queue.state.settings
-            for queue_id, queue in self._queues().items()
-            if queue.state.settings.leaves_out
-        }
+    def _most_deliveries(self) -> dict[PartitionId, int]:
+        """Of the partitions that this process owns, where deliveries are counted."""
+        return {p: n for p, queue in self._queues().items() if (n := queue.state.settings.max_deliveries) is not None}
+
+    def _queues(self) -> dict[PartitionId, Queue]:
+        """Of the partitions that this process owns, where messages may be left out: their queues."""
+        queues = {id_: queue for id_, queue in self._by_id().items() if queue.state.settings.leaves_out}
         if not queues:
             return {}
         partitions, incarnation = self._membership.group.state.partitions, self._membership.incarnation

@@ -80,8 +80,10 @@ class Lifetimes:
         known = self._known.get(place)
         if known is None or known.rule != rule or not known.start <= start <= known.end:
             known = _Known(rule, start, np.empty(0, np.int64))
-        more = _expires_us(queue, table, known.end, max(known.end, end))
-        known = _Known(rule, start, np.concatenate([known.expires_us[start - known.start :], more]))
+        known = _Known(rule, start, known.expires_us[start - known.start :])
+        if known.end < end:
+            more = _expires_us(queue, table, known.end, end)
+            known = _Known(rule, start, np.concatenate([known.expires_us, more]))
         self._known[place] = known
         return known
 

@@ -206,6 +206,8 @@ class Planner:
 
     def _behind_what_is_gone(self, starts: Offsets, acks: list[Ack]) -> list[Ack]:
         """Acknowledgements of messages that were removed before they were read, where no earlier one is still to be acknowledged."""
+        if self._settings.fail_on_data_loss:  # then there are none: the query fails
+            return []
         done = {partition_id: offset for partition_id, _, offset in acks}
         found = []
         for partition_id, first in starts.items():

@@ -129,7 +129,7 @@ class Subscription:
         Raises
         ------
         CheckpointMismatchError
-            One was made anew.
+            One was created again.
         QueueNotFoundError
             None is left.
         """
@@ -140,7 +140,7 @@ class Subscription:
             try:
                 check_primary(self._queues[name])
                 if queue_state(self._store, name).queue_id != queue_id:
-                    raise _made_anew(name)
+                    raise _created_again(name)
             except (QueueNotFoundError, QueueNotReadyError) as error:
                 gone[queue_id] = error
         if gone and len(gone) == len(self._queues):
@@ -214,14 +214,14 @@ class Subscription:
         SchemaMismatchError
             The group reads a queue that matches and has other columns: this query may get its partitions.
         CheckpointMismatchError
-            It reads one that this query names, and that was made anew.
+            It reads one that this query names, and that was created again.
         """
         if self._settings.queue_pattern is None:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
             for name in sorted(
                 {q.name for q in state.queues.values() if q.name in self._settings.queues} - known.keys()
             ):
-                raise _made_anew(name)
+                raise _created_again(name)
             for name in self._queues.keys() - known.keys():
                 _log.warning("queue %s was deleted; group and query go on with their other queues", name)
             self._queues = known
@@ -367,9 +367,9 @@ class Subscription:
                 )
 
 
-def _made_anew(name: str) -> CheckpointMismatchError:
+def _created_again(name: str) -> CheckpointMismatchError:
     return CheckpointMismatchError(
-        f"queue {name!r} was deleted and made anew while this query ran; start it with a new checkpointLocation",
+        f"queue {name!r} was deleted and created again while this query ran; start it with a new checkpointLocation",
         queue=name,
     )
 

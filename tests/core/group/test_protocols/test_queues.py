@@ -120,7 +120,7 @@ def test_a_queue_is_deleted_while_it_drains(assignors: tuple[str, ...]) -> None:
     assert group.holds() == {"a/0": {"orders": [0]}, "b/0": {"orders": [1]}}
 
 
-def test_a_queue_is_made_anew_in_an_eager_revocation() -> None:
+def test_a_queue_is_created_again_in_an_eager_revocation() -> None:
     """K3: its partitions are others, of which nothing has to be given up."""
     group = revoking("a", "b")
     group.do(QueuesChanged({"again": group.queue}, {("again", p): 0 for p in range(6)}, ("id",)))

@@ -1,4 +1,4 @@
-"""Queues that are deleted, and made anew under the same name, while somebody uses the one of before; on a disk and in an object store (Q1)."""
+"""Queues that are deleted, and created again under the same name, while somebody uses the one of before; on a disk and in an object store (Q1)."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def test_producer_of_the_queue_of_before(place: Store, batches: int) -> None:
     old = Sink(place)
     for batch in range(3):
         old.write(batch, messages(batch, batch + 1))
-    with pytest.raises(partq.QueueNotFoundError, match="made anew"):
+    with pytest.raises(partq.QueueNotFoundError, match="created again"):
         old.write(3, messages(3, 5), lambda: anew(place, batches))
-    with pytest.raises(partq.QueueNotFoundError, match="made anew"):
+    with pytest.raises(partq.QueueNotFoundError, match="created again"):
         old.write(3, messages(3, 5))
     check_sound(place, batches)
 
@@ -93,13 +93,13 @@ def test_control_table_of_the_queue_of_before(place: Store) -> None:
     make(place, 1)
     old = open_queue(place, "q")
     anew(place, 2)
-    with pytest.raises(partq.QueueNotFoundError, match="made anew"):
+    with pytest.raises(partq.QueueNotFoundError, match="created again"):
         set_ingress(old, False)
     assert open_queue(place, "q").state.ingress
     check_sound(place, 2)
 
 
-def test_queue_that_is_deleted_and_not_made_anew(place: Store) -> None:
+def test_queue_that_is_deleted_and_not_created_again(place: Store) -> None:
     """Nothing comes back of it."""
     partq.create_queue(place, "another", "v bigint", partitions=1)
     make(place, 1)
