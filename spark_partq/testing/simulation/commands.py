@@ -196,8 +196,10 @@ def _promote(run: Run, uri: str) -> Body:
         try:
             promote(process.store(uri), "q")
         except ReplicaError as error:
-            mine = _replica(run, uri)
-            if mine is not None and mine.removed:
+            mine, primary = _replica(run, uri), open_control(unseen(run.world, PRIMARY), "q").state
+            if (
+                mine is not None and mine.removed
+            ) or uri not in primary.replicas:  # who removed it may not have reached it
                 run.world.note(f"nobody insists: {error}")
                 return
             if not any(found is not None and found.promoted for found in (_replica(run, copy) for copy in copies)):

@@ -6,9 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from zlib import crc32
 
 from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.queue.manifest import decode as decode_manifest
+from spark_partq.core.queue.manifest import parse_name
 from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
@@ -19,6 +22,7 @@ QUEUE = "dead"
 
 _REDRIVEN = f"partq:sink/{redriven_sink(QUEUE)}"
 _RELEASES = Kind.KEYS_RELEASED, Kind.POSITION_RESET, Kind.GROUP_DELETED
+_MANIFEST = re.compile(r"queues/dead/manifests/[^/]+/([^/]+\.json)")
 _LOG = re.compile(r"(queues/dead/partitions/partition=-?\d+)/_delta_log/\d{20}\.json")
 
 
@@ -30,6 +34,30 @@ def kills(id_: str, percent: int) -> bool:
 def is_redriven(transactions: Iterable[str]) -> bool:
     """Whether an entry of a partition's log puts messages back."""
     return any(app == _REDRIVEN or app.startswith(f"{_REDRIVEN}/") for app in transactions)
+
+
+class _Batches:
+    """The batches of sinks that keep positions.
+
+    Attributes
+    ----------
+    moves : dict
+        By file the positions that its batch moves. Those of a group that reads a partition again have other names than before.
+    """
+
+    def __init__(self) -> None:
+        self.moves: dict[str, frozenset[str]] = {}
+        self._positions: dict[str, Mapping[str, int]] = {}  # of each sink, at its last batch
+
+    def begun(self, file: str, data: bytes) -> None:
+        """A manifest has appeared."""
+        name = parse_name(file)
+        if name is None:
+            return
+        manifest, before = decode_manifest(name, data), self._positions.get(name.sink_id, {})
+        moved = frozenset(app for app, end in manifest.positions.items() if before.get(app) != end)
+        self._positions[name.sink_id] = manifest.positions
+        self.moves |= dict.fromkeys((file.path for file in manifest.files), moved)
 
 
 @dataclass
@@ -57,20 +85,25 @@ class DeadMessages:
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
     all_redriven: set[str] = field(default_factory=set)
-    # Of what is there since the group began to read it: group, partition, offset, id
-    _places: set[tuple[str, int, int, str]] = field(default_factory=set)
+    _batches: _Batches = field(default_factory=_Batches)
+    # Of each message there (group, partition, offset, id) the positions that said that it is there
+    _moves: dict[tuple[str, int, int, str], set[frozenset[str]]] = field(default_factory=dict)
+    _resets: list[tuple[str, int | None]] = field(default_factory=list)  # of a group in a partition; None is all
 
     def changed(self, files: Files, path: str, data: bytes) -> str:
         """A file has appeared in that queue; what is wrong, or nothing."""
+        if match := _MANIFEST.fullmatch(path):
+            self._batches.begun(match[1], data)
         match = _LOG.fullmatch(path)
         if match is None:
             return ""
         for add in decode(data).adds:
             for row in rows_of(files, f"{match[1]}/{add.path}"):
                 place = row["origin_group"], row["origin_partition"], row["origin_offset"], row["id"]
-                if place in self._places:
+                before = self._moves.setdefault(place, set())
+                if self._batches.moves[add.path] in before or len(before) > self._times_reset(*place[:2]):
                     return f"DEAD TWICE: {row['id']} of group {row['origin_group']} was there before"
-                self._places.add(place)
+                before.add(self._batches.moves[add.path])
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
@@ -88,7 +121,8 @@ class DeadMessages:
             return "" if body["why"] == "expired" else f"DEAD LOST: group {group} leaves out {messages[0].id} for good"
         if self.holds:
             held.update(key for key in keys if key is not None)
-        missing = [message.id for message in messages if message.id not in self.of(group)]
+        places = ((group, skipped.partition_id[1], offset) for offset in count(skipped.offset or 0))
+        missing = [m.id for m, place in zip(messages, places, strict=False) if (*place, m.id) not in self._moves]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
 
     def _early(self, messages: Sequence[Message], start: int, enqueued_ms: Mapping[int, int]) -> list[str]:
@@ -96,18 +130,22 @@ class DeadMessages:
         return [message.id for at, message in places if not self.too_old(message.id, enqueued_ms.get(at, 0))]
 
     def decided(self, group: str, fact: GroupFact) -> None:
-        """Some facts end that keys are held, and some that a message which is there is not put aside again."""
+        """Some facts end that keys are held; after some a message that is there may be put aside once more."""
         if fact.kind in _RELEASES:
             self.held.pop(group, None)
         if fact.kind in (Kind.POSITION_RESET, Kind.GROUP_DELETED):
-            self._places = {p for p in self._places if p[0] != group or fact.partition not in (None, p[1])}
+            self._resets.append((group, fact.partition))
+
+    def _times_reset(self, group: str, partition: int) -> int:
+        """How often a group began to read a partition again: it may put a message aside once more each time."""
+        return sum(where == group and number in (None, partition) for where, number in self._resets)
 
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
         """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""
         groups = [group for group, ids in self.written.items() if id_ in ids]
         for group in groups:
             self.written[group].discard(id_)
-            if id_ not in readers[group].given:
+            if group not in readers or id_ not in readers[group].given:
                 self.redriven.setdefault(group, set()).add(id_)
         for reader in readers.values():
             reader.given.discard(id_)

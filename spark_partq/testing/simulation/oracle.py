@@ -308,7 +308,7 @@ class Oracle:
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""
         own, reader = state.partitions[fact.partition_id], self.readers.setdefault(name, Reader())
-        epochs = [(uri, fact.partition_id[1], epoch) for epoch in range(own.lineage_epoch, own.epoch + 1)]
+        epochs = [(uri, fact.partition_id, epoch) for epoch in range(own.lineage_epoch, own.epoch + 1)]
         self.fail(reader.release(epochs, fact.offset or 0, str(own.flow), self.manual))
 
     # ---- what producers and consumers say
@@ -348,7 +348,7 @@ class Oracle:
         # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
-        problem = "" if epoch is None else reader.take((uri, number, epoch), offset)
+        problem = "" if epoch is None or queue is None else reader.take((uri, (queue.queue_id, number), epoch), offset)
         deleted = known is not None and epoch is not None and epoch <= known.last_epoch  # the group that planned it
         if queue is not None and known is not None and not self.retention and not problem and not deleted:
             now_s = self._world.scheduler.now_s

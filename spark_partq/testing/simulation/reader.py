@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT, generation_at
 from spark_partq.core.queue.state import QueueState
 from spark_partq.testing.simulation.stored import StoredQueue
 
-Epoch = tuple[str, int, int]  # a store, and of a partition there an epoch
+Epoch = tuple[str, PartitionId, int]  # a store, and of a partition there an epoch
 
 
 @dataclass
@@ -86,12 +87,12 @@ class Reader:
 
     def take(self, epoch: Epoch, offset: int) -> str:
         """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
-        given, released = self.given_under.get(epoch, 0), self.released.get(epoch)
+        given, released, number = self.given_under.get(epoch, 0), self.released.get(epoch), epoch[1][1]
         self.given_under[epoch] = offset + 1
         if offset < given:
-            return f"AGAIN: it got {epoch[1]}@{offset} after {given - 1}, all under epoch {epoch[2]}"
+            return f"AGAIN: it got {number}@{offset} after {given - 1}, all under epoch {epoch[2]}"
         if released is not None and offset >= released:
-            return f"RELEASED: it got {epoch[1]}@{offset} under epoch {epoch[2]}, which was released before"
+            return f"RELEASED: it got {number}@{offset} under epoch {epoch[2]}, which was released before"
         return ""
 
     def release(self, epochs: list[Epoch], offset: int, flow: str, by_hand: bool) -> str:
@@ -99,7 +100,7 @@ class Reader:
         self.released.update(dict.fromkeys(epochs, offset))
         given = max(self.given_under.get(epoch, 0) for epoch in epochs)
         if given > offset and not by_hand:
-            return f"RELEASED: {epochs[0][1]} at {offset} by {flow}, which was given {given}"
+            return f"RELEASED: {epochs[0][1][1]} at {offset} by {flow}, which was given {given}"
         return ""
 
     def follow(self, number: int, offset: int, redelivered: bool, skips: bool) -> str:
