@@ -23,6 +23,7 @@ CREATED_AGAIN = Setup(
     recreated_s=0.5,
     faults=Faults(slow=0.3, kill=0.003),
 )
+WITH_STALLS = replace(CREATED_AGAIN, faults=Faults(stall=0.1, stall_s=2.0))
 WRONG_CLOCKS = replace(CREATED_AGAIN, recreated_s=None, faults=Faults(jump=0.05))
 
 
@@ -30,7 +31,7 @@ def is_recreated(s: Setup) -> bool:
     return s.recreated_s is not None
 
 
-@bug("storage.queue.partition_table:PartitionTable.__init__", is_recreated)
+@bug("storage.queue.partition_table:PartitionTable.__init__", change=as_is(WITH_STALLS))
 def a_producer_takes_any_table(original, table, store, queue, partition, payload, queue_id=""):
     """Who has opened a queue, and reads a partition for the first time after it was created again, takes that of the new one for his."""
     original(table, store, queue, partition, payload)
