@@ -194,6 +194,7 @@ class Producer:
             path = f"{queue.table(fresh[-1].partition).folder}/{fresh[-1].path}"
             self._clock.compare(path, began_s, queue.store.runtime.monotonic_s())
         queue.control.refresh(sure=True)  # that may have taken long
+        check_usable(queue.control)
         return fresh if queue.state.ingress or not heed_ingress else None
 
     def _discarded(self, messages: Callable[[], int]) -> Manifest:

@@ -22,6 +22,7 @@ QUEUE = "dead"
 
 _REDRIVEN = f"partq:sink/{redriven_sink(QUEUE)}"
 _RELEASES = Kind.KEYS_RELEASED, Kind.POSITION_RESET, Kind.GROUP_DELETED
+_AGAIN = Kind.POSITION_RESET, Kind.GROUP_DELETED, Kind.QUEUE_REMOVED
 _MANIFEST = re.compile(r"queues/dead/manifests/[^/]+/([^/]+\.json)")
 _LOG = re.compile(r"(queues/dead/partitions/partition=-?\d+)/_delta_log/\d{20}\.json")
 
@@ -133,7 +134,7 @@ class DeadMessages:
         """Some facts end that keys are held; after some a message that is there may be put aside once more."""
         if fact.kind in _RELEASES:
             self.held.pop(group, None)
-        if fact.kind in (Kind.POSITION_RESET, Kind.GROUP_DELETED):
+        if fact.kind in _AGAIN:
             self._resets.append((group, fact.partition))
 
     def _times_reset(self, group: str, partition: int) -> int:

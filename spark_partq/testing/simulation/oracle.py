@@ -155,7 +155,8 @@ class Oracle:
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
         log = queue.partitions.setdefault(number, StoredPartition())
-        if uri != self.live and version <= log.version:  # a pass puts what another pass has skipped, below a checkpoint
+        # The files of a deleted queue may be gone; a pass puts what another pass has skipped, below a checkpoint.
+        if queue.is_deleted or (uri != self.live and version <= log.version):
             return
         if version != log.version + 1 and log.version >= 0:
             self.fail(f"partition {number} goes from version {log.version} to {version}")
@@ -169,8 +170,7 @@ class Oracle:
             self.fail(self.batches.added(uri, ids))
             redriven = dead.is_redriven(entry.transactions)
             live = queue.state if uri == self.live and not copied and not redriven else None
-            if problem := self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()):
-                self.fail(f"{problem}, in partition {number}")
+            self.fail(self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()))
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
                 if redriven:
@@ -191,9 +191,7 @@ class Oracle:
         if any(generation != log.sealed + 1 for generation in placed):
             self.fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
         if log.fenced and (entry.adds or "partq:sealed" in entry.transactions):
-            self.fail(
-                f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while a replica takes over"
-            )
+            self.fail(f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while it is fenced")
         for app, txn in entry.transactions.items():
             if log.record(app, txn.version):
                 self._world.note(f"partition {number}: {app} = {txn.version}")
@@ -321,8 +319,9 @@ class Oracle:
 
     def accepted(self, uri: str, query: str, batch: int) -> None:
         """A producer was told that a batch is in."""
-        ids, problem = self.batches.accepted(uri, (query, batch), self.queues[uri, "q"].places, self.removed)
-        self.fail(problem)
+        stored = self.queues[uri, "q"]
+        ids, problem = self.batches.accepted(uri, (query, batch), stored.places, self.removed)
+        self.fail("" if stored.is_deleted else problem)
         self.promised.update(ids)
 
     def moved(self, uri: str, lost: bool) -> None:
@@ -343,8 +342,8 @@ class Oracle:
         reader = self.readers.setdefault(group, Reader())
         message = self.sent[id_]
         stored = self.queues[uri, "q"].partitions[number].ids
-        if stored[offset] != id_:
-            self.fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset]} is")
+        if (there := stored[offset : offset + 1]) != [id_]:
+            self.fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {there or 'nothing'} is")
         # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))

@@ -18,6 +18,8 @@ from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import Add
 from spark_partq.storage.log.snapshot import Snapshot
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 
 class Violation(Exception):
     """Something that must hold does not."""
@@ -105,10 +107,17 @@ class StoredQueue:
     mode: Mode = "live"  # of the last change of the count
     removed: dict[int, int] = field(default_factory=dict)  # of each partition what is removed, or about to be
 
+    @property
+    def is_deleted(self) -> bool:
+        """Its files go; whoever wrote into it meanwhile is promised nothing."""
+        return self.state is not None and self.state.deleted
+
 
 def enqueued_ms(add: Add) -> int:
     """When the messages of a file were enqueued, in milliseconds since 1970."""
-    return round(dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"])).timestamp() * 1000)
+    return (dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"])) - _EPOCH) // dt.timedelta(
+        milliseconds=1
+    )
 
 
 def rows_of(files: Files, path: str) -> list[dict[str, Any]]:

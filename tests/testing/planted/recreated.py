@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from spark_partq.testing.simulation.setup import Faults, ProducerSetup, Setup
+from spark_partq.testing.simulation.setup import Faults, ProducerSetup, QuerySetup, Setup
 from tests.storage.procedures import test_clocks as clocks
 from tests.storage.procedures import test_created_again as created_again
 from tests.testing.planted.bugs import bug
@@ -23,7 +23,12 @@ CREATED_AGAIN = Setup(
     recreated_s=0.5,
     faults=Faults(slow=0.3, kill=0.003),
 )
-WITH_STALLS = replace(CREATED_AGAIN, faults=Faults(stall=0.1, stall_s=2.0))
+# Consumers that stand still between opening the queue and reading its partitions.
+WITH_STALLS = replace(
+    CREATED_AGAIN,
+    queries=tuple(QuerySetup("g", f"g-{i}", begins_s=0.2 * i) for i in range(4)),
+    faults=Faults(stall=0.1, stall_s=2.0),
+)
 WRONG_CLOCKS = replace(CREATED_AGAIN, recreated_s=None, faults=Faults(jump=0.05))
 
 
