@@ -304,9 +304,10 @@ def possible(s: Setup) -> Setup:
         # A drain ends once everything is acknowledged: never if nobody reads to the end, or if an application waits for the end of a
         # sequence that cannot come while ingress is disabled.
         s = replace(s, scalings=tuple(replace(scaling, mode="live") for scaling in s.scalings))
-    # A drain with which nobody goes on keeps ingress disabled.
-    scalings = (scaling if scaling.mode == "live" else replace(scaling, repeated=True) for scaling in s.scalings)
-    return replace(s, scalings=tuple(scalings))
+    # An interrupted drain keeps ingress disabled, and any interrupted change keeps the next one waiting, until somebody asks again.
+    if len(s.scalings) > 1 or any(scaling.mode != "live" for scaling in s.scalings):
+        s = replace(s, scalings=tuple(replace(scaling, repeated=True) for scaling in s.scalings))
+    return s
 
 
 def _shares_a_sink(s: Setup) -> bool:
