@@ -1,0 +1,83 @@
+"""The jobs on a standalone cluster, whose processes die (U1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import spark_partq as partq
+from tests import standalone
+from tests.helpers import eventually, finished, put
+from tests.spark.jobs import Start
+from tests.spark.test_jobs import produce_and_consume
+
+pytestmark = pytest.mark.long
+
+# Writes each micro-batch once, in tasks that wait until they may go on.
+HANDLER = """
+import os, pathlib, time
+
+def slow(folder):
+    folder = pathlib.Path(folder)
+    def wait(frames):
+        (folder / f"task-{os.getpid()}").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.02)
+        yield from frames
+    def handle(batch, batch_id):
+        batch.mapInPandas(wait, batch.schema).write.mode("overwrite").parquet(str(folder / "out" / str(batch_id)))
+    return handle
+"""
+
+
+def test_produce_and_consume(start: Start, tmp_path: Path) -> None:
+    """By spark-submit, to a master with two workers."""
+    with standalone.cluster(tmp_path / "cluster") as cluster:
+
+        def run(*arguments: str) -> None:
+            finished(start(*arguments, conf=cluster.arguments))
+
+        produce_and_consume(run, run, tmp_path, cluster=True)
+
+
+def test_an_executor_a_worker_and_the_driver_die(start: Start, tmp_path: Path) -> None:
+    """W1, H1: an executor in the middle of a micro-batch, then a whole worker, then the driver, which is started again from its
+    checkpoint. Each message is in the result once, in its partition's order."""
+    store = str(tmp_path / "store")
+    partq.create_queue(store, "q", "v long", partitions=4)
+    for number in range(4):
+        put(store, number, range(100 * number, 100 * number + 100))
+    (tmp_path / "my_handlers.py").write_text(HANDLER)
+    arguments = ["--store", store, "--queue", "q", "--group", "g", "--flows", "2", "--max-rows-per-trigger", "40"]
+    arguments += ["--handler", "my_handlers:slow", "--handler-arg", f"folder={tmp_path}", "--trigger", "available-now"]
+    consume = ["consume", *arguments, "--checkpoint", str(tmp_path / "checkpoint")]
+
+    def tasks() -> int:
+        return len(list(tmp_path.glob("task-*")))
+
+    def batches() -> int:
+        return len(list(tmp_path.glob("out/*/_SUCCESS")))
+
+    with standalone.cluster(tmp_path / "cluster") as cluster:
+        conf = [*cluster.arguments, "--py-files", str(tmp_path / "my_handlers.py")]
+        first = start(*consume, conf=conf)
+        eventually(lambda: tasks() >= 2, "a task on each worker")
+        for executor in cluster.executors(0):
+            executor.kill()
+        eventually(lambda: tasks() >= 3, "the lost task on another executor")
+        (tmp_path / "go").touch()
+        eventually(lambda: batches() >= 2, "micro-batches after the executor's death")
+        cluster.workers[1].kill()
+        seen = batches()
+        eventually(lambda: batches() > seen + 1, "micro-batches after the worker's death")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+        finished(start(*consume, conf=conf))
+    found = pd.concat([pd.read_parquet(folder) for folder in (tmp_path / "out").iterdir()])
+    assert sorted(found["v"]) == list(range(400))
+    assert {group["_offset"].nunique() for _, group in found.groupby("_partition")} == {100}
+    assert partq.describe_group(store, "g").lag == 0
