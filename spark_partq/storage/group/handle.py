@@ -8,7 +8,7 @@ from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, Newer
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Event, RaiseFloors
-from spark_partq.core.group.facts import GroupFact
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps.decision import Loads
 from spark_partq.core.ids import PartitionId
@@ -17,6 +17,7 @@ from spark_partq.storage.group import assignors
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.log import retrying
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store, acks_folder
 
@@ -114,17 +115,33 @@ class Group:
         ------
         GroupMismatchError, AssignorError, UnknownAssignorError
             See `core.group.decide.decide`.
+        QueueNotFoundError
+            If a queue would take the place of another of its name, and was itself deleted since it was opened.
         """
 
         def attempt() -> list[GroupFact]:
             self.refresh_if_there()
             facts = decide(self.state, self.acks, events(), by, assignor=assignors.find, loads=loads)
             if facts:
+                self._check_replacements(facts)
                 self._control.commit(facts)
                 self._follow_deletion()
             return facts
 
         return retrying(self.store.runtime, attempt, f"a decision of group {self.name!r}")
+
+    def _check_replacements(self, facts: Sequence[GroupFact]) -> None:
+        """A queue takes the place of another of its name only if it is the one that is there.
+
+        That is read after the group's state, and the facts are committed only on that state: so the other queue was there before this one.
+        """
+        known = {queue.name: queue_id for queue_id, queue in self.state.queues.items()}
+        for fact in facts:
+            name = fact.queue or ""
+            if fact.kind == Kind.QUEUE_ADDED and known.get(name, fact.queue_id) != fact.queue_id:
+                control = open_control(self.store, name)
+                if control.state.queue_id != fact.queue_id:
+                    raise control.created_again()
 
     def acknowledge(self, rows: Sequence[AckRow]) -> None:
         """Commit acknowledgements and a heartbeat.

@@ -111,7 +111,7 @@ class QueueControl:
         if not self._queue_id:
             self._rows = rows
         elif self._replayed(None, rows.rows()).queue_id != self._queue_id:
-            raise self._created_again() from None
+            raise self.created_again() from None
         else:
             raise CorruptTableError(
                 f"{self._what} is not the one that was read before, though it is of the same queue: an older state was put back. "
@@ -124,7 +124,8 @@ class QueueControl:
         folder = f"{queue_folder(self.name)}/partitions"
         return any(LogFolder(self.store, f"{folder}/{name}").has_beginning() for name in self.store.names(folder))
 
-    def _created_again(self) -> QueueNotFoundError:
+    def created_again(self) -> QueueNotFoundError:
+        """Tells who knows a queue of this name that was there before."""
         return QueueNotFoundError(
             f"queue {self.name!r} was deleted and created again since it was opened; start the query again with a new checkpoint",
             queue=self.name,
@@ -260,7 +261,7 @@ class QueueControl:
         fresh = self._rows.take_fresh()
         found = self._replayed(*((None, self._rows.rows()) if state is None or fresh is None else (state, fresh)))
         if self._queue_id not in ("", found.queue_id):
-            raise self._created_again()
+            raise self.created_again()
         self._state, self._queue_id = found, found.queue_id
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:

@@ -12,6 +12,7 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.store import Store
 from tests.helpers import put
 
@@ -99,6 +100,31 @@ def test_it_is_created_again(store: str, group: Group, queries: list[Query], see
     queries[0].next()
     with pytest.raises(partq.CheckpointMismatchError, match="'r' was deleted and created again"):
         both.next()
+
+
+def test_who_opened_the_former_one_does_not_bring_it_back(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query stands still while it joins: the group keeps the queue that is there by then, and its position in it."""
+    attach = Subscription.attach
+
+    def and_stand_still(read: Subscription, name: str, deletions: int) -> None:
+        attach(read, name, deletions)
+        monkeypatch.undo()
+        partq.delete_queue(store, "r")
+        partq.create_queue(store, "r", "v bigint", partitions=1)
+        put(store, 0, range(5), queue="r")
+        prompt = Query(store, "a", "r")
+        prompt.next()
+        prompt.next()
+        prompt.planner.leave()
+
+    partq.create_queue(store, "r", "v bigint", partitions=2)
+    late = Query(store, "late", "r")
+    monkeypatch.setattr(Subscription, "attach", and_stand_still)
+    with pytest.raises(partq.QueueNotFoundError, match="'r' was deleted and created again"):
+        late.next()
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    assert [group.position(partition_id) for partition_id in group.state.partitions] == [5]
 
 
 def test_the_checkpoint_still_serves(store: str, group: Group, queries: list[Query]) -> None:

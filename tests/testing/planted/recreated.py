@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+import pytest
+
 from spark_partq.testing.simulation.setup import Faults, ProducerSetup, QuerySetup, Setup
 from tests.storage.procedures import test_clocks as clocks
 from tests.storage.procedures import test_created_again as created_again
+from tests.storage.procedures import test_queue_deleted as deleted
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import as_is
 from tests.testing.planted.stores import in_a_store
@@ -40,6 +43,16 @@ def is_recreated(s: Setup) -> bool:
 def a_producer_takes_any_table(original, table, store, queue, partition, payload, queue_id=""):
     """Who has opened a queue, and reads a partition for the first time after it was created again, takes that of the new one for his."""
     original(table, store, queue, partition, payload)
+
+
+def somebody_stands_still() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        in_a_store(deleted.test_who_opened_the_former_one_does_not_bring_it_back, patched)
+
+
+@bug("storage.group.handle:Group._check_replacements", test=somebody_stands_still)
+def a_former_queue_comes_back_into_a_group(original, group, facts):
+    """Who opened it before it was deleted joins, and the group loses its positions in the new one."""
 
 
 @bug("storage.queue.control:QueueControl._has_partitions", is_recreated)
