@@ -25,6 +25,7 @@ from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import open_queue, queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.table import SYNCED
 from spark_partq.storage.store import Store
 from tests.clocks import no_grace
 from tests.groups import Consumer
@@ -131,6 +132,8 @@ def assert_usable(store: str, there: str, promoted: bool = False) -> None:
     for number in state.all_partitions:
         copy, original = table(there, number), table(store, number)
         assert copy.next_offset <= original.next_offset
+        if Path(there, "queues/q/replica", SYNCED).exists() and not promoted:  # it can be promoted
+            assert state.explains(copy.sealed, copy.fenced)
         kept = messages(store, number)
         assert all(kept.get(o, v) == v for o, v in messages(there, number).items())
         assert len(messages(there, number)) == copy.next_offset - copy.first_offset

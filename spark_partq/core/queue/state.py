@@ -132,11 +132,17 @@ class QueueState:
         former = (grace_ms for grace_ms, until_ms in self.former_graces if store_ms < until_ms)
         return max(self.settings.vacuum_grace_ms, *former, 0)
 
-    def explains(self, sealed: int, fenced: bool) -> bool:
-        """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
+    @property
+    def may_be_marked(self) -> tuple[int, bool]:
+        """What a table of the queue may say by now: the last generation under which it was sealed, and whether it is fenced (S7)."""
         scaling = self.scaling
         is_sealing = scaling is not None and scaling.drained and not scaling.opened
-        return sealed < self.generation + is_sealing and (self.fenced_by is not None or not fenced)
+        return self.generation - (not is_sealing), self.fenced_by is not None
+
+    def explains(self, sealed: int, fenced: bool) -> bool:
+        """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
+        last, may_be_fenced = self.may_be_marked
+        return sealed <= last and (may_be_fenced or not fenced)
 
     @property
     def usable(self) -> bool:

@@ -47,7 +47,7 @@ from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.closing import close, drop_ahead
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
-from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
+from spark_partq.storage.replica.table import SYNCED, Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, queue_folder
 
 
@@ -133,7 +133,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 # ---- the other replicas
 def _is_complete(store: Store, queue: str) -> bool:
     """Whether a pass of the replica has ended once."""
-    return DeltaLog(store, f"{queue_folder(queue)}/control", "the control table").exists()
+    return store.files.info(f"{queue_folder(queue)}/replica/{SYNCED}") is not None
 
 
 def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:

@@ -3,14 +3,15 @@
 A replica has the queue's tables and those of the groups that read it, under the same names and with the same versions, each as its
 original was at some moment (`storage.replica.table_copy`). A pass reads the groups first, then the queue, copies the messages, after the
 manifests of the batches that they belong to (`storage.replica.manifest_copy`), and only then lets the copies of the queue's and the groups' tables go on to what it had read. So wherever it is interrupted, no position
-of the replica lies past its messages, and its control table names no map whose seals are missing.
+of the replica lies past its messages, its control table names no map whose seals are missing, and no partition is sealed or fenced without
+a reason in the control table.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
@@ -88,6 +89,7 @@ class Replicator:
         self._groups: dict[str, Group] = {}
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
+        self._marks: dict[str, tuple[int, bool]] = {}  # by queue what its copied control table explains
 
     def register(self) -> None:
         """Make the replica known to both sides, unless it is.
@@ -129,7 +131,7 @@ class Replicator:
                 location=self.target.uri,
             )
         if replica.replica_id != self._replica_id:  # what is remembered is of another copy
-            self._copies, self._offsets, self._replica_id = {}, {}, replica.replica_id
+            self._copies, self._offsets, self._marks, self._replica_id = {}, {}, {}, replica.replica_id
         with reaching(self.target):
             commits, problems = self._pass(state)
             report = SyncReport(commits, self._lag(state))
@@ -158,26 +160,46 @@ class Replicator:
                 problems.append(error)
             else:
                 queues |= together
-        controls, partitions, manifests = [], [], []
+        read_queues, manifests = [], []
         for queue in sorted(queues):
             copy = self._copy(f"{queue_folder(queue)}/control", (queue,))
             known = state if queue == self.queue else queue_state(self.store, queue)
             manifests.append(self._manifests(queue, known.queue_id))
-            steps, copied = self._capture(copy, known)
-            controls.append((copy, steps))
-            partitions += [
-                (self._copy(f"{queue_folder(queue)}/partitions/{name}", (queue,)), copied)
-                for name in self.store.names(f"{queue_folder(queue)}/partitions")
-            ]
-        new = self.target.map(lambda pair: (pair[0], list(_explained(pair[0].steps(), pair[1]))), partitions)
+            steps, state_then = self._capture(copy, known)
+            folders = [f"partitions/{name}" for name in self.store.names(f"{queue_folder(queue)}/partitions")]
+            partitions = [self._copy(f"{queue_folder(queue)}/{folder}", (queue,)) for folder in folders]
+            read_queues.append((copy, steps, state_then, self._new(partitions, state_then)))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
             begun.copy()
-        commits = sum(self.target.map(lambda pair: pair[0].apply(pair[1]), new))
+        commits = sum(self._apply(*read) for read in read_queues)
         for begun in manifests:
             begun.remove()
-        for copy, steps in [*controls, *captured]:
-            commits += copy.apply(steps)
-        return commits, problems
+        return commits + sum(copy.apply(steps) for copy, steps in captured), problems
+
+    def _new(self, partitions: Sequence[TableCopy], state: QueueState) -> list[tuple[TableCopy, list[Step]]]:
+        """What is new of partitions, as far as that state explains it."""
+        return self.target.map(lambda copy: (copy, list(_explained(copy.steps(), state))), partitions)
+
+    def _apply(
+        self, control: TableCopy, steps: list[Step], state: QueueState, partitions: list[tuple[TableCopy, list[Step]]]
+    ) -> int:
+        """Let the copies of a queue go on to that state: the partitions before the control table, but for seals and fences, which it explains."""
+        known = self._marks.get(state.name)
+        if known is None and control.version >= 0:
+            known = queue_state(self.target, state.name).may_be_marked
+
+        def partitions_go_on(state: QueueState) -> int:
+            return sum(self.target.map(lambda pair: pair[0].apply(_explained(pair[1], state)), partitions))
+
+        if known in (None, state.may_be_marked):
+            commits = partitions_go_on(state) + control.apply(steps)
+        else:
+            commits = 0
+            for step in steps:
+                commits += partitions_go_on(queue_state(self.target, state.name)) + control.apply([step])
+            commits += partitions_go_on(state)
+        self._marks[state.name] = state.may_be_marked
+        return commits
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
         """Refuse, before anything is copied, a replica of which one table has another history than its original."""

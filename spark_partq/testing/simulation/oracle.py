@@ -294,7 +294,7 @@ class Oracle:
             reader.lose(number, ids, fact.delivered or 0)
         self.dead.decided(name, fact)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
-            reader.begin(self.queues[uri, "q"])
+            reader.begin(self.queues.get((uri, "q"), StoredQueue()))
         if fact.kind == Kind.POSITION_RESET:
             self._drained_groups -= {name}
             ids = self.queues[uri, "q"].partitions[fact.partition_id[1]].ids
@@ -335,16 +335,16 @@ class Oracle:
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn
     ) -> None:
         """A consumer of the group was given a message, planned under that epoch."""
-        if id_ in self.removed and id_ not in self.queues.get((uri, "q"), StoredQueue()).places:
+        there = self.queues.get((uri, "q"), StoredQueue())
+        if there.is_deleted or (id_ in self.removed and id_ not in there.places):
             return  # of a queue that was deleted
-        reader = self.readers.setdefault(group, Reader())
-        message = self.sent[id_]
-        stored = self.queues[uri, "q"].partitions[number].ids
-        if (there := stored[offset : offset + 1]) != [id_]:
-            self.fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {there or 'nothing'} is")
+        reader, message = self.readers.setdefault(group, Reader()), self.sent[id_]
+        stored = there.partitions.get(number, StoredPartition()).ids
+        if stored[offset : offset + 1] != [id_]:
+            self.fail(f"WRONG: group {group} got {id_} as {number}@{offset}, where {stored[offset:] or 'nothing'} is")
         # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
-        queue, known = self.queues[uri, "q"].state, self.groups.get((uri, group))
+        queue, known = there.state, self.groups.get((uri, group))
         problem = "" if epoch is None or queue is None else reader.take((uri, (queue.queue_id, number), epoch), offset)
         deleted = known is not None and epoch is not None and epoch <= known.last_epoch  # the group that planned it
         if queue is not None and known is not None and not self.retention and not problem and not deleted:
@@ -353,8 +353,8 @@ class Oracle:
             reader.let_go |= {n: max(cut, reader.let_go.get(n, 0)) for n, cut in let_go.items()}
         if owned:
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
-        elif uri != self.live and not self._lost and not deleted and self._goes_on(uri, group):
-            reader.late[number] = max(offset + 1, reader.late.get(number, 0))
+        elif uri == self.live or (not self._lost and not deleted and self._goes_on(uri, group)):
+            reader.stray(number, offset, uri == self.live)
         self.fail(problem.replace("it got", f"group {group} got"))
         if deleted or (epoch is not None and epoch <= reader.since.get(number, -1)):
             return

@@ -103,6 +103,11 @@ class Reader:
             return f"RELEASED: {epochs[0][1][1]} at {offset} by {flow}, which was given {given}"
         return ""
 
+    def stray(self, number: int, offset: int, is_live: bool) -> None:
+        """Take a message from somebody who lost the partition, or who still uses the former store: he gives what he had planned."""
+        ends = self.upto if is_live else self.late
+        ends[number] = max(offset + 1, ends.get(number, 0))
+
     def follow(self, number: int, offset: int, redelivered: bool, skips: bool) -> str:
         """Take a message of a partition from its owner; what is wrong with that (H4), or nothing.
 

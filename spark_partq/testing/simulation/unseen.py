@@ -66,6 +66,8 @@ class _View:
         if not group.exists():
             return False
         group.refresh()
+        if queue.state.queue_id not in group.state.queues:
+            return False
         for table in queue.partitions:
             position = group.position((queue.state.queue_id, table.partition)) or 0
             if max(position, table.first_offset) < table.next_offset:  # what was too old is gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import signal
@@ -13,10 +14,14 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import scale
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.replica import table_copy
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
+from tests.helpers import new_file
 from tests.replicas import (
     Crash,
     World,
@@ -26,6 +31,7 @@ from tests.replicas import (
     put,
     queue_fixture,  # noqa: F401
     sync,
+    table,
     tables_of,
     there_fixture,  # noqa: F401
     version,
@@ -76,6 +82,36 @@ def test_interrupted_at_each_operation(queue: str, there: str) -> None:
             break
     assert whole > 2 and len(done) < at
     assert_equal(queue, there)
+
+
+def test_a_pass_dies_that_copies_a_resize(queue: str, there: str) -> None:
+    """S7, S1: wherever it dies, and the primary is lost then, the promoted replica takes messages."""
+    for number in (0, 1):
+        put(queue, number, range(5))
+    sync(queue, there)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scale, "update_replicas", lambda *_: None)  # so that the next pass finds all of it
+        partq.scale(queue, "q", 3)
+    before, lost = f"{there}-before", f"{queue}-lost"
+    shutil.copytree(there, before)
+    sealed = 0
+    for at in range(1, 1000, 5):
+        shutil.rmtree(there)
+        shutil.copytree(before, there)
+        with crashing(at) as done, contextlib.suppress(Crash):
+            Replicator(Store.at(queue), "q", there).sync()
+        assert_usable(queue, there)
+        Path(queue).rename(lost)
+        partq.promote(there, "q")
+        producer = Producer(open_queue(Store.at(there), "q"))
+        producer.refresh()
+        written = producer.write(None, lambda: [new_file(there, "q", 0, {"v": [7]})], lambda: 1)
+        Path(lost).rename(queue)
+        assert written == 1
+        sealed += table(there, 0).sealed >= 0
+        if len(done) < at:
+            break
+    assert 0 < sealed < at / 5 and len(done) < at
 
 
 def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> None:

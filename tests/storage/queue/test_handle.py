@@ -176,6 +176,17 @@ def test_deleted_and_created_again(store: str) -> None:
     assert put(store, 0, ["a"], type_=pa.string()) == 0
 
 
+def test_a_handle_reads_no_partition_of_the_next_queue(store: str) -> None:
+    """Who has opened a queue, and reads a partition for the first time after the queue was created again, does not take the new table."""
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    former = open_queue(Store.at(store), "q")
+    partq.delete_queue(store, "q")
+    partq.create_queue(store, "q", "v bigint", partitions=1)
+    put(store, 0, range(5))
+    with pytest.raises(partq.CorruptTableError, match="partition 0"):
+        former.table(0).refresh()
+
+
 def test_interrupted_deletion(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q1: wherever a deletion dies, the queue takes no more part, and deleting again finishes it."""
     files_of_a_queue = 0

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from spark_partq.testing.simulation.setup import Faults, ProducerSetup, QuerySetup, Setup
+from spark_partq.testing.simulation.setup import Faults, ProducerSetup, Setup
 from tests.storage.procedures import test_clocks as clocks
 from tests.storage.procedures import test_created_again as created_again
 from tests.storage.procedures import test_queue_deleted as deleted
+from tests.storage.queue import test_handle as handles
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import as_is
 from tests.testing.planted.stores import in_a_store
@@ -26,12 +27,6 @@ CREATED_AGAIN = Setup(
     recreated_s=0.5,
     faults=Faults(slow=0.3, kill=0.003),
 )
-# Consumers that stand still between opening the queue and reading its partitions.
-WITH_STALLS = replace(
-    CREATED_AGAIN,
-    queries=tuple(QuerySetup("g", f"g-{i}", begins_s=0.2 * i) for i in range(4)),
-    faults=Faults(stall=0.1, stall_s=2.0),
-)
 WRONG_CLOCKS = replace(CREATED_AGAIN, recreated_s=None, faults=Faults(jump=0.05))
 
 
@@ -39,7 +34,10 @@ def is_recreated(s: Setup) -> bool:
     return s.recreated_s is not None
 
 
-@bug("storage.queue.partition_table:PartitionTable.__init__", change=as_is(WITH_STALLS))
+@bug(
+    "storage.queue.partition_table:PartitionTable.__init__",
+    test=lambda: in_a_store(handles.test_a_handle_reads_no_partition_of_the_next_queue),
+)
 def a_producer_takes_any_table(original, table, store, queue, partition, payload, queue_id=""):
     """Who has opened a queue, and reads a partition for the first time after it was created again, takes that of the new one for his."""
     original(table, store, queue, partition, payload)

@@ -14,6 +14,7 @@ from spark_partq.storage.replica.history import token_at
 from spark_partq.testing.simulation.setup import Faults
 from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
+from tests.storage.procedures import test_replicate_crashes as crashes
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     ATTACHED_BESIDE_A_PROMOTION,
@@ -223,6 +224,15 @@ def _whatever_was_before(original, copy, version, before):
 @bug("storage.replica.table_copy:check_leads_on", test=in_mixed_histories)
 def a_jump_goes_anywhere(original, source, target, newer):
     """A replica jumps to a checkpoint that does not know what it holds."""
+
+
+@bug(
+    "storage.procedures.replicate:Replicator._apply",
+    test=lambda: in_two_stores(crashes.test_a_pass_dies_that_copies_a_resize),
+)
+def partitions_go_on_before_the_control_table(original, replicator, control, steps, state, partitions):
+    """Producers wait for ever at a seal that the promoted replica cannot explain."""
+    return sum(copy.apply(new) for copy, new in [*partitions, (control, steps)])
 
 
 @bug("core.group.steps.promotion:begin_anew", lambda s: s.promoted_s is not None and bool(s.queries))
