@@ -13,13 +13,13 @@ from spark_partq.storage.store import Store, group_folder
 
 
 def history(store: Store, group: str) -> pa.Table:
-    """Every fact of the group, in order.
+    """Every fact of the group, in order, also of one that was deleted.
 
     Raises
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
-    rows = open_group(store, group).history()
+    rows = open_group(store, group, deleted=True).history()
     return pa.Table.from_pylist(rows, control_files(store, group).arrow)
 
 
