@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +16,10 @@ from spark_partq.storage.procedures.reset_offsets import reset_offsets
 from spark_partq.storage.procedures.scale import start, step
 from spark_partq.storage.store import Store
 from tests.cli.queues import fill, queue_of
+from tests.clocks import wall_clock
 from tests.groups import Consumer, Lasting
 from tests.helpers import opened
+from tests.storage.procedures import test_held_keys
 
 
 def two(store: str) -> tuple[Consumer, Consumer]:
@@ -122,8 +125,23 @@ def messages(store: str) -> str:
     return "Nothing is new: the group has read all up to offset 5."
 
 
+def session(store: str) -> str:
+    queue_of(store, 2, each=5)
+    with wall_clock(dt.datetime(2026, 5, 1, tzinfo=dt.UTC)):
+        Lasting(store, "a")
+    return "The session of its owner a has expired, which has been silent for"
+
+
+def held_keys(store: str) -> str:
+    test_held_keys.make(store, partitions=1)
+    test_held_keys.Producing(store).put(*test_held_keys.MANY)
+    test_held_keys.Query(store, {7, 8}).run()
+    return "Messages of 2 keys are not delivered: an earlier message of each key is dead"
+
+
 KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.FENCE, fenced),
+    (WaitKind.SESSION, session),
     (WaitKind.NO_MEMBERS, no_members),
     (WaitKind.NO_READER, no_reader),
     (WaitKind.HOLDDOWN, holddown),
@@ -135,6 +153,7 @@ KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.ACKNOWLEDGEMENT, acknowledgement),
     (WaitKind.MICRO_BATCH, micro_batch),
     (WaitKind.MESSAGES, messages),
+    (WaitKind.HELD_KEYS, held_keys),
 ]
 
 
