@@ -180,6 +180,10 @@ class Group:
             self._control.vacuum(grace_ms)
         self._acks.vacuum(grace_ms)
 
+    def recent_facts(self, count: int) -> list[Row]:
+        """The last `count` facts as of the last refresh, in order; reads no more files than that needs."""
+        return self._control.recent(count)
+
     def history(self) -> list[Row]:
         """Every fact ever, in order."""
         return self._control.history()

@@ -15,7 +15,6 @@ from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.inspect.group_history import recent
 from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
@@ -169,22 +168,40 @@ def describe_group(store: Store, name: str) -> GroupDescription:
     """
     group = open_group(store, name, deleted=True)
     state = group.state
-    facts = recent(store, name, RECENT_FACTS)
+    facts = group.recent_facts(RECENT_FACTS)
     if not state.exists:
         return _dead(group, facts)
+    return described(group, queues_of(store, group), facts)
+
+
+def queues_of(store: Store, group: Group) -> dict[str, Queue]:
+    """The queues that a group reads and that are there, by id, refreshed."""
+    opened = {queue_id: _open(store, known.name, queue_id) for queue_id, known in group.state.queues.items()}
+    found = {queue_id: queue for queue_id, queue in opened.items() if queue is not None}
+    for queue in found.values():
+        queue.refresh()
+    return found
+
+
+def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | None = None) -> GroupDescription:
+    """Describe a group that exists, as of its last refresh.
+
+    Parameters
+    ----------
+    queues : dict
+        Those that it reads and that are there, by id, refreshed after the group.
+    facts
+        Its last ones, for what went wrong lately. Without them nothing is told of that, nor since when the status is what it is.
+    """
+    state = group.state
     beats = heartbeats(group, facts)
-    warnings = group_warnings(name, state, facts, beats)
-    queues: dict[str, Queue] = {}
-    for queue_id, known in state.queues.items():
-        queue = _open(store, known.name, queue_id)
-        if queue is None:
-            warnings.append(
-                f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the "
-                "group is deleted"
-            )
-        else:
-            queue.refresh()
-            queues[queue_id] = queue
+    facts = facts or ()
+    warnings = group_warnings(group.name, state, facts, beats)
+    warnings += [
+        f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the group is deleted"
+        for queue_id, known in state.queues.items()
+        if queue_id not in queues
+    ]
     waits = {queue_id: _waiting(group, queue_id, queue) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
@@ -192,7 +209,7 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         waits_for = waits.get(partition_id[0], {}).get(partition_id[1], {})
         partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), waits_for, warnings))
     return GroupDescription(
-        group=name,
+        group=group.name,
         state=condition(state, expired(beats)).value,
         status=state.status.value,
         trigger=state.trigger,

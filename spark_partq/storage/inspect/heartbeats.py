@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.observer import session_over
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.group_history import recent
 from spark_partq.storage.replica.table import is_copy
 from spark_partq.storage.rows import Row
 
@@ -52,7 +51,7 @@ def heartbeats(group: Group, facts: Sequence[Row] | None = None) -> dict[str, He
     members = group.state.members.values()
     joined: Mapping[str, dt.datetime] = {}
     if any(member.incarnation not in heard for member in members):
-        known = recent(group.store, group.name, RECENT_FACTS) if facts is None else facts
+        known = group.recent_facts(RECENT_FACTS) if facts is None else facts
         joined = _joined(members_of=[member.incarnation for member in members], facts=known)
     found = {}
     for member in members:
