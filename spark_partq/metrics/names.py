@@ -142,7 +142,7 @@ ENDED_HANDOFFS = Metric(
 )  # fmt: skip
 REDELIVERED = Metric(
     "partq_group_redelivered_messages_total", "counter", _GROUP,
-    "Messages that an owner was given and had not acknowledged when it lost the partition, since the exporter started.",
+    "Messages that were delivered and not acknowledged when an owner lost the partition, each time, since the exporter started.",
 )  # fmt: skip
 SKIPPED = Metric(
     "partq_group_skipped_messages_total", "counter", ("group", "reason"),

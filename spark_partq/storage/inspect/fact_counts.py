@@ -35,7 +35,8 @@ class FactCounts:
     handoffs : Counter
         Ended handoffs, by `HandoffEnd`.
     redelivered : int
-        Messages that an owner was given and had not acknowledged when it lost the partition: the group delivers them again.
+        Messages that were delivered and not acknowledged when an owner lost the partition: the group delivers them again. Each time that
+        this happens to a message counts.
     skipped : Counter
         Messages that were left out because they were ``dead``, ``held`` or ``expired``.
     """

@@ -1,9 +1,8 @@
 """A whole store as a monitor looks at it, again and again.
 
-What was read is kept, so a look costs a request for each table and one for each commit since the last look, however old the queues are:
-two to list queues and groups; for each queue one for its control table and one for each partition; for each group two. The first look
-reads each table as far as anybody does who opens it: a checkpoint, and what was committed after it. On a local disk a request is an operation
-on a file.
+What was read is kept, so a look costs as much however old the queues are: three requests to list the store; one for each control table, one for
+each partition, and two for each group; and one or two for each commit since the last look. The first look reads each table as anybody
+does who opens it: its checkpoint, and what was committed after that. On a local disk a request is an operation on a file.
 """
 
 from __future__ import annotations
