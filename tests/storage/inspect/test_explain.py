@@ -178,6 +178,14 @@ def test_a_barrier_names_its_partitions(store: str) -> None:
     assert wait.partitions == {1: 5}
 
 
+def test_a_barrier_names_who_has_died(store: str) -> None:
+    """S5: what it waits for does not come by itself then."""
+    scaled(store)
+    with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
+        (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.BARRIER)
+    assert "partition 1 of q up to offset 5 (a/0 has it, whose session has expired, acknowledged is 2)" in wait.text
+
+
 def test_how_it_came_to_its_owner(store: str) -> None:
     """The oldest fact first: who had it, and why it moved."""
     a, b = two(store)
