@@ -12,6 +12,7 @@ from rich.table import Table
 
 from spark_partq.core.group.explain import Explanation
 from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.health import GroupCondition
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.inspect.describe_group import FlowDescription, GroupDescription, MemberDescription
 from spark_partq.storage.inspect.describe_queue import QueueDescription
@@ -116,8 +117,14 @@ def group(found: GroupDescription) -> RenderableType:
     about.add_column()
     about.add_column(overflow="fold")
     since = f" since {moment(found.since)}" if found.since else ""
+    because = f"{since}{f' ({found.trigger})' if found.trigger else ''}"
     about.add_row("group", found.group)
-    about.add_row("status", f"{found.status}{since}{f' ({found.trigger})' if found.trigger else ''}")
+    if found.state == GroupCondition.DEAD:
+        about.add_row("state", f"{found.state}{because}")
+        return about
+    if found.state != found.status:
+        about.add_row("state", found.state)
+    about.add_row("status", f"{found.status}{because}")
     about.add_row("assignor", found.assignor or "none, as it has no members")
     if found.protocol:
         about.add_row("protocol", found.protocol)
@@ -125,10 +132,14 @@ def group(found: GroupDescription) -> RenderableType:
     about.add_row("lag", number(found.lag))
     if found.unassigned:
         about.add_row("unassigned", f"{found.unassigned} of {len(found.partitions)} partitions")
-    members = table("member", "host", "reads", "assignors", "about")
+    if found.held_keys:
+        about.add_row("held keys", ", ".join(f"{number(keys)} of {queue}" for queue, keys in found.held_keys.items()))
+    members = table("member", "host", "reads", "assignors", "heartbeat age", "about")
     for member in found.members:
         reads = ", ".join(member.queues) if member.pattern is None else f"pattern {member.pattern}"
-        members.add_row(member.instance, member.host, reads, ", ".join(member.assignors), _about(member))
+        members.add_row(
+            member.instance, member.host, reads, ", ".join(member.assignors), _heartbeat(member), _about(member)
+        )
     partitions = table(
         "queue", partition="right", position="right", end="right", lag="right", flow="left", epoch="right"
     )
@@ -150,6 +161,11 @@ def _waits_for(partitions: dict[int, int]) -> str:
     return ", ".join([*told, *([f"{more} more"] if more else [])])
 
 
+def _heartbeat(member: MemberDescription) -> str:
+    age = "none yet" if member.heartbeat_age_s is None else f"{member.heartbeat_age_s:,.1f} s"
+    return f"{age}, expired" if member.expired else age
+
+
 def _about(member: MemberDescription) -> str:
     details = [f"session timeout {member.session_timeout_ms:,} ms"]
     if member.static:
@@ -168,11 +184,12 @@ def _about(member: MemberDescription) -> str:
 def _clients(found: GroupDescription) -> Table:
     """Which flow has how many partitions of which queue, and which (K8)."""
     flows = [flow for member in found.members for flow in member.flows]
+    states = {flow.flow: _state(member, flow) for member in found.members for flow in member.flows}
     queues = sorted({p.queue for p in found.partitions if p.flow is not None})
     if len(queues) > _MOST_COLUMNS:
         clients = table("flow", "state", "queue", count="right", partitions="left")
         for flow in flows:
-            first = [flow.flow, _state(flow)]
+            first = [flow.flow, states[flow.flow]]
             for queue, numbers in flow.partitions.items() or [("", ())]:
                 clients.add_row(*first, queue, number(len(numbers)), _ranges(numbers))
                 first = ["", ""]
@@ -181,12 +198,12 @@ def _clients(found: GroupDescription) -> Table:
     for flow in flows:
         cells = [flow.partitions.get(queue, ()) for queue in queues]
         texts = [f"{len(numbers)}: {_ranges(numbers)}" if numbers else "0" for numbers in cells]
-        clients.add_row(flow.flow, _state(flow), *texts, number(sum(map(len, cells))))
+        clients.add_row(flow.flow, states[flow.flow], *texts, number(sum(map(len, cells))))
     return clients
 
 
-def _state(flow: FlowDescription) -> str:
-    return "active" if flow.active else "standby"
+def _state(member: MemberDescription, flow: FlowDescription) -> str:
+    return "expired" if member.expired else "active" if flow.active else "standby"
 
 
 def facts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -208,30 +225,32 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def explanation(found: Explanation) -> list[str]:
     """How a partition came to its owner, and what it waits for, in lines of at most 80 columns."""
     owner = f"owned by {found.owner}" if found.owner else "unassigned"
-    lines = _filled(
+    lines = filled(
         f"Partition {found.partition} of queue {found.queue} in group {found.group}: {found.state}, {owner}."
     )
     end = "" if found.end is None else f", it ends at {found.end}"
-    lines += _filled(f"Position {found.position}, delivered up to {found.delivered}{end}. Epoch {found.epoch}.")
+    lines += filled(f"Position {found.position}, delivered up to {found.delivered}{end}. Epoch {found.epoch}.")
     lines += ["", "How it came there:"]
     left_out = len(found.steps) - _MOST_STEPS
     if left_out > 0:
-        lines += _filled(
+        lines += filled(
             f"({left_out} facts before: spark-partq history {found.group} --partition {found.queue}/{found.partition})",
             "  ",
         )
     for step in found.steps[-_MOST_STEPS:]:
         lines.append(f"  fact {step.fact}, {step.at[:19].replace('T', ' ')} UTC, {step.kind}")
-        lines += _filled(f"{step.text}: {step.cause}", "    ")
+        lines += filled(f"{step.text}: {step.cause}", "    ")
     lines += ["", "What it waits for:"]
     for wait in found.waits:
-        lines += _filled(f"{wait.kind}: {wait.text}", "  ")
+        lines += filled(f"{wait.kind}: {wait.text}", "  ")
     return lines if found.waits else [*lines, "  nothing that is known here"]
 
 
-def _filled(text: str, indent: str = "") -> list[str]:
+def filled(text: str, indent: str = "", rest: str | None = None) -> list[str]:
+    """Lines of at most 80 columns, in which no word is cut; those behind the first begin with `rest`."""
+    rest = indent if rest is None else rest
     return textwrap.wrap(
-        text, 80, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, 80, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 

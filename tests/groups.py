@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -110,3 +111,7 @@ class Consumer:
             if own.state is PartitionState.DRAINING
         ]
         self.group.decide(lambda: events, self.instance)
+
+
+# One whose session does not end while a test takes its time.
+Lasting = functools.partial(Consumer, session_timeout_ms=600_000)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def describe_group(
     store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> GroupDescription:
-    """Status, members, flows and partitions of a consumer group, its lag, and warnings for operators (K8, R7).
+    """State, members, flows and partitions of a consumer group, its lag, and warnings for operators (K8, R7).
+
+    A group that was deleted has the state ``Dead`` and nothing else; `history` still tells what became of it.
 
     Raises
     ------
@@ -137,7 +139,7 @@ def acknowledge(
 def history(
     spark: SparkSession, store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Every fact of a consumer group in order, as a DataFrame: who owned what, from when, why (U3).
+    """Every fact of a consumer group in order, as a DataFrame: who owned what, from when, why (U3). Also of one that was deleted.
 
     The columns are those of the group's control table; `spark_partq.analysis` computes ownerships, handoffs and lag from them.
 

@@ -11,7 +11,7 @@ import spark_partq as partq
 
 # In the order of `--help`:
 # isort: off
-from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, dead_letters, stores
+from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, monitoring, dead_letters, stores
 
 # isort: on
 from spark_partq.cli.common import app
@@ -25,6 +25,7 @@ __all__ = [
     "duration_ms",
     "groups",
     "main",
+    "monitoring",
     "queues",
     "replicas",
     "scaling",

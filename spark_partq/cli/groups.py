@@ -13,6 +13,7 @@ from spark_partq import render
 from spark_partq.cli.common import GroupName, Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say, show
 from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.core.group.health import BROKEN
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect.group_history import recent
@@ -22,15 +23,20 @@ from spark_partq.storage.procedures.rebalance import Rebalancer
 
 @app.command("describe-group")
 def describe_group(context: typer.Context, group: GroupName, as_json: Json = False) -> None:
-    """Show a consumer group: its status, who has which partitions, and how far behind it is."""
+    """Show a consumer group: its state, who has which partitions, and how far behind it is.
+
+    Exit code 1 if the group was deleted, or has members and the sessions of all of them have expired.
+    """
     target: Target = context.obj
     found = partq.describe_group(target.store, group, storage_options=target.storage_options)
     if as_json:
         print_json(found.to_dict())
-        return
-    show(render.group(found))
-    for warning in found.warnings:
-        say(f"warning: {warning}")
+    else:
+        show(render.group(found))
+        for warning in found.warnings:
+            say(*render.filled(f"warning: {warning}", rest="  "))
+    if found.state in BROKEN:
+        raise typer.Exit(1)
 
 
 @app.command("history")
@@ -49,7 +55,7 @@ def history(
     """Show the facts of a consumer group in order: who came and went, who got what, when and why."""
     target: Target = context.obj
     queue, number = _queue_and_partition(partition)
-    opened = open_group(target.opened, group)
+    opened = open_group(target.opened, group, deleted=True)
     some = partition is not None or kind
     rows = opened.history() if last is None or some else recent(target.opened, group, last)
     if partition is not None:

@@ -6,21 +6,15 @@ A terminal obeys escape sequences, and rich reads square brackets as markup; in 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-# Control characters of both sets, line and paragraph separators, what changes the direction of writing, and halves of pairs.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_BUT_LINES = re.compile(_CONTROL.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
-
-
-def plain(text: str, *, lines: bool = False) -> str:
-    """The text with every character that a terminal may obey written out; with `lines` it may have several lines."""
-    return (_BUT_LINES if lines else _CONTROL).sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+from spark_partq.cli.fitting import fitted
+from spark_partq.cli.plain import plain
 
 
 def say(*lines: object, error: bool = False) -> None:
@@ -29,8 +23,14 @@ def say(*lines: object, error: bool = False) -> None:
 
 
 def show(what: RenderableType) -> None:
-    """Print a table, or several parts."""
-    screen().print(what)
+    """Print a table, or several parts, as wide as the screen and with no word cut."""
+    console = screen()
+    for part in what.renderables if isinstance(what, Group) else [what]:
+        fits = fitted(part, console) if isinstance(part, Table) else part
+        if isinstance(fits, list):
+            say(*fits)
+        else:
+            console.print(fits)
 
 
 def print_json(value: object) -> None:

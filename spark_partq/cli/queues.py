@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,9 @@ from spark_partq import render
 from spark_partq.cli.common import Json, QueueName, Target, app
 from spark_partq.cli.output import print_json, say, show
 from spark_partq.cli.settings import read_settings, with_settings
+from spark_partq.storage.inspect.group_overview import overview
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.store import Store
 
 
 @app.command("create-queue")
@@ -82,6 +85,13 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
     target: Target = context.obj
     storage = target.storage_options
     queues: list[dict[str, Any]] = []
+    warned: set[str] = set()
+
+    def warn(error: partq.PartqError) -> None:
+        if str(error) not in warned:  # a queue tells of its groups, too
+            warned.add(str(error))
+            say(f"warning: {error}", error=True)
+
     for name in partq.list_queues(target.store, storage_options=storage):
         try:
             found = partq.describe_queue(target.store, name, storage_options=storage)
@@ -89,7 +99,7 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
             queues.append({"name": name, "status": error.params.get("status", "Deleting")})
         except partq.NewerStoreError as error:
             queues.append({"name": name, "status": error.error_class})
-            say(f"warning: {error}", error=True)
+            warn(error)
         else:
             queues.append(
                 {
@@ -103,8 +113,10 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
                 }
             )
     groups = partq.list_groups(target.store, storage_options=storage)
+    found_groups = [_group(target.opened, name, warn) for name in groups]
     if as_json:
-        print_json({"queues": queues, "groups": groups})
+        states = {row["name"]: row["state"] for row in found_groups}
+        print_json({"queues": queues, "groups": groups, "group_states": states})
         return
     table = render.table("queue", "status", partitions="right", ingress="left", depth="right", groups="left")
     for row in queues:
@@ -117,9 +129,26 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
             row["name"], row["status"], counts, ingress, render.number(row["depth"]), ", ".join(row["groups"])
         )
     show(table)
+    if found_groups:
+        table = render.table("group", "state", members="right", expired="right")
+        for row in found_groups:
+            table.add_row(
+                row["name"], row["state"], render.number(row.get("members")), render.number(row.get("expired"))
+            )
+        show(table)
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
     if idle:
         say(f"groups that have read none of these queues: {', '.join(idle)}")
+
+
+def _group(store: Store, name: str, warn: Callable[[partq.PartqError], None]) -> dict[str, Any]:
+    """What `list` tells of a group; of one that cannot be read, the class of the error."""
+    try:
+        found = overview(store, name)
+    except (partq.CorruptTableError, partq.NewerStoreError, partq.GroupNotFoundError) as error:
+        warn(error)
+        return {"name": name, "state": error.error_class}
+    return {"name": name, "state": found.state.value, "members": found.members, "expired": found.expired}
 
 
 @app.command("describe-queue")

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from spark_partq.cli.common import QueueName, Target, app
-from spark_partq.cli.output import plain, say, screen
+from spark_partq.cli.output import say, screen
+from spark_partq.cli.plain import plain
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.inspect.tail import Message, Tail

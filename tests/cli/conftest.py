@@ -47,10 +47,20 @@ def command(run: Command, store: str) -> Command:
 
 @pytest.fixture
 def group(store: str) -> Consumer:
-    """Group `g` on queue `q` of 4 partitions with 10 messages each; it has read 3 of partition 0."""
+    """Group `g` on queue `q` of 4 partitions with 10 messages each; it has read 3 of partition 0. Its session lasts 300 ms."""
+    return _member(store, session_timeout_ms=300)
+
+
+@pytest.fixture
+def living(store: str) -> Consumer:
+    """The same, whose session lasts longer than a test."""
+    return _member(store, session_timeout_ms=600_000)
+
+
+def _member(store: str, session_timeout_ms: int) -> Consumer:
     partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=100, max_handoff_time_ms=200)
     for p in range(4):
         put(store, p, range(10))
-    member = Consumer(store, "a", 2, session_timeout_ms=300)
+    member = Consumer(store, "a", 2, session_timeout_ms=session_timeout_ms)
     member.ack(0, 3)
     return member

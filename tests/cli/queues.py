@@ -14,7 +14,7 @@ from tests.scaled import make
 PROGRAM = [sys.executable, "-c", "from spark_partq.cli import main; main()"]
 # Whoever starts the tests in the background has SIGINT ignored.
 HEEDS_CTRL_C = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {PROGRAM[-1]}"
-LEFT = "consumers to acknowledge what is left"
+LEFT, LEFT_TO_G = (f"consumers{of} to acknowledge what is left" for of in ("", " of group g"))
 
 
 def queue_of(store: str, partitions: int, each: int = 0, **settings: Any) -> None:

@@ -25,7 +25,7 @@ def test_list(command: Command, store: str) -> None:
     created(store)
     partq.create_queue(store, "empty", "v long", partitions=1)
     put(store, 1, range(7))
-    read_up_to(store, "readers", 1, 3)
+    Consumer(store, "i", group="readers", session_timeout_ms=600_000).ack(1, 3)
     told = json.loads(command("list", "--json").out)
     usual = {"status": "Ready", "ingress": True}
     assert told == {
@@ -34,11 +34,13 @@ def test_list(command: Command, store: str) -> None:
             {"name": "q", **usual, "partitions": 2, "configured_partitions": 2, "depth": 4, "groups": ["readers"]},
         ],
         "groups": ["readers"],
+        "group_states": {"readers": "Ready"},
     }
     rows = [line.split("│")[1:-1] for line in command("list").out.splitlines() if line.startswith("│")]
     assert [[cell.strip() for cell in row] for row in rows] == [
         ["empty", "Ready", "1", "enabled", "0", ""],
         ["q", "Ready", "2", "enabled", "4", "readers"],
+        ["readers", "Ready", "1", "0"],
     ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -24,13 +26,22 @@ def test_delete_group(command: Command, store: str) -> None:
     assert_refused(command("delete-group", "readers", "--yes"), "GROUP_NOT_FOUND", "'readers'")
 
 
-def test_describe_group(command: Command, store: str, group: Consumer) -> None:
+def without_ages(found: dict[str, Any]) -> dict[str, Any]:
+    """A description of which two that follow one another are equal."""
+    return {**found, "members": [{**member, "heartbeat_age_s": None} for member in found["members"]]}
+
+
+def test_describe_group(command: Command, store: str, living: Consumer) -> None:
     """K8, R7: status, assignor, each client's partitions, and the lag of each partition."""
-    assert json.loads(command("describe-group", "g", "--json").out) == partq.describe_group(store, "g").to_dict()
-    told = command("describe-group", "g").out
-    rows = [[c.strip() for c in line.split("│")[1:-1]] for line in told.splitlines() if line.startswith("│")]
+    found = json.loads(command("describe-group", "g", "--json").out)
+    assert without_ages(found) == without_ages(partq.describe_group(store, "g").to_dict())
+    assert 0 <= found["members"][0]["heartbeat_age_s"] < 600 and found["members"][0]["expired"] is False
+    outcome = command("describe-group", "g")
+    told = outcome.out
+    rows = table_rows(told)
+    assert outcome.code == 0 and re.fullmatch(r"\d+\.\d s", rows[0].pop(4))
     assert rows == [
-        ["a", "host-a", "q", "balanced", "session timeout 300 ms"],
+        ["a", "host-a", "q", "balanced", "session timeout 600,000 ms"],
         ["a/0", "active", "2: 0, 2", "2"],
         ["a/1", "active", "2: 1, 3", "2"],
         ["q", "0", "3", "10", "7", "a/0", "1"],
@@ -40,11 +51,12 @@ def test_describe_group(command: Command, store: str, group: Consumer) -> None:
     ]
     for word in ("Ready since", "balanced", "cooperative", "37"):
         assert word in told
-    assert "warning" not in told
-    Consumer(store, "b", session_timeout_ms=300)
-    group.end_holddown()
+    assert "warning" not in told and "state" not in told.split("lag")[0]
+    Consumer(store, "b", session_timeout_ms=600_000)
+    living.end_holddown()
     told = command("describe-group", "g").out
     assert "Rebalancing since" in told and "b joined" in told and "│ a/0 → b/0 │" in told and "standby" in told
+    assert table_rows(told)[1][4] == "none yet"
 
 
 @pytest.mark.parametrize(("assignor", "shares"), [("range", ["6", "5", "4"]), ("roundrobin", ["5", "5", "5"])])
@@ -81,9 +93,11 @@ def test_describe_group_of_many_queues(command: Command, store: str) -> None:
     assert any("balanced, eager" in line for line in command("history", "g").out.splitlines())
 
 
-def test_describe_group_warns(command: Command, store: str, group: Consumer) -> None:
-    group.leave()
-    told = command("describe-group", "g").out
+def test_describe_group_warns(command: Command, store: str, living: Consumer) -> None:
+    living.leave()
+    outcome = command("describe-group", "g")
+    told = outcome.out
+    assert outcome.code == 0 and re.search("^state +Empty", told, re.MULTILINE)
     assert "unassigned" in told and "4 of 4 partitions" in told
     assert "\nwarning: no query is in the group" in told
 

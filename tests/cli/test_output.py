@@ -10,7 +10,8 @@ import pytest
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.output import plain, say, show
+from spark_partq.cli.output import say, show
+from spark_partq.cli.plain import plain
 from tests.groups import Consumer
 from tests.helpers import put
 

@@ -17,7 +17,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
 from tests.cli.outcome import Command, assert_refused
-from tests.cli.queues import HEEDS_CTRL_C, LEFT, PROGRAM, draining, facts, fill, kinds, queue_of
+from tests.cli.queues import HEEDS_CTRL_C, LEFT, LEFT_TO_G, PROGRAM, draining, facts, fill, kinds, queue_of
 from tests.helpers import ROOT, eventually, opened, put
 from tests.scaled import Reader, while_scaling
 
@@ -52,7 +52,7 @@ def test_a_queue_shrinks_as_soon_as_it_is_read(command: Command, store: str) -> 
 
     done = while_scaling(lambda: command("scale", "q", "2"), turn)
     assert (done.code, done.out) == (0, "queue q has 2 partitions\n")
-    assert done.err == f"scaling q to 2 partitions: waiting for {LEFT} (10 left)\n"
+    assert done.err == f"scaling q to 2 partitions: waiting for {LEFT_TO_G} (10 left)\n"
     assert partq.describe_queue(store, "q").status == "Ready"
     assert len(reader.seen) == 20
 

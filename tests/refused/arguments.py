@@ -67,7 +67,7 @@ CASES: dict[str, list[Case]] = {
         python("scale(store, 'q', 3, mode='fast')", InvalidArgumentError, "mode='fast' is none of live, drain, delete"),
         python("scale(store, 'q', 1, mode='delete')", InvalidArgumentError, "mode delete would lose 6 messages of queue 'q' that not every group has acknowledged, and nothing was confirmed;"),
         python("scale(store, 'q', 1, mode='delete', confirm_lost=1)", InvalidArgumentError, "mode delete would lose 6 messages of queue 'q' that not every group has acknowledged, and only 1 were confirmed;"),
-        python("scale(store, 'q', 3, mode='drain', timeout_s=0)", ScalingInProgressError, "scaling queue 'q' to 3 partitions still waits for consumers to acknowledge what is left (14 left); run it again to go on", begun=True),
+        python("scale(store, 'q', 3, mode='drain', timeout_s=0)", ScalingInProgressError, "scaling queue 'q' to 3 partitions still waits for consumers of group g to acknowledge what is left (14 left); run it again to go on", begun=True),
         python("scale(store, 'q', 5)", ScalingInProgressError, "queue 'q' is being scaled to 3 partitions (mode drain);", others.being_drained),
         python("set_ingress(store, 'q', True)", ScalingInProgressError, "queue 'q' is being drained to change its partition count to 3; that disables ingress, and enables it again at its end.", others.being_drained),
         python("copy_stuck(store, 'x')", InvalidArgumentError, "queue 'x' is exclusive: its consumers read what is in the parent, and nothing is stuck", others.exclusive),

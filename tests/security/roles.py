@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.inspect.watch import StoreWatch
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.replicate import replicate as sync
@@ -63,6 +64,8 @@ def read(store: Store, _: Store | None = None) -> int:
     rows = queries.read(store.uri, **{f"storageOptions.{name}": value for name, value in store.storage_options.items()})
     partq.describe_queue(store, "q")
     partq.describe_group(store, "g")
+    sample = StoreWatch(store).look()
+    assert not sample.failed and len(sample.groups) == len(GROUPS)
     assert partq.list_groups(store) == list(GROUPS) and not diagnose(store, None).faults
     return len(rows)
 

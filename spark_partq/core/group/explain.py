@@ -12,7 +12,7 @@ from typing import Any
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import Kind, Ownership, PartitionState, Status
 from spark_partq.core.group.state import GroupState
-from spark_partq.core.ids import PartitionId
+from spark_partq.core.ids import PartitionId, instance_of
 
 Rows = Sequence[Mapping[str, Any]]  # of a group's control table, in order
 
@@ -21,6 +21,7 @@ class WaitKind(StrEnum):
     """What a partition may wait for."""
 
     FENCE = "fence"  # its queue is used in another store by now
+    SESSION = "session"  # its owner has died, and nobody has taken it out yet
     NO_MEMBERS = "no members"
     NO_READER = "no reader"  # no member reads its queue
     HOLDDOWN = "holddown"
@@ -32,6 +33,7 @@ class WaitKind(StrEnum):
     ACKNOWLEDGEMENT = "acknowledgement"
     MICRO_BATCH = "micro-batch"
     MESSAGES = "messages"
+    HELD_KEYS = "held keys"  # their messages go to the dead-message queue instead
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,12 @@ class Surroundings:
         What of a change of the partition count concerns it: a sentence, or nothing.
     fenced_by : str or None
         The location of the queue's replica that took over.
+    silent_s : dict
+        The instances whose sessions have expired, each with the seconds for which it has been silent.
+    held_keys : int
+        Keys of messages of this partition that the group holds back.
+    dead_letter_queue : str or None
+        Where their messages go.
     """
 
     now: dt.datetime
@@ -146,6 +154,9 @@ class Surroundings:
     waits_for: Mapping[int, int] = field(default_factory=dict)
     scaling: str = ""
     fenced_by: str | None = None
+    silent_s: Mapping[str, float] = field(default_factory=dict)
+    held_keys: int = 0
+    dead_letter_queue: str | None = None
 
 
 def explain(
@@ -161,7 +172,7 @@ def explain(
     own, queue = state.partitions[partition_id], state.queues[partition_id[0]].name
     position = state.position(partition_id, acks) or 0
     delivered = state.handed_out(partition_id, acks)
-    waits = tuple(_Waits(state, acks, facts, partition_id, seen))
+    waits = tuple(_Waits(state, acks, facts, partition_id, group, seen))
     return Explanation(
         group, queue, partition_id[1], own.flow, own.state.value, own.epoch, position, delivered, seen.end,
         tuple(_steps(facts, partition_id)), waits,
@@ -204,9 +215,10 @@ class _Waits:
     """What a partition waits for, in the order in which it ends."""
 
     def __init__(
-        self, state: GroupState, acks: Acks, facts: Rows, partition_id: PartitionId, seen: Surroundings
+        self, state: GroupState, acks: Acks, facts: Rows, partition_id: PartitionId, group: str, seen: Surroundings
     ) -> None:
         self._state, self._acks, self._facts, self._id, self._seen = state, acks, facts, partition_id, seen
+        self._group = group
         self._own: Ownership = state.partitions[partition_id]
         self._queue = state.queues[partition_id[0]]
 
@@ -215,6 +227,8 @@ class _Waits:
         if seen.fenced_by is not None:
             text = f"The replica in {seen.fenced_by} took over from the queue: nobody is given its messages here. Use that store."
             yield Wait(WaitKind.FENCE, text)
+        if self._own.flow is not None and instance_of(self._own.flow) in seen.silent_s:
+            yield self._session(instance_of(self._own.flow))
         yield from {
             PartitionState.UNASSIGNED: self._unassigned,
             PartitionState.DRAINING: self._draining,
@@ -224,6 +238,27 @@ class _Waits:
             yield self._barrier()
         if seen.scaling:
             yield Wait(WaitKind.SCALING, seen.scaling)
+        if seen.held_keys:
+            yield self._held()
+
+    def _session(self, owner: str) -> Wait:
+        alive = self._state.members.keys() - self._seen.silent_s.keys()
+        who = (
+            "Another query of the group"
+            if alive
+            else f"spark-partq rebalance --group {self._group}, or a query of the group that starts,"
+        )
+        text = f"The session of its owner {owner} has expired, which has been silent for {self._seen.silent_s[owner]:,.0f} s. {who} takes it out."
+        return Wait(WaitKind.SESSION, text)
+
+    def _held(self) -> Wait:
+        n, dead = self._seen.held_keys, self._seen.dead_letter_queue
+        keys = "1 key" if n == 1 else f"{n:,} keys"
+        text = (
+            f"Messages of {keys} are not delivered: an earlier message of each key is dead, so they go to the dead-message queue "
+            f"{dead or 'that the queue had'}, too (dead_letter_order=hold), until spark-partq dead-letter redrive {dead or 'QUEUE'} puts them back."
+        )
+        return Wait(WaitKind.HELD_KEYS, text)
 
     def _unassigned(self) -> Iterator[Wait]:
         state, name = self._state, self._queue.name
@@ -279,7 +314,7 @@ class _Waits:
             yield Wait(WaitKind.ACKNOWLEDGEMENT, text)
         elif end is not None and position >= end:
             yield Wait(WaitKind.MESSAGES, f"Nothing is new: the group has read all up to offset {end}.")
-        elif end is not None and not self._seen.waits_for:
+        elif end is not None and not self._seen.waits_for and instance_of(owner or "") not in self._seen.silent_s:
             text = f"{end - position:,} messages are there for the next micro-batch of {owner}."
             yield Wait(WaitKind.MICRO_BATCH, text)
 
@@ -294,6 +329,8 @@ class _Waits:
         other = self._state.partitions.get(partition_id)
         position = self._state.position(partition_id, self._acks) or 0
         who = "nobody has it" if other is None or other.flow is None else f"{other.flow} has it"
+        if other is not None and other.flow is not None and instance_of(other.flow) in self._seen.silent_s:
+            who += ", whose session has expired"
         return f"partition {number} of {self._queue.name} up to offset {cut} ({who}, acknowledged is {position})"
 
     def _left_s(self, seq: int, limit_ms: int) -> float | None:

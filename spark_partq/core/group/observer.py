@@ -11,13 +11,18 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import AssignmentDue, DeadlinePassed, Event, HolddownOver, Leave
-from spark_partq.core.group.facts import PartitionState, Status
+from spark_partq.core.group.facts import Member, PartitionState, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 
 # Between two calls of `due` at most so much time counts as watched, so that neither a clock that jumps nor an observer
 # that was stopped makes a session expire.
 MAX_STEP_MS = 2_000
+
+
+def session_over(member: Member, silent_ms: int) -> bool:
+    """Whether the session of a member is over that has not been heard of for so long."""
+    return silent_ms >= member.session_timeout_ms
 
 
 @dataclass
@@ -63,7 +68,7 @@ class Observer:
                 since = self._watched_ms
             self._beats[member.incarnation] = (beat, since)
             silent = self._watched_ms - since
-            if silent >= member.session_timeout_ms and member.incarnation != self.incarnation:
+            if session_over(member, silent) and member.incarnation != self.incarnation:
                 events.append(Leave(member.instance, member.incarnation, expired=True))
         return events
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group.acks import AckRow, Acks, compacted
@@ -77,12 +79,22 @@ class AckTable:
                 self.refresh()
                 if len(self._table.files) >= COMPACT_AFTER:
                     every = [*map(self._row, self._table.rows()), *rows]
-                    self._table.append(_plain(compacted(every, live), at), replace=True)
+                    heard = {**self.heard_at(), **{row.incarnation: at for row in rows if row.beat}}
+                    self._table.append(_plain(compacted(every, live), at, heard), replace=True)
                 else:
                     self._table.append(_plain(rows, at))
 
         retrying(self._store.runtime, attempt, self._what)
         self._apply_rows()
+
+    def heard_at(self) -> dict[str, dt.datetime]:
+        """When each incarnation wrote its last heartbeat, by the clock of its machine, as of the last refresh."""
+        heard: dict[str, tuple[int, dt.datetime]] = {}
+        for row in self._table.rows():
+            if row["beat"] and row["at"] is not None:
+                last = row["beat"], row["at"]
+                heard[row["incarnation"]] = max(last, heard.get(row["incarnation"], last))
+        return {incarnation: at for incarnation, (_, at) in heard.items()}
 
     def _apply_rows(self) -> None:
         whole, self._whole = self._whole, False  # if a signal interrupts this, the next call reads all rows
@@ -106,5 +118,8 @@ class AckTable:
             ) from error
 
 
-def _plain(rows: Sequence[AckRow], at: object) -> list[Row]:
-    return [{**vars(row), "at": at} for row in rows]
+def _plain(
+    rows: Sequence[AckRow], at: dt.datetime, heard: Mapping[str, dt.datetime] = MappingProxyType({})
+) -> list[Row]:
+    """The rows as they are written at that time; what is copied keeps the time at which its incarnation was heard."""
+    return [{**vars(row), "at": heard.get(row.incarnation, at)} for row in rows]

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spark_partq.core import format
 from spark_partq.core.errors import CorruptTableError, PartqError
@@ -135,6 +135,10 @@ class ControlTable:
         rows = [row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
         return in_order(rows, self._what)
 
+    def recent(self, count: int) -> list[Row]:
+        """The last `count` facts as of the last refresh, in order."""
+        return recent_facts(self._paths, self._disk, count, self._what)
+
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
         self._log.vacuum(grace_ms)
@@ -217,6 +221,17 @@ class ControlTable:
         with contextlib.suppress(Conflict):
             self._log.commit(adds, removes, operation="OPTIMIZE")
             self._follow({})
+
+
+def recent_facts(paths: Iterable[str], disk: RowFiles, count: int, what: str) -> list[Row]:
+    """The last `count` facts of those in the live files, in order. Reads no more files than that needs, however long the history is."""
+    rows: list[Row] = []
+    # A file is named by the version that brought it in, and holds what was committed up to then.
+    for path in sorted((path for path in paths if kind_of(path) != SNAPSHOT), reverse=True):
+        if len(rows) >= count:
+            break
+        rows += disk.read(path)
+    return in_order(rows, what)[-count:] if count > 0 else []
 
 
 def kind_of(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NewerStoreError
@@ -41,6 +42,10 @@ class Group:
     @property
     def acks_folder(self) -> str:
         return self._acks.folder
+
+    def heard_at(self) -> dict[str, dt.datetime]:
+        """When each incarnation wrote its last heartbeat, by the clock of its machine, as of the last refresh."""
+        return self._acks.heard_at()
 
     def has_table(self) -> bool:
         """Whether its control table is there, which outlives the group."""
@@ -192,6 +197,10 @@ class Group:
             self._control.vacuum(grace_ms)
         self._acks.vacuum(grace_ms)
 
+    def recent_facts(self, count: int) -> list[Row]:
+        """The last `count` facts as of the last refresh, in order; reads no more files than that needs."""
+        return self._control.recent(count)
+
     def history(self) -> list[Row]:
         """Every fact ever, in order."""
         return self._control.history()
@@ -210,8 +219,13 @@ def _is_there(group: Group) -> bool:
         return True
 
 
-def open_group(store: Store, name: str) -> Group:
+def open_group(store: Store, name: str, *, deleted: bool = False) -> Group:
     """The group as it is now.
+
+    Parameters
+    ----------
+    deleted : bool
+        Also one that was deleted: its history is still there.
 
     Raises
     ------
@@ -221,7 +235,7 @@ def open_group(store: Store, name: str) -> Group:
     group = Group(store, name)
     if group.has_table():
         group.refresh()
-    if not group.state.exists:
+    if not group.state.exists and not (deleted and group.state.deletions):
         known = ", ".join(list_groups(store)) or "none"
         raise GroupNotFoundError(
             f"there is no group {name!r} in {store.uri}; its groups: {known}", group=name, store=store.uri

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
-from spark_partq.core.group.facts import PartitionState
+from spark_partq.core.group.facts import Kind, PartitionState
+from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.inspect.group_history import recent
 from spark_partq.storage.inspect.group_warnings import group_warnings
+from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
+from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
-
-# So many of the last facts are searched for what went wrong lately.
-RECENT_FACTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,18 @@ class MemberDescription:
         Its Spark application, and the executors (``id@host``) that it had when it joined.
     partitions : dict
         What all of its flows hold, per queue.
+    heartbeat_age_s : float or None
+        Seconds since its last heartbeat, by the clocks of its machine and of this one; None if it has not sent one yet.
+    expired : bool
+        It has been silent for its session timeout, and nobody has taken it out of the group yet.
     """
 
     instance: str
     incarnation: str
     host: str
     session_timeout_ms: int
+    heartbeat_age_s: float | None
+    expired: bool
     assignors: tuple[str, ...]
     queues: tuple[str, ...]
     pattern: str | None
@@ -116,17 +121,25 @@ class GroupDescription:
 
     Attributes
     ----------
+    state : str
+        ``Empty`` without members, ``Dead`` if it was deleted, ``Expired`` if it has members and the sessions of all have expired;
+        otherwise its status.
+    status : str
+        ``Ready``, ``Holddown`` or ``Rebalancing``, as its control table says.
     trigger : str
-        What led to the last holddown or rebalance.
+        What led to the last holddown or rebalance; of a dead group, who deleted it.
     since : str or None
-        When the status became what it is, as its writer's clock said; None if that is long ago.
+        When the status became what it is, or the group was deleted, as its writer's clock said; None if that is long ago.
     assignor, protocol : str or None
         Those in use: of the last assignment that was computed. None without members.
     unassigned : int
         Partitions that a member reads and nobody owns; without members, all.
+    held_keys : dict
+        By queue how many keys the group holds back, because a message of each is dead (``dead_letter_order=hold``).
     """
 
     group: str
+    state: str
     status: str
     trigger: str
     since: str | None
@@ -135,6 +148,7 @@ class GroupDescription:
     rebalance_delay_ms: int
     lag: int
     unassigned: int
+    held_keys: dict[str, int]
     members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...]
     warnings: tuple[str, ...]
@@ -146,27 +160,48 @@ class GroupDescription:
 
 
 def describe_group(store: Store, name: str) -> GroupDescription:
-    """Describe the group as it is now.
+    """Describe the group as it is now; of one that was deleted, when and by whom.
 
     Raises
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
-    group = open_group(store, name)
+    group = open_group(store, name, deleted=True)
     state = group.state
-    facts = recent(store, name, RECENT_FACTS)
-    warnings = group_warnings(state, facts)
-    queues: dict[str, Queue] = {}
-    for queue_id, known in state.queues.items():
-        queue = _open(store, known.name, queue_id)
-        if queue is None:
-            warnings.append(
-                f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the "
-                "group is deleted"
-            )
-        else:
-            queue.refresh()
-            queues[queue_id] = queue
+    facts = group.recent_facts(RECENT_FACTS)
+    if not state.exists:
+        return _dead(group, facts)
+    return described(group, queues_of(store, group), facts)
+
+
+def queues_of(store: Store, group: Group) -> dict[str, Queue]:
+    """The queues that a group reads and that are there, by id, refreshed."""
+    opened = {queue_id: _open(store, known.name, queue_id) for queue_id, known in group.state.queues.items()}
+    found = {queue_id: queue for queue_id, queue in opened.items() if queue is not None}
+    for queue in found.values():
+        queue.refresh()
+    return found
+
+
+def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | None = None) -> GroupDescription:
+    """Describe a group that exists, as of its last refresh.
+
+    Parameters
+    ----------
+    queues : dict
+        Those that it reads and that are there, by id, refreshed after the group.
+    facts
+        Its last ones, for what went wrong lately. Without them nothing is told of that, nor since when the status is what it is.
+    """
+    state = group.state
+    beats = heartbeats(group, facts)
+    facts = facts or ()
+    warnings = group_warnings(group.name, state, facts, beats)
+    warnings += [
+        f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the group is deleted"
+        for queue_id, known in state.queues.items()
+        if queue_id not in queues
+    ]
     waits = {queue_id: _waiting(group, queue_id, queue) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
@@ -174,18 +209,45 @@ def describe_group(store: Store, name: str) -> GroupDescription:
         waits_for = waits.get(partition_id[0], {}).get(partition_id[1], {})
         partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), waits_for, warnings))
     return GroupDescription(
-        name,
-        state.status.value,
-        state.trigger,
-        next((row["at"].isoformat() for row in facts if row["seq"] == state.status_seq), None),
-        (state.assignor or None) if state.members else None,
-        state.protocol.value if state.members and state.assignor else None,
-        state.rebalance_delay_ms,
-        sum(p.lag or 0 for p in partitions),
-        sum(own.flow is None for partition_id, own in state.partitions.items() if partition_id in subscribed),
-        _members(state),
-        tuple(partitions),
-        tuple(warnings),
+        group=group.name,
+        state=condition(state, expired(beats)).value,
+        status=state.status.value,
+        trigger=state.trigger,
+        since=next((row["at"].isoformat() for row in facts if row["seq"] == state.status_seq), None),
+        assignor=(state.assignor or None) if state.members else None,
+        protocol=state.protocol.value if state.members and state.assignor else None,
+        rebalance_delay_ms=state.rebalance_delay_ms,
+        lag=sum(p.lag or 0 for p in partitions),
+        unassigned=sum(own.flow is None for id_, own in state.partitions.items() if id_ in subscribed),
+        held_keys={state.queues[queue_id].name: len(keys) for queue_id, keys in sorted(state.held.items())},
+        members=_members(state, beats),
+        partitions=tuple(partitions),
+        warnings=tuple(warnings),
+    )
+
+
+def _dead(group: Group, facts: Sequence[Row]) -> GroupDescription:
+    """A group that was deleted: nothing is left of it but its history."""
+    deleted = next((row for row in reversed(facts) if row["kind"] == Kind.GROUP_DELETED), None)
+    warning = (
+        "the group was deleted, and its positions with it; a query that starts in it makes it anew, and reads from startingOffsets "
+        f"on. spark-partq history {group.name} shows what became of it"
+    )
+    return GroupDescription(
+        group=group.name,
+        state=condition(group.state, ()).value,
+        status=group.state.status.value,
+        trigger=f"{deleted['cause']} by {deleted['by']}" if deleted else "",
+        since=deleted["at"].isoformat() if deleted else None,
+        assignor=None,
+        protocol=None,
+        rebalance_delay_ms=0,
+        lag=0,
+        unassigned=0,
+        held_keys={},
+        members=(),
+        partitions=(),
+        warnings=(warning,),
     )
 
 
@@ -197,13 +259,15 @@ def _open(store: Store, name: str, queue_id: str) -> Queue | None:
     return queue if queue.state.queue_id == queue_id else None
 
 
-def _members(state: GroupState) -> tuple[MemberDescription, ...]:
+def _members(state: GroupState, beats: Mapping[str, Heartbeat]) -> tuple[MemberDescription, ...]:
     return tuple(
         MemberDescription(
             m.instance,
             m.incarnation,
             m.host,
             m.session_timeout_ms,
+            beats[m.instance].age_s,
+            beats[m.instance].expired,
             m.assignors,
             m.queues,
             m.pattern,

@@ -95,21 +95,7 @@ class QueueDescription:
 def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
     """Describe an open queue; from its groups' positions the depth follows."""
     queue.refresh()
-    partitions = []
-    for table in queue.partitions:
-        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in groups), default=0)
-        partitions.append(
-            PartitionDescription(
-                table.partition,
-                table.first_offset,
-                table.next_offset,
-                max(0, table.next_offset - max(table.first_offset, read)),
-                len(table.index),
-                int(table.index.size.sum()),
-                table.sealed >= queue.state.generation,
-                table.fenced,
-            )
-        )
+    partitions = describe_partitions(queue, groups)
     state = queue.state
     return QueueDescription(
         name=state.name,
@@ -134,6 +120,26 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         depth=sum(p.depth for p in partitions),
         partitions=tuple(partitions),
     )
+
+
+def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[PartitionDescription]:
+    """The operating partitions of a queue, as of its and its groups' last refresh."""
+    partitions = []
+    for table in queue.partitions:
+        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in groups), default=0)
+        partitions.append(
+            PartitionDescription(
+                table.partition,
+                table.first_offset,
+                table.next_offset,
+                max(0, table.next_offset - max(table.first_offset, read)),
+                len(table.index),
+                int(table.index.size.sum()),
+                table.sealed >= queue.state.generation,
+                table.fenced,
+            )
+        )
+    return partitions
 
 
 def altered_at(queue: Queue) -> dict[str, str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.group.explain import Explanation, Surroundings
 from spark_partq.core.group.explain import explain as explained
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
+from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.inspect.heartbeats import heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
 from spark_partq.storage.store import Store
 
@@ -23,7 +27,9 @@ def explain(store: Store, queue: str, partition: int, group: str) -> Explanation
     opened = open_group(store, check_name("group", group))
     facts = opened.history()  # which also brings the state to the newest fact
     partition_id = _partition_id(opened, check_name("queue", queue), partition)
-    return explained(opened.state, opened.acks, facts, partition_id, group, _surroundings(store, opened, partition_id))
+    silent_s = {name: beat.silent_s for name, beat in heartbeats(opened, facts).items() if beat.expired}
+    seen = replace(_surroundings(store, opened, partition_id), silent_s=silent_s)
+    return explained(opened.state, opened.acks, facts, partition_id, group, seen)
 
 
 def _partition_id(group: Group, queue: str, partition: int) -> PartitionId:
@@ -55,7 +61,17 @@ def _surroundings(store: Store, group: Group, partition_id: PartitionId) -> Surr
     ends = {table.partition: table.next_offset for table in queue.partitions}
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
-    return Surroundings(store.now(), ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by)
+    return Surroundings(
+        store.now(), ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
+        held_keys=_held(queue, group.state.held.get(queue_id, frozenset()), number),
+        dead_letter_queue=queue.state.settings.dead_letter_queue,
+    )  # fmt: skip
+
+
+def _held(queue: Queue, keys: frozenset[int], number: int) -> int:
+    """How many of these keys some map of the queue places in the partition."""
+    counts = {generation.partition_count for generation in queue.state.generations}
+    return sum(any(target(key, count) == number for count in counts) for key in keys)
 
 
 def _scaling(queue: Queue, number: int) -> str:

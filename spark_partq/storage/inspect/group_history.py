@@ -8,32 +8,25 @@ from spark_partq.storage.group import ack_table as ackrows
 from spark_partq.storage.group import control
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.rows import Row, RowFiles, RowTable, in_order
+from spark_partq.storage.rows import Row, RowFiles, RowTable
 from spark_partq.storage.store import Store, group_folder
 
 
 def history(store: Store, group: str) -> pa.Table:
-    """Every fact of the group, in order.
+    """Every fact of the group, in order, also of one that was deleted.
 
     Raises
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
-    rows = open_group(store, group).history()
+    rows = open_group(store, group, deleted=True).history()
     return pa.Table.from_pylist(rows, control_files(store, group).arrow)
 
 
 def recent(store: Store, group: str, count: int) -> list[Row]:
     """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
-    log, disk = control_log(store, group), control_files(store, group)
-    rows: list[Row] = []
-    # A file is named by the version that brought it in, and holds what was committed up to then.
-    paths = sorted(path for path in log.snapshot.files if control.kind_of(path) != control.SNAPSHOT)
-    for path in reversed(paths):
-        if len(rows) >= count:
-            break
-        rows += disk.read(path)
-    return in_order(rows, _about(group)[1])[-count:] if count > 0 else []
+    log = control_log(store, group)
+    return control.recent_facts(log.snapshot.files, control_files(store, group), count, log.what)
 
 
 def acknowledgements(store: Store, group: str) -> pa.Table:

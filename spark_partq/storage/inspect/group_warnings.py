@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from spark_partq.core.group.advice import begun_anew, state_stays_behind
 from spark_partq.core.group.facts import Kind, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId, instance_of
+from spark_partq.storage.inspect.heartbeats import Heartbeat
 from spark_partq.storage.rows import Row
 
 
-def group_warnings(state: GroupState, facts: Sequence[Row]) -> list[str]:
+def group_warnings(group: str, state: GroupState, facts: Sequence[Row], beats: Mapping[str, Heartbeat]) -> list[str]:
     """Warnings about the members and the last facts of a group."""
     return [
         *_about_members(state),
+        *_about_sessions(group, state, beats),
         *_about_checkpoints(state),
         *_about_state(state, facts),
         *_about_handoffs(state, facts),
@@ -28,6 +30,25 @@ def _about_members(state: GroupState) -> list[str]:
     if state.status is not Status.READY:
         warning += f", and nobody ends its {state.status}"
     return [f"{warning}. Start a query of the group, or see spark-partq history for why the last one left"]
+
+
+def _about_sessions(group: str, state: GroupState, beats: Mapping[str, Heartbeat]) -> list[str]:
+    """Members that nobody has heard of for their session timeout."""
+    silent = sorted((beat.silent_s, instance) for instance, beat in beats.items() if beat.expired)
+    if not silent:
+        return []
+    told = ", ".join(f"{instance} (silent for {silent_s:,.0f} s)" for silent_s, instance in silent)
+    who = (
+        f"the session of query {told} has expired"
+        if len(silent) == 1
+        else f"the sessions of queries {told} have expired"
+    )
+    if len(silent) < len(state.members):
+        return [f"{who}: the other queries of the group take {'it' if len(silent) == 1 else 'them'} out"]
+    return [
+        f"{who}, and no other query is in the group: nobody reads for it. Start its queries again; until then spark-partq rebalance "
+        f"--group {group} takes out who has died"
+    ]
 
 
 def _about_checkpoints(state: GroupState) -> list[str]:

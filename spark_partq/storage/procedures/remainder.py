@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from spark_partq.core.queue.decide import Remainder
 from spark_partq.core.queue.partition_map import drained
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.handle import Queue
+
+_MOST_NAMED = 3  # groups that are behind
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,19 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
         if any((group.position((queue_id, n)) or 0) < queue.table(n).next_offset for n in partitions)
     ]
     return ScaleProgress(
-        "consumers to acknowledge what is left", left, alone=not any(group.state.members for group in behind)
+        f"consumers{_of(behind)} to acknowledge what is left",
+        left,
+        alone=not any(group.state.members for group in behind),
     )
+
+
+def _of(groups: Sequence[Group]) -> str:
+    """The groups by name: the first of them."""
+    if not groups:
+        return ""
+    names = ", ".join(group.name for group in groups[:_MOST_NAMED])
+    more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
+    return f" of group{'s' * (len(groups) > 1)} {names}{more}"
 
 
 def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:

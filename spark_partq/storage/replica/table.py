@@ -24,6 +24,7 @@ from spark_partq.core.errors import (
     ReplicaError,
 )
 from spark_partq.core.format import check_writable
+from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
@@ -126,6 +127,11 @@ def replica_role(store: Store, queue: str) -> Role:
     if state is None:
         return "primary"
     return "promoted" if state.promoted else "replica"
+
+
+def is_copy(store: Store, group: GroupState) -> bool:
+    """Whether a group reads a replica in this store. Then it is a copy, too, which nobody but the replicator changes."""
+    return any(is_replica(store, queue.name) for queue in group.queues.values())
 
 
 def is_replica(store: Store, queue: str) -> bool:

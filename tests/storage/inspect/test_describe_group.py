@@ -11,7 +11,7 @@ import spark_partq as partq
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.group_history import recent
 from spark_partq.storage.store import Store
-from tests.groups import Consumer
+from tests.groups import Lasting
 from tests.helpers import put
 
 
@@ -27,12 +27,12 @@ def queue(store: str) -> str:
 def test_members_flows_and_partitions(queue: str) -> None:
     """K8: the assignor in use, and what each client has of which queue."""
     partq.create_queue(queue, "r", "v long", partitions=1)
-    a = Consumer(queue, "a", 2, queues=("q", "r"), session_timeout_ms=4_000)
+    a = Lasting(queue, "a", 2, queues=("q", "r"))
     a.ack(0, 3, delivered=7)
     found = partq.describe_group(queue, "g")
     assert (found.group, found.status, found.assignor, found.unassigned) == ("g", "Ready", "balanced", 0)
     (member,) = found.members
-    assert (member.instance, member.host, member.session_timeout_ms) == ("a", "host-a", 4_000)
+    assert (member.instance, member.host, member.session_timeout_ms) == ("a", "host-a", 600_000)
     assert member.queues == ("q", "r") and member.incarnation == a.incarnation
     held = {flow.flow: flow.partitions for flow in member.flows}
     assert set(held) == {"a/0", "a/1"} and all(flow.active for flow in member.flows)
@@ -46,7 +46,7 @@ def test_members_flows_and_partitions(queue: str) -> None:
 
 
 def test_it_is_plain_json(queue: str) -> None:
-    Consumer(queue, "a")
+    Lasting(queue, "a")
     found = partq.describe_group(queue, "g").to_dict()
     assert json.loads(json.dumps(found)) == found
     assert found["members"][0]["flows"][0]["partitions"] == {"q": [0, 1, 2, 3]}
@@ -56,8 +56,8 @@ def test_members_as_they_described_themselves(queue: str) -> None:
     """K7, K8: assignors, subscription, weight, application; the assignor and the protocol of the last assignment."""
     partq.create_queue(queue, "r", "v long", partitions=1)
     told = {"weight": 2.0, "static": True, "application": "app-1", "executors": ("1@h1", "2@h2")}
-    a = Consumer(queue, "a", queues=("q", "r"), assignors=("sticky", "range"), pattern=".*", **told)
-    Consumer(queue, "b", queues=("r",), assignors=("range", "sticky"))
+    a = Lasting(queue, "a", queues=("q", "r"), assignors=("sticky", "range"), pattern=".*", **told)
+    Lasting(queue, "b", queues=("r",), assignors=("range", "sticky"))
     found = partq.describe_group(queue, "g")
     first, second = found.members
     assert (first.assignors, first.queues, first.pattern) == (("sticky", "range"), (), ".*")
@@ -75,9 +75,9 @@ def test_members_as_they_described_themselves(queue: str) -> None:
 def test_a_queue_that_nobody_reads_any_more(queue: str) -> None:
     """K3: the group keeps its position, and nobody is missing there."""
     partq.create_queue(queue, "r", "v long", partitions=1)
-    a = Consumer(queue, "a", queues=("q", "r"))
+    a = Lasting(queue, "a", queues=("q", "r"))
     a.ack(0, 0, delivered=0, queue="r")
-    Consumer(queue, "a", queues=("q",)).end_holddown()
+    Lasting(queue, "a", queues=("q",)).end_holddown()
     found = partq.describe_group(queue, "g")
     assert found.unassigned == 0
     assert [(p.queue, p.flow) for p in found.partitions if p.flow is None] == [("r", None)]
@@ -85,9 +85,9 @@ def test_a_queue_that_nobody_reads_any_more(queue: str) -> None:
 
 def test_a_forced_revocation_is_warned_of(queue: str) -> None:
     """H4, K4: as any handoff whose time ran out."""
-    a = Consumer(queue, "a", assignors=("range",))
+    a = Lasting(queue, "a", assignors=("range",))
     a.ack(3, 2, delivered=6)
-    Consumer(queue, "b", assignors=("range",))
+    Lasting(queue, "b", assignors=("range",))
     a.end_holddown()
     a.release(0, 1, 2)
     a.force()
@@ -98,8 +98,8 @@ def test_a_forced_revocation_is_warned_of(queue: str) -> None:
 
 def test_standby(queue: str) -> None:
     """R3, H6: a flow without a partition is a standby."""
-    Consumer(queue, "a", 4)
-    Consumer(queue, "b")
+    Lasting(queue, "a", 4)
+    Lasting(queue, "b")
     found = partq.describe_group(queue, "g")
     assert [flow.active for member in found.members for flow in member.flows] == [True] * 4 + [False]
     assert found.members[1].flows[0].partitions == {}
@@ -107,8 +107,8 @@ def test_standby(queue: str) -> None:
 
 def test_statuses_and_handoffs(queue: str) -> None:
     """R7: the status, since when and why; what is being handed to whom, and what nobody has."""
-    a = Consumer(queue, "a")
-    b = Consumer(queue, "b")
+    a = Lasting(queue, "a")
+    b = Lasting(queue, "b")
     found = partq.describe_group(queue, "g")
     assert found.status == "Holddown" and "b joined" in found.trigger and found.since
     a.end_holddown()
@@ -127,9 +127,9 @@ def test_statuses_and_handoffs(queue: str) -> None:
 
 def test_a_forced_handoff_is_warned_of(queue: str) -> None:
     """H4: time that ran out is named with the setting to change; a short one is not, nor a restart."""
-    a = Consumer(queue, "a")
+    a = Lasting(queue, "a")
     a.ack(3, 2, delivered=6)
-    Consumer(queue, "b")
+    Lasting(queue, "b")
     a.end_holddown()
     a.release(2)
     assert partq.describe_group(queue, "g").warnings == ()
@@ -141,10 +141,10 @@ def test_a_forced_handoff_is_warned_of(queue: str) -> None:
 
 def test_a_restart_in_a_handoff_is_not_warned_of(queue: str) -> None:
     """K6: a giver that is started again has nothing left to drain."""
-    a = Consumer(queue, "a")
-    Consumer(queue, "b")
+    a = Lasting(queue, "a")
+    Lasting(queue, "b")
     a.end_holddown()
-    Consumer(queue, "a")
+    Lasting(queue, "a")
     found = partq.describe_group(queue, "g")
     assert found.status == "Ready" and found.warnings == ()
 
@@ -152,14 +152,14 @@ def test_a_restart_in_a_handoff_is_not_warned_of(queue: str) -> None:
 def test_a_handoff_that_shall_take_no_time_is_not_warned_of(store: str) -> None:
     """H4: with max_handoff_time_ms=0 that is what was asked for."""
     partq.create_queue(store, "q", "v long", partitions=2, rebalance_delay_ms=0, max_handoff_time_ms=0)
-    Consumer(store, "a")
-    Consumer(store, "b")
+    Lasting(store, "a")
+    Lasting(store, "b")
     found = partq.describe_group(store, "g")
     assert found.status == "Ready" and found.warnings == ()
 
 
 def test_a_group_without_members_is_warned_of(queue: str) -> None:
-    a = Consumer(queue, "a")
+    a = Lasting(queue, "a")
     a.ack(0, 4)
     a.leave()
     found = partq.describe_group(queue, "g")
@@ -172,7 +172,7 @@ def test_messages_removed_unread_are_warned_of(store: str) -> None:
     """Q8: what retention took before the group read it is no lag, and is said."""
     partq.create_queue(store, "q", "v long", partitions=1, retention_ms=1)
     put(store, 0, range(5))
-    Consumer(store, "a")
+    Lasting(store, "a")
     partq.maintain(store)
     put(store, 0, range(2))
     found = partq.describe_group(store, "g")
@@ -182,7 +182,7 @@ def test_messages_removed_unread_are_warned_of(store: str) -> None:
 
 def test_a_queue_that_is_gone_or_created_again(queue: str) -> None:
     """K3: positions belong to the queue that was; another one of its name has no lag here."""
-    Consumer(queue, "a")
+    Lasting(queue, "a")
     partq.delete_queue(queue, "q")
     for _ in range(2):
         found = partq.describe_group(queue, "g")
@@ -193,7 +193,7 @@ def test_a_queue_that_is_gone_or_created_again(queue: str) -> None:
 
 
 def test_unknown_group(queue: str) -> None:
-    Consumer(queue, "a", group="there")
+    Lasting(queue, "a", group="there")
     with pytest.raises(partq.GroupNotFoundError, match="its groups: there"):
         partq.describe_group(queue, "g")
     with pytest.raises(partq.NotAStoreError):
@@ -202,7 +202,7 @@ def test_unknown_group(queue: str) -> None:
 
 def test_recent_facts(queue: str) -> None:
     """R7: the last facts are found whatever was merged into larger files since."""
-    a = Consumer(queue, "a")
+    a = Lasting(queue, "a")
     for _ in range(70):
         a.start_again()
     whole = Group(Store.at(queue), "g").history()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
 import pytest
@@ -15,20 +16,22 @@ from spark_partq.storage.procedures.reset_offsets import reset_offsets
 from spark_partq.storage.procedures.scale import start, step
 from spark_partq.storage.store import Store
 from tests.cli.queues import fill, queue_of
-from tests.groups import Consumer
+from tests.clocks import wall_clock
+from tests.groups import Consumer, Lasting
 from tests.helpers import opened
+from tests.storage.procedures import test_held_keys
 
 
 def two(store: str) -> tuple[Consumer, Consumer]:
     """Queue `q` of 2 partitions with 5 messages each. Consumer a has both; b has joined, and after the holddown partition 1 is moved to it."""
     queue_of(store, 2, each=5, rebalance_delay_ms=60_000, max_handoff_time_ms=60_000)
-    a = Consumer(store, "a")
-    return a, Consumer(store, "b")
+    a = Lasting(store, "a")
+    return a, Lasting(store, "b")
 
 
 def fenced(store: str) -> str:
     queue_of(store, 1)
-    Consumer(store, "a")
+    Lasting(store, "a")
     opened(store).control.decide(lambda state: decide.add_replica(state, "/there"))
     fence(Store(store), "q", "/there")
     return "The replica in /there took over"
@@ -36,31 +39,31 @@ def fenced(store: str) -> str:
 
 def no_members(store: str) -> str:
     queue_of(store, 1)
-    Consumer(store, "a").leave()
+    Lasting(store, "a").leave()
     return "No query is in the group."
 
 
 def no_reader(store: str) -> str:
     queue_of(store, 1)
     partq.create_queue(store, "r", "v long", partitions=1)
-    Consumer(store, "b", queues=("r", "q"))
-    Consumer(store, "b", queues=("r",)).end_holddown()
+    Lasting(store, "b", queues=("r", "q"))
+    Lasting(store, "b", queues=("r",)).end_holddown()
     return "No query of the group reads queue q."
 
 
 def holddown(store: str) -> str:
     _, b = two(store)
     b.end_holddown()
-    Consumer(store, "a").release()
+    Lasting(store, "a").release()
     b.leave()
     return "The group waits 60,000 ms before it assigns what has no owner, because b left. That ends in"
 
 
 def assignment(store: str) -> str:
     queue_of(store, 2, each=5, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
-    a = Consumer(store, "a", assignors=("range",))
+    a = Lasting(store, "a", assignors=("range",))
     a.ack(0, 0, delivered=5)
-    Consumer(store, "b", assignors=("range",))
+    Lasting(store, "b", assignors=("range",))
     a.release(1)
     return "Who gets it is computed once everything is given up. That waits for q/0, which a/0 has."
 
@@ -82,7 +85,7 @@ def listener(store: str) -> str:
 def scaled(store: str) -> None:
     """From 2 partitions to 4, of which partition 3 has a message of the new map."""
     queue_of(store, 2, each=5, rebalance_delay_ms=0)
-    a = Consumer(store, "a")
+    a = Lasting(store, "a")
     a.ack(1, 2)
     queue = opened(store)
     start(queue, 4, "live")
@@ -97,7 +100,7 @@ def barrier(store: str) -> str:
 
 def scaling(store: str) -> str:
     queue_of(store, 2)
-    Consumer(store, "a")
+    Lasting(store, "a")
     start(opened(store), 4, "drain")
     return (
         "The queue is being scaled to 4 partitions (mode drain): it takes no messages until every group has read all."
@@ -106,24 +109,39 @@ def scaling(store: str) -> str:
 
 def acknowledgement(store: str) -> str:
     queue_of(store, 2, each=5)
-    Consumer(store, "a").ack(1, 2, delivered=4)
+    Lasting(store, "a").ack(1, 2, delivered=4)
     return "a/0 was given messages up to offset 4, and has acknowledged up to 2."
 
 
 def micro_batch(store: str) -> str:
     queue_of(store, 2, each=5)
-    Consumer(store, "a").ack(1, 2)
+    Lasting(store, "a").ack(1, 2)
     return "3 messages are there for the next micro-batch of a/0."
 
 
 def messages(store: str) -> str:
     queue_of(store, 2, each=5)
-    Consumer(store, "a").ack(1, 5)
+    Lasting(store, "a").ack(1, 5)
     return "Nothing is new: the group has read all up to offset 5."
+
+
+def session(store: str) -> str:
+    queue_of(store, 2, each=5)
+    with wall_clock(dt.datetime(2026, 5, 1, tzinfo=dt.UTC)):
+        Lasting(store, "a")
+    return "The session of its owner a has expired, which has been silent for"
+
+
+def held_keys(store: str) -> str:
+    test_held_keys.make(store, partitions=1)
+    test_held_keys.Producing(store).put(*test_held_keys.MANY)
+    test_held_keys.Query(store, {7, 8}).run()
+    return "Messages of 2 keys are not delivered: an earlier message of each key is dead"
 
 
 KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.FENCE, fenced),
+    (WaitKind.SESSION, session),
     (WaitKind.NO_MEMBERS, no_members),
     (WaitKind.NO_READER, no_reader),
     (WaitKind.HOLDDOWN, holddown),
@@ -135,6 +153,7 @@ KINDS: list[tuple[WaitKind, Callable[[str], str]]] = [
     (WaitKind.ACKNOWLEDGEMENT, acknowledgement),
     (WaitKind.MICRO_BATCH, micro_batch),
     (WaitKind.MESSAGES, messages),
+    (WaitKind.HELD_KEYS, held_keys),
 ]
 
 
@@ -157,6 +176,14 @@ def test_a_barrier_names_its_partitions(store: str) -> None:
     scaled(store)
     (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.BARRIER)
     assert wait.partitions == {1: 5}
+
+
+def test_a_barrier_names_who_has_died(store: str) -> None:
+    """S5: what it waits for does not come by itself then."""
+    scaled(store)
+    with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
+        (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.BARRIER)
+    assert "partition 1 of q up to offset 5 (a/0 has it, whose session has expired, acknowledged is 2)" in wait.text
 
 
 def test_how_it_came_to_its_owner(store: str) -> None:
@@ -183,7 +210,7 @@ def test_how_it_came_to_its_owner(store: str) -> None:
 
 def test_a_reset_is_a_step(store: str) -> None:
     queue_of(store, 1, each=5)
-    a = Consumer(store, "a")
+    a = Lasting(store, "a")
     a.ack(0, 3)
     a.leave()
     reset_offsets(Store(store), "g", "earliest")
@@ -194,7 +221,7 @@ def test_a_reset_is_a_step(store: str) -> None:
 def test_a_queue_that_is_gone(store: str) -> None:
     """What its group knows is told; where it ends nobody knows."""
     queue_of(store, 1, each=5)
-    Consumer(store, "a")
+    Lasting(store, "a")
     partq.delete_queue(store, "q")
     found = partq.explain(store, "q", 0, "g")
     assert (found.owner, found.end, found.waits) == ("a/0", None, ())
@@ -202,7 +229,7 @@ def test_a_queue_that_is_gone(store: str) -> None:
 
 def test_what_there_is_not(store: str) -> None:
     queue_of(store, 2)
-    Consumer(store, "a")
+    Lasting(store, "a")
     with pytest.raises(InvalidArgumentError, match="group 'g' does not read queue 'r'; it reads q"):
         partq.explain(store, "r", 0, "g")
     with pytest.raises(InvalidArgumentError, match="has no partition 7 of queue 'q'; it has 0 to 1"):

@@ -14,6 +14,7 @@ from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.procedures.remainder import ScaleProgress
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.helpers import opened
 from tests.scaled import Crash, Reader, Sink, assert_in_order, known, make, messages, stored, while_scaling
 
@@ -99,6 +100,31 @@ def test_a_drain_that_was_interrupted_is_gone_on_with(store: str) -> None:
     found = while_scaling(lambda: partq.scale(store, "q", 2, "drain"), reader.turn)
     assert (found.status, found.operating_partitions, found.ingress) == ("Ready", 2, True)
     assert kinds(store).count("ScalingStarted") == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "who"),
+    [
+        ([], "consumers"),
+        (["a"], "consumers of group a"),
+        (["a", "b"], "consumers of groups a, b"),
+        (["a", "b", "c", "d", "e"], "consumers of groups a, b, c and 2 more"),
+    ],
+)
+def test_a_drain_names_the_groups_that_are_behind(store: str, groups: list[str], who: str) -> None:
+    """S4: those that have read all are not among them."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 10))
+    for group in groups:
+        Consumer(store, "i", group=group)
+    if groups:
+        done = Consumer(store, "i", group="done")
+        for number in range(2):
+            done.ack(number, opened(store).table(number).next_offset)
+    queue = opened(store)
+    scale.start(queue, 3, "drain")
+    waiting = scale.step(queue)
+    assert waiting is not None and waiting.what == f"{who} to acknowledge what is left"
 
 
 def test_a_drain_waits_for_the_groups(store: str) -> None:

@@ -1,0 +1,134 @@
+"""Whether a group gets on with its messages, for probes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_partq.core.group.events import Leave
+from spark_partq.core.group.health import GroupCondition, condition
+from spark_partq.core.group.observer import Observer
+from spark_partq.core.ids import PartitionId
+from spark_partq.storage.group.handle import open_group
+from spark_partq.storage.inspect.describe_group import described, queues_of
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.store import Store
+
+# Shorter than what counts as watched at most, so that a silent member is found after its session timeout.
+_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What was seen of a group.
+
+    Attributes
+    ----------
+    healthy : bool
+        It has nothing to read, or has acknowledged something.
+    lag : int
+        Messages that it had not acknowledged at the beginning.
+    acknowledged : int
+        How many it has acknowledged since.
+    waited_s : float
+        For how long it was watched.
+    why : str
+        For people: what was seen, and what to do if that is not good.
+    """
+
+    group: str
+    state: str
+    healthy: bool
+    lag: int
+    acknowledged: int
+    waited_s: float
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        return dataclasses.asdict(self)
+
+
+def check_progress(store: Store, name: str, within_s: float) -> Progress:
+    """Watch a group until it acknowledges something, or has nothing to read; or cannot, or the time is over. Changes nothing.
+
+    A member counts as dead as it does for those who decide: when it was silent for its session timeout while it was watched here.
+
+    Raises
+    ------
+    NotAStoreError, GroupNotFoundError, CorruptTableError
+    """
+    return _Watch(store, name).run(within_s)
+
+
+class _Watch:
+    def __init__(self, store: Store, name: str) -> None:
+        self._runtime = store.runtime
+        self._began_s = self._runtime.monotonic_s()
+        self._group, self._observer = open_group(store, name, deleted=True), Observer()
+        self._queues: Mapping[str, Queue] = queues_of(store, self._group)
+        self._first = self._positions()
+        self._lag = described(self._group, self._queues, ()).lag if self._group.state.exists else 0
+
+    def run(self, within_s: float) -> Progress:
+        group = self._group
+        while True:
+            verdict = self._verdict(within_s)
+            if verdict is not None:
+                return verdict
+            self._runtime.sleep(min(_EVERY_S, max(0.01, within_s - self._waited_s)))
+            group.refresh()
+
+    @property
+    def _waited_s(self) -> float:
+        return self._runtime.monotonic_s() - self._began_s
+
+    def _verdict(self, within_s: float) -> Progress | None:
+        """None as long as it may still get on."""
+        group = self._group
+        due = self._observer.due(group.state, group.acks, int(self._runtime.monotonic_s() * 1000))
+        state = condition(group.state, [event.instance for event in due if isinstance(event, Leave)])
+        if state is GroupCondition.DEAD:
+            return self._told(state, False, "it was deleted")
+        if not self._lag:
+            return self._told(state, True, "it has nothing to read")
+        acknowledged = self._acknowledged()
+        if acknowledged:
+            return self._told(
+                state, True, f"it has acknowledged {_messages(acknowledged)} within {self._waited_s:.1f} s"
+            )
+        left = f"{_messages(self._lag)} {'is' if self._lag == 1 else 'are'} left"
+        if state is GroupCondition.EMPTY:
+            return self._told(
+                state,
+                False,
+                f"{left}, and no query is in the group. Start one; spark-partq history {group.name} says why the last one left",
+            )
+        if state is GroupCondition.EXPIRED:
+            return self._told(
+                state, False, f"{left}, and no member was heard of for its session timeout. Start its queries again"
+            )
+        if self._waited_s >= within_s:
+            return self._told(
+                state,
+                False,
+                f"{left}, and none was acknowledged within {within_s:g} s. spark-partq explain says what a partition waits for",
+            )
+        return None
+
+    def _told(self, state: GroupCondition, healthy: bool, why: str) -> Progress:
+        waited_s = round(self._waited_s, 3)
+        return Progress(self._group.name, state.value, healthy, self._lag, self._acknowledged(), waited_s, why)
+
+    def _positions(self) -> dict[PartitionId, int]:
+        return {id_: self._group.position(id_) or 0 for id_ in self._group.state.partitions}
+
+    def _acknowledged(self) -> int:
+        now = self._positions()
+        return sum(max(0, now[id_] - before) for id_, before in self._first.items() if id_ in now)
+
+
+def _messages(n: int) -> str:
+    return f"{n:,} message{'' if n == 1 else 's'}"

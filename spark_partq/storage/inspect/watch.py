@@ -1,0 +1,173 @@
+"""A whole store as a monitor looks at it, again and again.
+
+What was read is kept, so a look costs as much however old the queues are: three requests to list the store; one for each control table, one for
+each partition, and two for each group; and one or two for each commit since the last look. The first look reads each table as anybody
+does who opens it: its checkpoint, and what was committed after that. On a local disk a request is an operation on a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from spark_partq.core.errors import PartqError
+from spark_partq.core.ids import QueuePartition
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.backlog import stuck_messages
+from spark_partq.storage.inspect.describe_group import GroupDescription, described
+from spark_partq.storage.inspect.describe_queue import PartitionDescription, describe_partitions
+from spark_partq.storage.inspect.fact_counts import FactCounts
+from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.store import Store
+
+H = TypeVar("H", Group, Queue)
+
+
+@dataclass(frozen=True)
+class QueueSample:
+    """A queue at one look. `oldest_s` is the age of the first message that is stored, by partition; 0 where there is none."""
+
+    name: str
+    status: str
+    configured_partitions: int
+    operating_partitions: int
+    ingress: bool
+    discarded: int
+    stuck: int
+    partitions: tuple[PartitionDescription, ...]
+    oldest_s: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """A group at one look.
+
+    Attributes
+    ----------
+    oldest_s : dict
+        By queue and partition the age of the first message that the group has not acknowledged; 0 where there is none.
+    counts : FactCounts
+        Of the facts since the first look at the group.
+    """
+
+    description: GroupDescription
+    oldest_s: Mapping[QueuePartition, float]
+    counts: FactCounts
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. `failed` has what cannot be read: (``queue`` or ``group``, name), with the error."""
+
+    queues: tuple[QueueSample, ...] = ()
+    groups: tuple[GroupSample, ...] = ()
+    failed: Mapping[tuple[str, str], PartqError] = field(default_factory=dict)
+
+
+class StoreWatch:
+    """Looks at the queues and groups of a store, and those that are made later. Changes nothing. Used by one thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queues: dict[str, Queue] = {}
+        self._groups: dict[str, Group] = {}
+        self._counts: dict[str, FactCounts] = {}
+
+    def look(self) -> Sample:
+        """The store as it is now.
+
+        Raises
+        ------
+        NotAStoreError, StoreUnavailableError
+            If it cannot even be listed.
+        """
+        self._store.check_exists()
+        failed: dict[tuple[str, str], PartqError] = {}
+        names = self._store.named("queues")
+        attached = {group for queue in self._queues.values() for group in queue.state.groups}
+        # Groups before queues, so that no position is beyond an end that was read before it.
+        groups = self._refreshed("group", self._groups, sorted({*self._store.named("groups"), *attached}), failed)
+        queues = self._refreshed("queue", self._queues, names, failed)
+        by_id = {queue.state.queue_id: queue for queue in queues.values()}
+        found = [self._group(group, by_id) for group in groups.values() if group.state.exists]
+        told = [self._queue(queue, groups, failed) for queue in queues.values()]
+        return Sample(tuple(one for one in told if one is not None), tuple(found), failed)
+
+    def _refreshed(
+        self, kind: str, known: dict[str, H], names: list[str], failed: dict[tuple[str, str], PartqError]
+    ) -> dict[str, H]:
+        """A refreshed handle of each; one that cannot be read any more is opened anew, as it may have been deleted and made again."""
+        for gone in known.keys() - set(names):
+            del known[gone]
+            if kind == "group":
+                self._counts.pop(gone, None)
+
+        def refreshed(name: str) -> H | PartqError:
+            try:
+                return _refresh(known[name])
+            except KeyError:
+                pass
+            except PartqError:
+                del known[name]
+            try:
+                return _refresh(Group(self._store, name) if kind == "group" else open_queue(self._store, name))  # type: ignore[return-value, type-var]
+            except PartqError as error:
+                return error
+
+        found = dict(zip(names, self._store.map(refreshed, names), strict=True))
+        failed |= {(kind, name): error for name, error in found.items() if isinstance(error, PartqError)}
+        handles = {name: handle for name, handle in found.items() if not isinstance(handle, PartqError)}
+        for name, handle in handles.items():
+            if kind == "group" and known.get(name) is not handle:
+                self._counts.pop(name, None)
+            known[name] = handle
+        return handles
+
+    def _group(self, group: Group, queues: Mapping[str, Queue]) -> GroupSample:
+        state = group.state
+        counts = self._counts.setdefault(group.name, FactCounts.since(state))
+        if state.seq > counts.seq:
+            counts.add(group.recent_facts(state.seq - counts.seq))
+        read = {queue_id: queues[queue_id] for queue_id in state.queues if queue_id in queues}
+        oldest_s: dict[QueuePartition, float] = {}
+        for queue_id, number in state.partitions:
+            queue = read.get(queue_id)
+            if queue is not None and number in queue.state.partition_numbers:
+                position = group.position((queue_id, number)) or 0
+                oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
+        return GroupSample(described(group, read), oldest_s, counts)
+
+    def _queue(
+        self, queue: Queue, groups: Mapping[str, Group], failed: dict[tuple[str, str], PartqError]
+    ) -> QueueSample | None:
+        state = queue.state
+        unread = [error for (kind, name), error in failed.items() if kind == "group" and name in state.groups]
+        if unread:  # its depth is not known
+            failed["queue", queue.name] = unread[0]
+            return None
+        # One that attached just now is listed at the next look; until then it has read nothing.
+        readers = [groups.get(name) or Group(self._store, name) for name in sorted(state.groups)]
+        return QueueSample(
+            queue.name, state.status, state.configured_partitions, state.operating_partitions, state.ingress,
+            queue.control.discarded, stuck_messages(queue, readers), tuple(describe_partitions(queue, readers)),
+            {table.partition: self._age_s(table, 0) for table in queue.partitions},
+        )  # fmt: skip
+
+    def _age_s(self, table: PartitionTable, position: int) -> float:
+        """How long the first message from this offset on has been there; 0 if there is none."""
+        files = table.index.overlapping(position, table.next_offset)
+        if not files:
+            return 0.0
+        return max(0.0, self._store.now_ms() / 1e3 - int(table.index.enqueued_us[files.start]) / 1e6)
+
+
+def _refresh(handle: H) -> H:
+    if isinstance(handle, Group):
+        handle.refresh_if_there()
+    else:
+        handle.control.refresh()
+        check_usable(handle.control)
+        handle.refresh()
+    return handle
