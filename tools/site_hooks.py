@@ -4,6 +4,9 @@ Documents are also read on a code host, so a link leads to a file of the reposit
 CONTRIBUTING.md leads to that page, and one to any other file outside docs/ to a copy of it as plain text. So the site is whole without the
 repository, and the build fails at a link to a file that is not there.
 
+Code hosts also take two or three spaces for the inside of a list, and \\| for a bar in the code of a table's cell. Python's Markdown wants four, and shows
+the backslash.
+
 The browser draws the diagrams, by the program Mermaid. `make docs-offline` fetches it, and the pages with diagrams load that copy; without it, they
 load Mermaid from the network.
 """
@@ -22,6 +25,8 @@ PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # outside docs/, and
 MERMAID = ROOT / ".mermaid" / "mermaid.min.js"
 DECISIONS = "adr"  # stands in mkdocs.yml for all pages in docs/adr/
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=(#[^)\s]*)?\))")
+INSIDE = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)  # of a list
+CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -63,7 +68,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     parts = BLOCK.split(markdown)
     blocks = [*BLOCK.findall(markdown), ""]
-    return "".join(LINK.sub(on_the_site, part) + block for part, block in zip(parts, blocks, strict=True))
+    return "".join(
+        LINK.sub(on_the_site, INSIDE.sub("    ", part)) + block for part, block in zip(parts, blocks, strict=True)
+    )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return CELL.sub(lambda cell: cell[0].replace("\\|", "|"), html)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
