@@ -30,6 +30,7 @@ def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config), "--site-dir", str(site)],
         env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"},
         cwd=ROOT,
+        check=False,
         capture_output=True,
         text=True,
     )
@@ -118,7 +119,9 @@ def test_faults_of_documents_end_the_build(tmp_path: Path) -> None:
         copy.write_text(path.read_text())
     (docs / "orphan.md").write_text("# Orphan\n")
     links = ["[a](nowhere.md)", "[b](rebalance.md#nowhere)", "[c](../spark_partq/nowhere.py)"]
-    (docs / "options.md").write_text("# Options\n\n" + "\n".join(links) + "\n\n## On the command line\n\n## Credentials\n")
+    (docs / "options.md").write_text(
+        "# Options\n\n" + "\n".join(links) + "\n\n## On the command line\n\n## Credentials\n"
+    )
     config = tmp_path / "mkdocs.yml"
     config.write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: {docs}\nhooks: [{ROOT / 'tools' / 'site_hooks.py'}]\nplugins: []\n"
