@@ -1,8 +1,8 @@
 """What the documentation site needs beside mkdocs.yml: files outside docs/, which documents link; the pages of decisions; diagrams.
 
-Documents are also read on a code host, so a link leads to a file of the repository. On the site a link to SECURITY.md, CHANGELOG.md or
-CONTRIBUTING.md leads to that page, and one to any other file outside docs/ to a copy of it as plain text. So the site is whole without the
-repository, and the build fails at a link to a file that is not there.
+Documents are also read on a code host, so a link leads to a file of the repository. Those of the documents outside docs/ are pages of the
+site, too; of any other file that is linked the site has a copy as plain text. So the site is whole without the repository, and the build fails at
+a link to a file that is not there.
 
 Code hosts also take two or three spaces for the inside of a list, and \\| for a bar in the code of a table's cell. Python's Markdown wants four, and shows
 the backslash.
@@ -21,7 +21,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # outside docs/, and pages of the site
+PAGES = {  # of the site, from files outside docs/; MkDocs takes a README.md for a start page
+    "README.md": "overview.md",
+    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
+}
+FILES = {page: name for name, page in PAGES.items()}
 MERMAID = ROOT / ".mermaid" / "mermaid.min.js"
 DECISIONS = "adr"  # stands in mkdocs.yml for all pages in docs/adr/
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=(#[^)\s]*)?\))")
@@ -39,8 +43,8 @@ def on_config(config: Any) -> None:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    for name in PAGES:
-        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     documents = [file for file in files if file.is_documentation_page()]
     linked = {
         outside
@@ -86,7 +90,7 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
 
 def in_repository(target: str, document: str) -> str | None:
     """Which file or folder of the repository a link of a page means; None if there is none."""
-    folder = dirname(document if document in PAGES else f"docs/{document}")
+    folder = dirname(FILES.get(document, f"docs/{document}"))
     path = normpath(f"{folder}/{target}" if folder else target)
     return path if not path.startswith("..") and (ROOT / path).exists() else None
 
@@ -95,7 +99,7 @@ def page_of(path: str) -> str:
     """Where a file is on the site; a folder begins with its first page."""
     if (ROOT / path).is_dir():
         path = str(min((ROOT / path).glob("*.md")).relative_to(ROOT))
-    return path.removeprefix("docs/")
+    return PAGES.get(path, path.removeprefix("docs/"))
 
 
 def copied(path: str) -> bool:
