@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test long soak mutants lint bench lock clean
+.PHONY: setup demo test long soak mutants lint docs docs-offline bench lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -51,6 +51,20 @@ lint: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml spark_partq jobs tools pyspark_partq.py
 
+# The documentation site, in site/. A broken link or a page that the navigation leaves out fails it.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The same with its own copy of the program that draws the diagrams, which is fetched by npm; then nothing is loaded from the network.
+docs-offline: .mermaid/mermaid.min.js docs
+
+.mermaid/mermaid.min.js:
+	mkdir -p .mermaid
+	npm pack --silent --pack-destination .mermaid mermaid@11.17.2
+	tar -xzOf .mermaid/mermaid-11.17.2.tgz package/dist/mermaid.min.js > $@.new
+	echo "581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8  $@.new" | sha256sum --check
+	mv $@.new $@
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -63,4 +77,4 @@ lock:
 	$(LOCK) --all-extras --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
-	rm -rf .demo .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
+	rm -rf .demo .mutants .mermaid site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
