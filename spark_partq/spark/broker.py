@@ -54,7 +54,7 @@ def describe_topic(spark: SparkSession, name: str, options: Mapping[str, str]) -
         finally:
             client.close()
     except Py4JJavaError as error:
-        raise _explained(error, name) from None
+        raise _refusal(error, name) from None
 
 
 def _described(jvm: Any, clients: Any, client: Any, name: str) -> Topic:
@@ -78,7 +78,7 @@ def _offsets(jvm: Any, client: Any, name: str, numbers: list[int], spec: Any) ->
     return {number: int(found.get(place).offset()) for number, place in places.items()}
 
 
-def _explained(error: Py4JJavaError, name: str) -> Exception:
+def _refusal(error: Py4JJavaError, name: str) -> InvalidArgumentError | StoreUnavailableError:
     cause = error.java_exception.getCause() or error.java_exception
     kind, text = str(cause.getClass().getSimpleName()), str(cause.getMessage())
     if kind == "UnknownTopicOrPartitionException":

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
@@ -35,7 +34,7 @@ COLUMNS = {
 }
 _TEXTS = "key", "value"  # bytes, which a queue may keep as text
 _IN_VALUE = "value."
-_NO_KEY = "__partq_message_without_key"
+_NOWHERE = str(None)  # what an error says of a row that comes from no topic
 
 
 def columns_for(schema: Struct, key: Sequence[str], select: Sequence[str], key_from: str | None) -> list[str]:
@@ -144,11 +143,17 @@ class TopicSink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         topic = self._topic()
-        ends: dict[str, int] = next(
-            (end[topic.name] for end in ends_of(batch) if isinstance(end, dict) and topic.name in end), {}
-        )
+        ends: list[dict[str, int]] = [
+            end[topic.name] for end in ends_of(batch) if isinstance(end, dict) and topic.name in end
+        ]
+        if not ends:  # nothing of the micro-batch would be wanted
+            raise CheckpointMismatchError(
+                f"this micro-batch holds nothing of topic {topic.name!r}: the checkpoint is of another topic or source. Nothing was written. Use a new "
+                "checkpoint: the queue says where to begin",
+                topic=topic.name,
+            )
         self._check_begun(topic, batch_id)
-        self.write(batch, topic, ends)
+        self.write(batch, topic, ends[0])
 
     def write(self, batch: DataFrame, topic: Topic, ends: dict[str, int]) -> None:
         """Append those messages of a micro-batch that the queue lacks.
@@ -170,27 +175,26 @@ class TopicSink:
             *self._columns, f"topic as {SOURCE[0]}", f"partition as {SOURCE[1]}", f"offset as {SOURCE[2]}"
         )
         try:
-            append_once(self._target, MicroBatch(self._sink_id, planned(topic, ends)), self._with_keys(rows))
-        except PySparkException as error:
-            if _NO_KEY not in str(error):
+            append_once(self._target, MicroBatch(self._sink_id, planned(topic, ends)), self._marked(rows))
+        except InvalidArgumentError as error:
+            if error.params.get("queue") != _NOWHERE:
                 raise
             raise InvalidArgumentError(
-                f"a message of topic {topic.name!r} has no key, so nothing says which messages stay in order. Nothing of this micro-batch was "
-                "written. Take the key from the value (--key-from value.<field>, or --select), or let such messages be spread over the "
-                "partitions (--allow-null-keys)",
+                f"message {error.params['offset']} of partition {error.params['partition']} of topic {topic.name!r} has no key, so nothing says which "
+                "messages stay in order. Nothing of this micro-batch was written. Take the key from the value (--key-from value.<field>, or --select), "
+                "or let such messages be spread over the partitions (--allow-null-keys)",
                 topic=topic.name,
+                partition=error.params["partition"],
+                offset=error.params["offset"],
             ) from None
 
-    def _with_keys(self, rows: DataFrame) -> DataFrame:
-        """The same rows, of which one without a key fails the job that writes them."""
+    def _marked(self, rows: DataFrame) -> DataFrame:
+        """The same rows, of which those without a key come from nowhere, if each is to have one: the job that writes them finds them, and writes none."""
         key = self._queue.state.key
         if self._null_keys or not key or any(name not in rows.columns for name in key):
             return rows
         lacks = reduce(Column.__and__, [quoted(name).isNull() for name in key])
-        checked = sf.when(lacks, sf.raise_error(sf.lit(_NO_KEY)).cast(rows.schema[key[0]].dataType)).otherwise(
-            quoted(key[0])
-        )
-        return rows.withColumn(key[0], checked)
+        return rows.withColumn(SOURCE[0], sf.when(~lacks, sf.col(SOURCE[0])))
 
     def _check_begun(self, topic: Topic, batch_id: int) -> None:
         """Refuse a checkpoint that goes on where another queue ends.

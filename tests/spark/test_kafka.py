@@ -112,12 +112,15 @@ def test_two_topics_of_a_queue(spark: SparkSession, store: str) -> None:
 def test_messages_without_a_key(spark: SparkSession, store: str) -> None:
     """X9, Q3: are refused, unless somebody says that they may be spread."""
     sinks = Sinks(spark, store)
-    messages: list[Message] = [("a", "1", 0, 0), *((None, f"{n}", 0, n) for n in range(2, 9))]
-    with pytest.raises(partq.InvalidArgumentError, match=r"topic 'orders' has no key.*--key-from.*--allow-null-keys"):
+    messages: list[Message] = [("a", "1", 0, 0), ("a", "0", 0, 1), *((None, f"{n}", 0, n) for n in range(2, 9))]
+    with pytest.raises(
+        partq.InvalidArgumentError,
+        match=r"message 2 of partition 0 of topic 'orders' has no key.*--key-from.*--allow-null-keys",
+    ):
         sinks.write(messages, {"0": 9})
     assert sinks.rows() == []
     sinks.write(messages, {"0": 9}, null_keys=True)
-    assert len(sinks.rows()) == 8
+    assert len(sinks.rows()) == 9
 
 
 def test_a_key_in_the_value(spark: SparkSession, store: str) -> None:
