@@ -17,6 +17,7 @@ from spark_partq.core.delivery.topics import Topic
 from spark_partq.core.payload.keys import partition_of
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.stored import MOST
+from spark_partq.spark import from_topic
 from spark_partq.spark.from_topic import COLUMNS, TopicSink, columns_for
 from spark_partq.spark.to_topic import TopicWriter
 from spark_partq.storage.store import Store
@@ -142,6 +143,28 @@ def test_selected_columns(spark: SparkSession, store: str) -> None:
     sinks.write([("a", "1", 1, 4)], {"1": 5}, select=select)
     (row,) = sinks.rows()
     assert (row.k, row.at, row.place) == ("A", AT + dt.timedelta(seconds=4), "1/4")
+
+
+def test_a_checkpoint_of_something_else(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X9: one that goes on where this queue has nothing would lose messages; so would one of another topic."""
+    sinks = Sinks(spark, store)
+    ends: list[Any] = [7, {"orders": {"0": 1}}]
+    monkeypatch.setattr(from_topic, "ends_of", lambda _: ends)
+    first = arrived(spark, [("a", "1", 0, 0)])
+    with pytest.raises(
+        partq.CheckpointMismatchError, match="has 3 micro-batches of topic 'orders', and queue 'q' has no message of it"
+    ):
+        sinks.sink()(first, 3)
+    sinks.sink()(first, 0)
+    ends[:] = [{"others": {"0": 9}}]
+    with pytest.raises(partq.CheckpointMismatchError, match="holds nothing of topic 'orders'"):
+        sinks.sink()(arrived(spark, [("a", "2", 0, 1)]), 1)
+    ends[:] = [{"orders": {"0": 2}}]
+    with pytest.raises(partq.CheckpointMismatchError, match="another topic as sink"):
+        sinks.sink(topic("b2"))(arrived(spark, [("a", "2", 0, 1)]), 1)
+    assert [row.value for row in sinks.rows()] == ["1"]
+    sinks.sink()(arrived(spark, [("a", "2", 0, 1)]), 1)
+    assert [row.value for row in sinks.rows()] == ["1", "2"]
 
 
 REFUSED = [
