@@ -13,6 +13,7 @@ from types import TracebackType
 
 from pyspark.sql import SparkSession
 
+from benchmarks.maven import jars, java
 from benchmarks.report import Figure, at_least, at_most, in_turn, known, median
 
 KAFKA = "org.apache.kafka:kafka-clients:4.4.0"
@@ -111,15 +112,7 @@ def ours() -> Process:
 
 
 def kafka(spark: SparkSession) -> Process:
-    """Spark fetches the JARs by name, as it does for Delta."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    jars = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
-        jvm.java.net.URI(f"ivy://{KAFKA}?transitive=true")
-    )
-    paths = [jars.apply(i) for i in range(jars.size())]
-    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-    return Process([java, "-Xmx6g", "-cp", os.pathsep.join(paths), str(HARNESS)], {})
+    return Process([java(), "-Xmx6g", "-cp", os.pathsep.join(jars(spark, KAFKA)), str(HARNESS)], {})
 
 
 def run(spark: SparkSession, folder: Path, count: int, runs: int) -> Iterator[Figure]:

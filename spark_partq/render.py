@@ -93,6 +93,8 @@ def queue(found: QueueDescription) -> RenderableType:
     if found.fenced_by:
         about.add_row("taken over by", found.fenced_by)
     about.add_row("key", ", ".join(found.key) or "none")
+    if found.key:
+        about.add_row("key_hash", found.key_hash)
     about.add_row("columns", found.schema)
     about.add_row("groups", ", ".join(found.groups) or "none")
     for name, value in found.settings.items():

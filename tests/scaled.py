@@ -13,7 +13,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.group.acks import AckRow
-from spark_partq.core.payload.keys import key_hash
+from spark_partq.core.payload.keys import KeyHash, key_hash, murmur2_hash
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import Barrier, target
 from spark_partq.storage.log import DeltaLog
@@ -74,15 +74,15 @@ class Sink:
         return self.producer.write(record, files, lambda: len(rows))
 
 
-def hash_of(key: str) -> int:
-    return key_hash([key], ["string"])
+def hash_of(key: str, hash_: KeyHash = "xxhash64") -> int:
+    return murmur2_hash([key], ["string"]) if hash_ == "murmur2" else key_hash([key], ["string"])
 
 
 def write_files(queue: Queue, rows: Sequence[Message]) -> list[NewFile]:
     writer = MessageWriter(queue.store, queue.name, SCHEMA, ["k"], sorted_input=False)
     if rows:
         batch = pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in rows], SCHEMA)
-        places = np.array([target(hash_of(k), queue.state.partition_count) for k, _ in rows])
+        places = np.array([target(hash_of(k, queue.state.key_hash), queue.state.partition_count) for k, _ in rows])
         writer.write(batch, places, np.arange(len(rows)))
     return writer.finish()
 

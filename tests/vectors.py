@@ -162,3 +162,15 @@ VECTORS = [
     Vector("a null first", ["string", "integer"], [None, 7], "cast(null as string), 7", 2786828215451145335),
     Vector("only nulls", ["string", "integer"], [None, None], "cast(null as string), cast(null as int)", 42),
 ]
+
+# Of Kafka's `murmur2`, as signed 32-bit integers: facts of `testMurmur2` in Apache Kafka's
+# clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java; the empty key is of librdkafka's `unittest_murmur2`.
+MURMUR2: dict[bytes, int] = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+    b"": 275646681,
+}

@@ -40,6 +40,7 @@ def create_queue(
     key: str | Iterable[str] | None = None,
     partitions: int = 8,
     *,
+    key_hash: str = "xxhash64",
     exist_ok: bool = False,
     storage_options: Mapping[str, str] | None = None,
     **settings: Any,
@@ -56,8 +57,11 @@ def create_queue(
         Columns of the partition key (Q2); None spreads the messages evenly (Q3).
     partitions : int
         1 to 4096, or 0 for an exclusive queue (S6).
+    key_hash : str
+        By which hash its keys are placed, for good: ``xxhash64``, or ``murmur2``, with which a key lies in the partition where Kafka's
+        default partitioner puts it. ``murmur2`` needs a key of one column, of type string or binary.
     exist_ok : bool
-        Change nothing if the queue is there with the same schema, key, partition count and settings.
+        Change nothing if the queue is there with the same schema, key, hash, partition count and settings.
     storage_options : dict, optional
         Storage options (credentials, endpoint…) of a store that is given as a path, named as obstore names them; others have no
         effect. A `Store` has its own.
@@ -73,7 +77,7 @@ def create_queue(
     """
     opened = Store.at(store, storage_options)
     columns = schema.jsonValue() if hasattr(schema, "jsonValue") else schema
-    _create.create_queue(opened, queue, columns, key, partitions, exist_ok=exist_ok, **settings)
+    _create.create_queue(opened, queue, columns, key, partitions, key_hash=key_hash, exist_ok=exist_ok, **settings)
     return describe_queue(opened, queue)
 
 

@@ -29,6 +29,13 @@ def create_queue(
         str | None, typer.Option(metavar="COLUMNS", help="Columns of the partition key, by commas. Default: none.")
     ] = None,
     partitions: Annotated[int, typer.Option(metavar="N", help="Partition count; 0 is an exclusive queue.")] = 8,
+    key_hash: Annotated[
+        str | None,
+        typer.Option(
+            metavar="xxhash64|murmur2",
+            help="The hash that places a key, for good. With murmur2 it lies where Kafka's default partitioner puts it. Default: xxhash64.",
+        ),
+    ] = None,
     settings_file: Annotated[
         Path | None, typer.Option("--settings", metavar="FILE", help="TOML file like conf/queue.example.toml.")
     ] = None,
@@ -49,7 +56,7 @@ def create_queue(
         partitions,
         exist_ok=exist_ok,
         storage_options=target.storage_options,
-        **read_settings(settings_file, settings),
+        **read_settings(settings_file, settings) | ({} if key_hash is None else {"key_hash": key_hash}),
     )
     done = "there already is" if there else "created"
     say(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")

@@ -90,7 +90,7 @@ class NotAStoreError(PartqError):
 
 
 class StoreUnavailableError(PartqError):
-    """The store cannot be reached, read or written: a network, an endpoint, a disk that is full, a file system without
+    """The store, or a Kafka broker, cannot be reached, read or written: a network, an endpoint, a disk that is full, a file system without
     hard links.
     """
 
@@ -234,8 +234,8 @@ class OffsetOutOfRangeError(PartqError):
 
 
 class DataLossError(PartqError):
-    """Messages that the group has not read were removed by retention time, or a partition was put back to an older
-    state.
+    """Messages that the group has not read, or that were to come from a Kafka topic, were removed by retention time; or a partition was put
+    back to an older state.
     """
 
     error_class = "DATA_LOSS"
@@ -265,7 +265,9 @@ class NewerStoreError(PartqError):
 
 
 class CheckpointMismatchError(PartqError):
-    """A query's checkpoint belongs to another queue, group or source, or to a queue that was deleted since."""
+    """A query's checkpoint belongs to another queue, group or source, or to a queue that was deleted since; or a queue has messages of another
+    Kafka topic of the same name.
+    """
 
     error_class = "CHECKPOINT_MISMATCH"
     next_step = "Use the queue and the group of the checkpoint, or another `checkpointLocation`."
@@ -286,8 +288,8 @@ class SinkAheadError(PartqError):
 
 
 class TargetAheadError(PartqError):
-    """A table has results of messages that the queue does not have: the queue was put back to an older state, and will give other
-    messages the same offsets.
+    """A table has results of messages that the queue does not have, or a queue those of messages that the Kafka topic does not have: it was
+    put back to an older state, and will give other messages the same offsets.
     """
 
     error_class = "TARGET_AHEAD"

@@ -17,7 +17,8 @@ from spark_partq.core.errors import NewerStoreError
 RELEASE = "spark_partq 0.1.0"
 # What this program knows. Tables may need less than that.
 READER, WRITER = 1, 1
-FEATURES: frozenset[str] = frozenset()
+MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than xxhash64
+FEATURES: frozenset[str] = frozenset([MURMUR2])
 
 _MAX_VERSION = 1_000_000
 
@@ -61,9 +62,15 @@ class Format:
         return new
 
 
-def of_new_tables() -> Format:
-    """That of the tables that this program makes: one that the programs understand that run beside it during an upgrade."""
-    return Format(1, 1, (), RELEASE)
+def of_new_tables(*features: str) -> Format:
+    """That of the tables that this program makes: one that the programs understand that run beside it during an upgrade.
+
+    Parameters
+    ----------
+    *features : str
+        Those that the table needs, as somebody asked for what they are.
+    """
+    return Format(1, 1, features, RELEASE)
 
 
 def parse(body: Mapping[str, Any]) -> Format:

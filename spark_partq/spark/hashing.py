@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import LongType
 
 from spark_partq.core.payload.schema import is_hashable
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.murmur2 import positive_murmur2s
 
 
 def hash_column(state: QueueState, salt: str) -> Column:
@@ -24,7 +28,18 @@ def hash_column(state: QueueState, salt: str) -> Column:
         return spread
     key = [quoted(name) for name in state.key]
     all_null = reduce(Column.__and__, [column.isNull() for column in key])
-    return sf.when(all_null, spread).otherwise(sf.xxhash64(*key))
+    hash_ = murmur2_column(*key) if state.key_hash == "murmur2" else sf.xxhash64(*key)
+    return sf.when(all_null, spread).otherwise(hash_)
+
+
+def murmur2_column(key: Column) -> Column:
+    """Kafka's hash of a string or binary column, a long from 0 to 2^31 - 1. Spark has no expression for it, so its Python workers compute it."""
+    hashed: Column = arrow_udf(_murmur2, LongType())(key.cast("binary"))  # type: ignore[call-overload]
+    return hashed
+
+
+def _murmur2(keys: pa.Array) -> pa.Array:
+    return pa.array(positive_murmur2s(keys))
 
 
 def partition_column(hash_: Column, partitions: int) -> Column:

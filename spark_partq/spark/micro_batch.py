@@ -56,18 +56,7 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     InvalidArgumentError
         Outside of such a function, with Spark Connect, or if the query reads no queue, or queues by several groups.
     """
-    if is_remote():
-        raise InvalidArgumentError("positions of a micro-batch are not known with Spark Connect; use a classic session")
-    context = batch.sparkSession.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
-    if query_id is None or batch_id is None:
-        raise InvalidArgumentError(
-            "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
-        )
-    execution = _running(batch, query_id)
-    offsets = execution.offsetLog().get(int(batch_id)).get().offsets()
-    found = [_of_queues(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()]
+    found = [_of_queues(offset) for offset in ends_of(batch)]
     planned = [offset for offset in found if offset is not None]
     groups = sorted({offset.group for offset in planned})
     if len(groups) != 1:
@@ -84,6 +73,27 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
             if position.end > position.start or place not in positions:
                 positions[place] = position
     return MicroBatch(groups[0], positions)
+
+
+def ends_of(batch: DataFrame) -> list[Any]:
+    """Where the running micro-batch ends in each source that it reads, from the JSON of Spark's log of offsets.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `micro_batch`.
+    """
+    if is_remote():
+        raise InvalidArgumentError("positions of a micro-batch are not known with Spark Connect; use a classic session")
+    context = batch.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    if query_id is None or batch_id is None:
+        raise InvalidArgumentError(
+            "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
+        )
+    offsets = _running(batch, query_id).offsetLog().get(int(batch_id)).get().offsets()
+    return [json.loads(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()]
 
 
 def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
@@ -168,7 +178,6 @@ def _java(batch: DataFrame) -> Any:
     return batch.sparkSession.sparkContext._jvm
 
 
-def _of_queues(text: str) -> StreamOffset | None:
+def _of_queues(value: Any) -> StreamOffset | None:
     """An offset of this package's source; None if it is another source's."""
-    value = json.loads(text)
     return StreamOffset.from_json(value) if isinstance(value, dict) and {"group", "queues"} <= value.keys() else None

@@ -209,6 +209,11 @@ def a_column_of_a_setting_that_is_not_there(world: World) -> None:
     _rewrite(_facts(world, QUEUE_FACTS, 0), _body(lambda body: body["settings"].update(message_ttl_column="gone")))
 
 
+def an_unknown_key_hash(world: World) -> None:
+    """The facts of the queue name a hash that there is not."""
+    _rewrite(_facts(world, QUEUE_FACTS, 0), _body(lambda body: body.update(key_hash="md5")))
+
+
 def a_setting_out_of_range(world: World) -> None:
     """A setting among the queue's facts is negative."""
     _rewrite(_facts(world, QUEUE_FACTS, 0), _body(lambda body: body["settings"].update(retention_ms=-1)))

@@ -43,6 +43,7 @@ CASES: dict[str, list[Case]] = {
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 1, ScalingEnded:", damage.a_fact_that_cannot_follow),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.a_body_that_is_no_json),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated: message_ttl_column='gone': the column is not there", damage.a_column_of_a_setting_that_is_not_there),
+        python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated: key_hash='md5': a queue places its keys by one of xxhash64, murmur2", damage.an_unknown_key_hash),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated: settings:", damage.a_setting_out_of_range),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.too_many_partitions),
         python("describe_queue(store, 'q')", CorruptTableError, "the control table of queue 'q' in STORE, version 2, holds a fact that cannot be (number 0, QueueCreated:", damage.a_schema_that_is_too_deep),
@@ -57,7 +58,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Newer formats": [
         python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_newer_queue),
-        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.1.0) has no features:", damage.a_feature_of_the_queue),
+        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.1.0) has keyHashMurmur2:", damage.a_feature_of_the_queue),
         python("describe_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_newer_queue),
         python("scale(store, 'q', 3)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_queue_for_newer_writers),
         python("delete_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.1.0) has 1:", damage.a_newer_queue),

@@ -24,7 +24,7 @@ CLUSTER += ["--conf", "spark.cores.max=2", "--conf", "spark.scheduler.minRegiste
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def process(command: list[str], **environment: str) -> subprocess.Popen[str]:
+def process(command: list[str], folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
     env = {**os.environ, "SPARK_CONF_DIR": str(ROOT / "conf"), "PYSPARK_PYTHON": sys.executable}
     # the tests' own session must not be taken for the job's
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS"):
@@ -35,7 +35,7 @@ def process(command: list[str], **environment: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
+        cwd=folder,
         env={**env, **environment},
         start_new_session=True,
     )

@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_partq.core.payload.keys import key_hash, partition_of
+from spark_partq.core.payload.keys import KeyHash, key_hash, partition_of
+from spark_partq.core.payload.murmur2 import murmur2
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState, replay
 from spark_partq.spark.hashing import hash_column, partition_column
-from tests.vectors import VECTORS
+from tests.vectors import MURMUR2, VECTORS
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 # datetime.timestamp() of local times is what PySpark sends; it cannot be computed for the first and last days of all
@@ -87,8 +88,9 @@ def test_golden_vectors(spark: SparkSession) -> None:
     assert {v.name: h for v, h in zip(VECTORS, hashes, strict=True)} == {v.name: v.hash for v in VECTORS}
 
 
-def state(ddl: str, key: list[str], partitions: int) -> QueueState:
-    made = replay("q", decide.create("id", payload_schema(ddl, key), key, partitions, QueueSettings.parse({})))
+def state(ddl: str, key: list[str], partitions: int, key_hash: KeyHash = "xxhash64") -> QueueState:
+    schema = payload_schema(ddl, key)
+    made = replay("q", decide.create("id", schema, key, partitions, QueueSettings.parse({}), key_hash))
     assert made is not None
     found = replay("q", decide.finish_creation(made), made)
     assert found is not None
@@ -106,6 +108,31 @@ def test_partition_of_each_row(spark: SparkSession, partitions: int) -> None:
         assert 0 <= row.p < partitions
         if a is not None or c is not None:
             assert row.p == partition_of([c, a], ["string", "string"], partitions)
+
+
+@pytest.mark.parametrize("type_", ["string", "binary"])
+def test_partition_of_each_row_as_in_kafka(spark: SparkSession, type_: str) -> None:
+    """Q2, Q3: with murmur2 Spark's column is `partition_of` of any key, Kafka's vectors among them; rows without a key are spread."""
+    queue = state(f"v int, k {type_}", ["k"], 7, "murmur2")
+    keys: list[str | None] = [key.decode() for key in MURMUR2]
+
+    @settings(max_examples=200, database=None, suppress_health_check=list(HealthCheck))
+    @given(text)
+    def gather(key: str) -> None:
+        keys.append(key)
+
+    gather()
+    keys += [None] * 100
+    rows = [(i, None if key is None else key if type_ == "string" else key.encode()) for i, key in enumerate(keys)]
+    df = spark.createDataFrame(rows, f"v int, k {type_}").repartition(3)
+    place = partition_column(hash_column(queue, "0"), queue.partition_count).alias("p")
+    found = {row.v: row.p for row in df.select("v", place).collect()}
+    assert len(found) == len(keys) > 200
+    wrong = [k for i, k in enumerate(keys) if k is not None and found[i] != (murmur2(k.encode()) & 0x7FFFFFFF) % 7]
+    assert wrong == []
+    assert all(found[i] == (hash_ & 0x7FFFFFFF) % 7 for i, hash_ in enumerate(MURMUR2.values()))
+    spread = Counter(found[i] for i, key in enumerate(keys) if key is None)
+    assert spread.keys() == set(range(7))
 
 
 def test_null_keys_do_not_depend_on_the_order(spark: SparkSession) -> None:

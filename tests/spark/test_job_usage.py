@@ -90,6 +90,8 @@ def test_scale_that_is_told_to_stop(start: Start, here: Here, store: str, by: st
     [
         ("produce", ["--path", "in", "--checkpoint", "c"]),
         ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console"]),
+        ("from_kafka", ["--servers", "127.0.0.1:1", "--topic", "t", "--checkpoint", "c"]),
+        ("to_kafka", ["--group", "g", "--servers", "127.0.0.1:1", "--topic", "t", "--checkpoint", "c"]),
         ("maintain", []),
         ("scale", ["--partitions", "3"]),
     ],
@@ -144,7 +146,7 @@ def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], wor
     assert not Path(store).exists()
 
 
-@pytest.mark.parametrize("job", ["produce", "consume", "maintain", "rebalance", "scale"])
+@pytest.mark.parametrize("job", ["produce", "consume", "from_kafka", "to_kafka", "maintain", "rebalance", "scale"])
 def test_help_tells_of_every_option(here: Here, job: str) -> None:
     told = here(job, "--help").out
     source = (ROOT / "jobs" / f"{job}.py").read_text()

@@ -1,6 +1,6 @@
 """Keys that a group holds back: a message of theirs is dead, and those that follow it go to the dead-message queue, too, in their order.
 
-A key is known by its hash, which also places it. Two keys of one hash are held together, which harms no order.
+A key is known by its `xxhash64`, whatever hash places it. Two keys of one hash are held together, which harms no order.
 """
 
 from __future__ import annotations

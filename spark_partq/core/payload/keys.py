@@ -1,5 +1,7 @@
 """Which partition a key belongs to (Q2).
 
+By the hash `xxhash64`, which a queue has unless it was created with another one (`HASHES`),
+
     partition = pmod(xxhash64(column 1, column 2, …; seed 42), N)
 
 This is Spark's ``xxhash64``: XXH64 with seed 42 over the first column, then each further column hashed with
@@ -14,7 +16,9 @@ the result so far as its seed. A null leaves the seed as it is. What is hashed o
     string, binary                        its (UTF-8) bytes
     array, struct                         its elements, one after the other
 
-so that any language with XXH64 can place a key. Golden vectors: tests/core/test_keys.py.
+so that any language with XXH64 can place a key. Golden vectors: tests/core/payload/test_keys.py.
+
+By the hash `murmur2` a key of one string or binary column goes where Kafka's default partitioner puts the same bytes (`core.payload.murmur2`).
 """
 
 from __future__ import annotations
@@ -24,11 +28,18 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, Literal, get_args
 
 import xxhash
 
 from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.payload.murmur2 import positive_murmur2
+from spark_partq.core.payload.schema import type_name
+
+KeyHash = Literal["xxhash64", "murmur2"]
+HASHES: tuple[KeyHash, ...] = get_args(KeyHash)
+DEFAULT_HASH: KeyHash = "xxhash64"
+_MURMUR2_TYPES = "string", "binary"
 
 SEED = 42
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -36,7 +47,9 @@ _MASK = (1 << 64) - 1
 _WIDE = Context(prec=80)  # the default context would round a decimal(38)
 
 
-def partition_of(values: Sequence[Any], types: Sequence[Any], partitions: int) -> int | None:
+def partition_of(
+    values: Sequence[Any], types: Sequence[Any], partitions: int, hash: KeyHash = DEFAULT_HASH
+) -> int | None:
     """The partition of a key, or None for the null key (every column null), which is spread (Q3).
 
     Parameters
@@ -47,17 +60,67 @@ def partition_of(values: Sequence[Any], types: Sequence[Any], partitions: int) -
         The columns' types in Spark's JSON form, for example ``["string", "long"]``.
     partitions : int
         N, the queue's partition count.
+    hash : str, optional
+        The queue's `key_hash`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a value does not fit its type, or a key of these types cannot have that hash.
 
     Examples
     --------
     >>> partition_of(["N14228"], ["string"], 8)
     5
+    >>> partition_of(["N14228"], ["string"], 8, "murmur2")
+    0
     >>> partition_of([None], ["string"], 8) is None
     True
     """
+    check_hash(hash, types)
     if all(v is None for v in values):
         return None
-    return key_hash(values, types) % partitions
+    return (murmur2_hash(values, types) if hash == "murmur2" else key_hash(values, types)) % partitions
+
+
+def check_hash(hash: str, types: Sequence[Any], key: Sequence[str] = ()) -> KeyHash:
+    """The hash, if a key of these types can have it.
+
+    Parameters
+    ----------
+    key : sequence of str
+        Names of the columns, for the error.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if hash not in HASHES:
+        raise InvalidArgumentError(
+            f"key_hash={hash!r}: a queue places its keys by one of {', '.join(HASHES)}", key_hash=hash
+        )
+    if hash == "murmur2" and (len(types) != 1 or types[0] not in _MURMUR2_TYPES):
+        named = [f"{name} " for name in key] or [""] * len(types)
+        found = ", ".join(f"{name}{type_name(type_)}" for name, type_ in zip(named, types, strict=True)) or "no column"
+        raise InvalidArgumentError(
+            f"key_hash='murmur2' places the bytes of a key as Kafka does, so the key is one column of type string or binary; here it is "
+            f"{found}. Use such a key, or key_hash={DEFAULT_HASH!r}",
+            key_hash=hash,
+            key=found,
+        )
+    return hash
+
+
+def murmur2_hash(values: Sequence[Any], types: Sequence[Any]) -> int:
+    """Kafka's hash of a key of one string or binary column, 0 to 2^31 - 1.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the value does not fit its type.
+    """
+    (value,), (type_,) = _same_length(values, types)
+    return positive_murmur2(_checked_bytes(value, type_))
 
 
 def key_hash(values: Sequence[Any], types: Sequence[Any], seed: int = SEED) -> int:
@@ -68,12 +131,17 @@ def key_hash(values: Sequence[Any], types: Sequence[Any], seed: int = SEED) -> i
     InvalidArgumentError
         If a value does not fit its type.
     """
-    if len(values) != len(types):
-        raise InvalidArgumentError(f"the key has {len(types)} columns, {len(values)} values were given")
+    _same_length(values, types)
     state = seed & _MASK
     for value, type_ in zip(values, types, strict=True):
         state = _hash(value, type_, state)
     return state - (1 << 64) if state >> 63 else state
+
+
+def _same_length(values: Sequence[Any], types: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    if len(values) != len(types):
+        raise InvalidArgumentError(f"the key has {len(types)} columns, {len(values)} values were given")
+    return values, types
 
 
 def _hash(value: Any, type_: Any, seed: int) -> int:
@@ -95,8 +163,12 @@ def _hash(value: Any, type_: Any, seed: int) -> int:
         raise InvalidArgumentError(
             f"{value!r} is not a {type_['type']} that can be hashed", value=repr(value), type=type_["type"]
         )
+    return xxhash.xxh64_intdigest(_checked_bytes(value, type_), seed)
+
+
+def _checked_bytes(value: Any, type_: Any) -> bytes:
     try:
-        return xxhash.xxh64_intdigest(_bytes(value, type_), seed)
+        return _bytes(value, type_)
     except (TypeError, AttributeError, struct.error, ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"{value!r} is not a {type_}: {error}", value=repr(value), type=type_) from None
 

@@ -172,6 +172,12 @@ def type_name(type_: Any) -> str:
     return "struct<" + ",".join(f"{f['name']}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
 
 
+def types_of(struct: Struct, columns: Sequence[str]) -> list[Any]:
+    """The types of these columns, which are there."""
+    types = {field["name"]: field["type"] for field in struct["fields"]}
+    return [types[name] for name in columns]
+
+
 def with_columns(struct: Struct, *more: tuple[str, str]) -> Struct:
     """`struct` followed by further nullable columns (name, type)."""
     extra = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in more]

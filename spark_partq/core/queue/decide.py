@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from spark_partq.core import format
 from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
+from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Kind, Mode, QueueFact
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState
 
@@ -25,25 +26,18 @@ Facts = Sequence[QueueFact]
 _NOTHING: Facts = ()
 
 
-@dataclass(frozen=True)
-class Remainder:
-    """What partitions that are to be removed still hold.
-
-    Attributes
-    ----------
-    ends : dict
-        Of each its next offset.
-    unread : int
-        Messages in them that not every group has acknowledged.
-    """
-
-    ends: Mapping[int, int] = field(default_factory=dict)
-    unread: int = 0
-
-
 # ---- its life
-def create(queue_id: str, schema: Struct, key: Iterable[str], partition_count: int, settings: QueueSettings) -> Facts:
+def create(
+    queue_id: str,
+    schema: Struct,
+    key: Iterable[str],
+    partition_count: int,
+    settings: QueueSettings,
+    key_hash: KeyHash = DEFAULT_HASH,
+) -> Facts:
     """Begin a queue; its tables do not exist yet.
+
+    A queue of another hash than the default needs a feature: an older program would put its keys elsewhere.
 
     Raises
     ------
@@ -56,8 +50,10 @@ def create(queue_id: str, schema: Struct, key: Iterable[str], partition_count: i
         "key": list(key),
         "partitions": partition_count,
         "settings": settings.check_columns(schema).model_dump(),
-        **format.of_new_tables().body(),
+        **format.of_new_tables(*([format.MURMUR2] if key_hash == "murmur2" else [])).body(),
     }
+    if key_hash != DEFAULT_HASH:
+        body["key_hash"] = key_hash
     return [QueueFact(Kind.QUEUE_CREATED, json.loads(json.dumps(body)))]
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from spark_partq.core import stored
 from spark_partq.core.errors import PartqError
-from spark_partq.core.payload.schema import payload_schema
+from spark_partq.core.payload.keys import DEFAULT_HASH, check_hash
+from spark_partq.core.payload.schema import payload_schema, types_of
 from spark_partq.core.queue.facts import MODES, Kind
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.settings import QueueSettings
@@ -53,7 +54,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
             "settings": _settings,
             **_FORMAT,
         },
-        {},
+        {"key_hash": stored.text},
     ),
     Kind.PARTITIONS_CREATED: ({"partitions": _count}, {}),
     Kind.SCALING_STARTED: ({"partitions": _count, "mode": _mode}, {"confirmed": stored.whole_or_none}),
@@ -87,7 +88,9 @@ def check_body(kind: Kind, body: Mapping[str, Any]) -> None:
 
 def _check_created(body: Mapping[str, Any]) -> None:
     try:
-        payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
+        schema = payload_schema(body["schema"] if isinstance(body["schema"], dict) else {}, list(body["key"]))
+        hash_ = body.get("key_hash", DEFAULT_HASH)
+        check_hash(hash_, types_of(schema, body["key"]), body["key"])
     except PartqError as error:
         raise ValueError(error.message) from error
     except RecursionError:

@@ -13,6 +13,7 @@ def differences(there: QueueState, wanted: QueueState) -> list[str]:
         for what, is_, not_ in (
             ("schema", type_name(there.schema)[len("struct<") : -1], type_name(wanted.schema)[len("struct<") : -1]),
             ("key", ", ".join(there.key), ", ".join(wanted.key)),
+            ("key_hash", there.key_hash, wanted.key_hash),
             ("partition count", there.configured_partitions, wanted.configured_partitions),
             *_settings(there, wanted),
         )

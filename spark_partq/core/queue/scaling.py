@@ -1,8 +1,9 @@
-"""A change of a queue's partition count that is under way."""
+"""A change of a queue's partition count that is under way, and what it leaves."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from spark_partq.core.queue.facts import Mode
 
@@ -31,3 +32,19 @@ class Scaling:
     opened: bool = False
     ingress: bool = True
     confirmed: int | None = None
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What partitions that are to be removed still hold.
+
+    Attributes
+    ----------
+    ends : dict
+        Of each its next offset.
+    unread : int
+        Messages in them that not every group has acknowledged.
+    """
+
+    ends: Mapping[int, int] = field(default_factory=dict)
+    unread: int = 0

@@ -160,6 +160,12 @@ class QueueSettings(BaseModel):
         InvalidArgumentError
             With every wrong setting named.
         """
+        if "key_hash" in {*values, *reset}:
+            raise InvalidArgumentError(
+                "key_hash decides in which partition each key lies, so it never changes; create another queue with it, and let a job copy the "
+                "messages",
+                settings="key_hash",
+            )
         twice = sorted(set(reset) & values.keys())
         if twice:
             raise InvalidArgumentError(

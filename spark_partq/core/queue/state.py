@@ -8,7 +8,8 @@ from typing import Any
 
 from spark_partq.core import format
 from spark_partq.core.format import Format
-from spark_partq.core.payload.schema import Struct
+from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
+from spark_partq.core.payload.schema import Struct, types_of
 from spark_partq.core.queue import reading
 from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.former import Former
@@ -55,6 +56,8 @@ class QueueState:
         The incarnations before, the latest first.
     former_graces : tuple of (int, int)
         Each `vacuum_grace_ms` that was lowered, and the store's time, milliseconds since 1970, until which it still counts.
+    key_hash : str
+        By which the keys are placed, under every map.
     """
 
     name: str
@@ -79,6 +82,7 @@ class QueueState:
     incarnation: str = ""
     former: tuple[Former, ...] = ()
     former_graces: tuple[tuple[int, int], ...] = ()
+    key_hash: KeyHash = DEFAULT_HASH
     deleted: bool = False
     revision: int = 1  # number of facts replayed
 
@@ -175,8 +179,7 @@ class QueueState:
 
     @property
     def key_types(self) -> list[Any]:
-        types = {f["name"]: f["type"] for f in self.schema["fields"]}
-        return [types[name] for name in self.key]
+        return types_of(self.schema, self.key)
 
 
 def replay(name: str, facts: Iterable[QueueFact], state: QueueState | None = None) -> QueueState | None:
@@ -361,4 +364,5 @@ def _created(name: str, body: dict[str, Any]) -> QueueState:
         settings=settings,
         configured_partitions=body["partitions"],
         format=format.parse(body),
+        key_hash=body.get("key_hash", DEFAULT_HASH),
     )

@@ -60,6 +60,8 @@ class QueueDescription:
         until they are copied (S6).
     altered : dict
         Of each setting that was changed since the queue was created, when that was last, in UTC (ISO 8601).
+    key_hash : str
+        By which its keys are placed: ``xxhash64``, or ``murmur2`` as in Kafka.
     incarnation : str
         UUID: `queue_id`, until a replica is promoted. A query's checkpoint is of one incarnation (S7).
     """
@@ -79,6 +81,7 @@ class QueueDescription:
     fenced_by: str | None
     incarnation: str
     key: tuple[str, ...]
+    key_hash: str
     schema: str
     settings: dict[str, Any]
     altered: dict[str, str]
@@ -113,6 +116,7 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         fenced_by=state.fenced_by,
         incarnation=state.incarnation,
         key=state.key,
+        key_hash=state.key_hash,
         schema=type_name(state.schema)[len("struct<") : -1],
         settings=state.settings.model_dump(),
         altered=altered_at(queue),

@@ -9,7 +9,8 @@ from typing import Any
 from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.dead_letters import with_origin
-from spark_partq.core.payload.schema import Struct, check_same_columns, payload_schema
+from spark_partq.core.payload.keys import DEFAULT_HASH, check_hash
+from spark_partq.core.payload.schema import Struct, check_same_columns, payload_schema, types_of
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.same import differences
@@ -30,6 +31,7 @@ def create_queue(
     key: str | Iterable[str] | None,
     partitions: int,
     *,
+    key_hash: str = DEFAULT_HASH,
     exist_ok: bool = False,
     **settings: Any,
 ) -> QueueState:
@@ -40,8 +42,10 @@ def create_queue(
 
     Parameters
     ----------
+    key_hash : str
+        By which hash its keys are placed, for good (`core.payload.keys`).
     exist_ok : bool
-        Return the queue that is there, if it has this schema, key, partition count and these settings.
+        Return the queue that is there, if it has this schema, key, hash, partition count and these settings.
 
     Raises
     ------
@@ -53,7 +57,9 @@ def create_queue(
     check_name("queue", name)
     columns = (key,) if isinstance(key, str) else tuple(key or ())
     payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
-    facts = decide.create(str(store.runtime.new_uuid()), payload, columns, check_partition_count(partitions), parsed)
+    hash_ = check_hash(key_hash, types_of(payload, columns), columns)
+    count = check_partition_count(partitions)
+    facts = decide.create(str(store.runtime.new_uuid()), payload, columns, count, parsed, hash_)
     check_dead_letter_queue(name, payload, columns, parsed)
     store.check_can_be_made()
     if is_replica(store, name):

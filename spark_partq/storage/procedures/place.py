@@ -16,6 +16,7 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import target
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.murmur2 import positive_murmur2s
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
 
@@ -78,6 +79,15 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
 
 def key_hashes(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:
     """Of a row with a key what every sink makes of it; of one without, the number that `otherwise` has for it."""
+    if state.key_hash == "murmur2":
+        (column,) = map(batch.column, state.key)
+        found = zip(positive_murmur2s(column).tolist(), column.is_null().to_pylist(), otherwise, strict=True)
+        return [other if is_null else hash_ for hash_, is_null, other in found]
+    return identities(state, batch, otherwise)
+
+
+def identities(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T]) -> list[int | T]:
+    """The 64 bits by which a key is known, whatever hash places it; of a row without one, what `otherwise` has for it."""
     if not state.key:
         return list(otherwise)
     columns, types = zip(*map(_plain, map(batch.column, state.key), state.key_types), strict=True)

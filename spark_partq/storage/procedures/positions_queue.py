@@ -73,6 +73,11 @@ class PositionsQueue:
     def recorded(self, app: str) -> int | None:
         return self._positions.get(app)
 
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """All of them, as of the last refresh."""
+        return self._positions
+
     def prepare(self, files: Callable[[], Sequence[NewFile]], messages: Callable[[], int]) -> Prepared:
         """Write the files of rows, or count them if the queue discards messages now.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_partq.core.queue.decide import Remainder
 from spark_partq.core.queue.partition_map import drained
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import groups, unread
 from spark_partq.storage.procedures.settled import settled_groups

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from spark_partq.core.queue import decide
-from spark_partq.core.queue.decide import Facts, Remainder
+from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Mode, QueueFact
 from spark_partq.core.queue.invariants import check
 from spark_partq.core.queue.partition_map import partition_numbers
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState, replay
 

@@ -10,10 +10,11 @@ import pytest
 from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue import decide
-from spark_partq.core.queue.decide import Facts, Remainder
+from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Phase
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.resetting import announce_reset
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.state import QueueState
 from tests.core.queue.queues import create, cuts, follow, kinds, open_, ready, scale, start
 

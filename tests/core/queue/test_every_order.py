@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.queue import alter, decide
-from spark_partq.core.queue.decide import Facts, Remainder
+from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.resetting import announce_reset
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.queue.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from tests.core.queue.queues import create, cuts, follow

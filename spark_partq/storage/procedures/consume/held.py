@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures.place import key_hashes
+from spark_partq.storage.procedures.place import identities
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -68,7 +68,7 @@ def _look_on(queue: Queue, table: PartitionTable, known: Run, end: int) -> Run:
 
 
 def hashes(queue: Queue, table: PartitionTable, start: int, end: int) -> Iterator[tuple[int, int | None]]:
-    """The offset of each message in ``[start, end)`` and the hash of its key; None if it has none.
+    """The offset of each message in ``[start, end)`` and the 64 bits by which its key is known; None if it has none.
 
     Raises
     ------
@@ -80,4 +80,4 @@ def hashes(queue: Queue, table: PartitionTable, start: int, end: int) -> Iterato
     schema = arrow_schema({"type": "struct", "fields": fields})
     for part in slices(queue.name, table.partition, table.index, start, end):
         for row, batch in read_slice(queue.store, part, schema):
-            yield from enumerate(key_hashes(state, batch, [None] * batch.num_rows), part.base_offset + row)
+            yield from enumerate(identities(state, batch, [None] * batch.num_rows), part.base_offset + row)

@@ -1,0 +1,80 @@
+"""Move queues into a Kafka topic, as a consumer group: each message at least once, in the order of its key.
+
+    spark-submit --properties-file conf/spark-defaults.conf \
+        --packages io.delta:delta-spark_4.2_2.13:4.4.0,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
+        jobs/to_kafka.py --store s3://bucket/store --queue orders --group to-kafka --servers broker:9092 --topic orders \
+        --checkpoint s3://bucket/checkpoints/orders-to-kafka
+
+Each message has the header partq-id, by which a reader of the topic tells a repeat.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import spark_partq as partq
+from spark_partq.spark.broker import CONNECTOR, describe_topic
+from spark_partq.spark.jobs import Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.options import Options
+from spark_partq.spark.to_topic import TopicWriter
+
+
+def to_kafka(
+    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
+    group: Annotated[str, typer.Option(help="Consumer group; its position is in the store.")],
+    servers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")],
+    topic: Annotated[str, typer.Option(help="Topic to write into; it must be there.")],
+    checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SQL",
+            help="What a message has, as an expression with the name key, value, headers or partition; repeatable. Default: the queue's columns of "
+            "these names.",
+        ),
+    ] = None,
+    flows: Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")] = 1,
+    max_rows_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")] = None,
+    read_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
+    ] = None,
+    write_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE|@FILE",
+            help="Option of Spark's Kafka sink, such as kafka.security.protocol=SASL_SSL, or a file of them, one a line; repeatable. Others on this "
+            "machine see arguments, so let a file hold secrets.",
+        ),
+    ] = None,
+    trigger_: Trigger = "continuous",
+    storage_option: StorageOptions = None,
+) -> None:
+    """Move queues into a Kafka topic.
+
+    SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
+    and exit code 1; wrong usage is exit code 2.
+    """
+    storage = key_values(storage_option)
+    options = key_values(read_option) | {"path": store, "queue": queue, "group": group, "flows": str(flows)}
+    if max_rows_per_trigger is not None:
+        options["maxRowsPerTrigger"] = str(max_rows_per_trigger)
+    options |= {f"storageOptions.{name}": value for name, value in storage.items()}
+    kafka = key_values(write_option) | {"kafka.bootstrap.servers": servers}
+    how_often = trigger(trigger_)
+    stop = Stop()
+    for name in Options.parse(options).consumer.subscribed_queues():  # refused before Spark takes its time to start
+        partq.describe_queue(store, name, storage_options=storage)
+    spark = partq.session(f"partq {queue} to Kafka {topic}", None, {"spark.jars.packages": CONNECTOR})
+    describe_topic(spark, topic, kafka)
+    messages = spark.readStream.format("partq").options(**options).load()
+    writer = messages.writeStream.foreachBatch(stop.gated(TopicWriter(topic, kafka, select or [])))
+    writer = writer.queryName(f"to-kafka-{group}").option("checkpointLocation", checkpoint)
+    stop.run(writer.trigger(**how_often).start())
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(to_kafka)

@@ -1,0 +1,160 @@
+"""A Kafka topic whose messages go into a queue, each once: what is read next follows from what the queue has.
+
+The queue keeps, with each batch, the next offset of each partition of the topic, as a sink keeps a group's positions (`core.delivery.positions`).
+What stands for the queue's incarnation there is the id that Kafka gives a topic: one that is deleted and created again has another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_partq.core.delivery.positions import Position, position_app
+from spark_partq.core.errors import CheckpointMismatchError, DataLossError, InvalidArgumentError, TargetAheadError
+from spark_partq.core.ids import QueuePartition
+from spark_partq.core.names import is_name
+from spark_partq.core.stored import MAX_PARTITIONS, MOST
+
+_EARLIEST, _LATEST = -2, -1  # in Spark's JSON of offsets
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as its broker describes it.
+
+    Attributes
+    ----------
+    topic_id : str
+        UUID, of Kafka's own; nothing but zeros with a broker that gives none (before 2.8).
+    bounds : dict
+        Of each partition the offset of the first message that is there, and the next offset.
+    """
+
+    name: str
+    topic_id: str
+    bounds: Mapping[int, tuple[int, int]]
+
+    def checked(self) -> Topic:
+        """The topic, if a queue can keep its positions.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        if len(self.bounds) > MAX_PARTITIONS:
+            raise InvalidArgumentError(
+                f"topic {self.name!r} has {len(self.bounds):,} partitions; the positions of {MAX_PARTITIONS:,} can be kept at most",
+                topic=self.name,
+            )
+        return self
+
+
+def default_name(topic: str) -> str:
+    """The name under which a queue keeps the positions of a topic, if it is given no other.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If such a name cannot be.
+    """
+    name = f"kafka.{topic}"
+    if not is_name(name):
+        raise InvalidArgumentError(
+            f"the name of topic {topic!r} cannot be that of a sink: give one with --sink-id, of at most 128 of A-Z a-z 0-9 . _ -",
+            topic=topic,
+        )
+    return name
+
+
+def recorded(positions: Mapping[str, int], sink_id: str, topic: Topic) -> dict[int, int]:
+    """Of each partition of the topic the next offset that a queue lacks, if it has any message of it.
+
+    Parameters
+    ----------
+    positions : dict
+        All that the sink has recorded.
+
+    Raises
+    ------
+    CheckpointMismatchError
+        If they are those of another topic.
+    """
+    found = {n: positions.get(position_app(sink_id, None, topic.topic_id, n)) for n in topic.bounds}
+    known = {n: offset for n, offset in found.items() if offset is not None}
+    others = sorted({app.split("/")[1] for app in positions if app.startswith(f"partq:{sink_id}/")} - {topic.topic_id})
+    if others:
+        raise CheckpointMismatchError(
+            f"the queue has messages of another topic as sink {sink_id!r} (its id is {others[0]}), and topic {topic.name!r} has the id "
+            f"{topic.topic_id}: it was deleted and created again, or is in another cluster. Nothing was written. To add all of its messages, use "
+            "another --sink-id with a new checkpoint",
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            recorded=others[0],
+            sink_id=sink_id,
+        )
+    return known
+
+
+def check_reachable(topic: Topic, known: Mapping[int, int], fail_on_data_loss: bool) -> None:
+    """Refuse to go on where the topic has not the message that the queue lacks next.
+
+    Raises
+    ------
+    DataLossError
+        If the topic's retention has removed it, and that is to fail.
+    TargetAheadError
+        If the topic ends before: it was put back to an older state.
+    """
+    for number, offset in sorted(known.items()):
+        first, end = topic.bounds[number]
+        where = {"topic": topic.name, "partition": number, "position": offset}
+        if offset > end:
+            raise TargetAheadError(
+                f"the queue has the messages of partition {number} of topic {topic.name!r} up to {offset}, but that partition ends at {end}: the topic "
+                "was put back to an older state, and gives other messages these offsets. Nothing was written. Restore the topic, or use another "
+                "--sink-id with a new checkpoint, which adds all messages that the topic has",
+                end=end,
+                **where,
+            )
+        if offset < first and fail_on_data_loss:
+            raise DataLossError(
+                f"the next message of partition {number} of topic {topic.name!r} that the queue lacks has the offset {offset}, and the topic begins at "
+                f"{first}: its retention time has removed {first - offset:,} offsets before they were read. Nothing was written. To go on "
+                "without them, use --no-fail-on-data-loss",
+                first=first,
+                **where,
+            )
+
+
+def starting_offsets(topic: Topic, known: Mapping[int, int], otherwise: str) -> str:
+    """Where Spark is to begin to read the topic with a new checkpoint, in its own JSON.
+
+    Where the queue has messages of the topic, each partition begins behind them, and one of which it has none begins with its first message.
+
+    Parameters
+    ----------
+    otherwise : {"earliest", "latest"}
+        Where to begin if the queue has no messages of the topic.
+
+    Examples
+    --------
+    >>> topic = Topic("t", "id", {0: (0, 9), 1: (0, 0)})
+    >>> starting_offsets(topic, {0: 5}, "latest"), starting_offsets(topic, {}, "latest")
+    ('{"t": {"0": 5, "1": -2}}', '{"t": {"0": -1, "1": -1}}')
+    """
+    unknown = _LATEST if otherwise == "latest" and not known else _EARLIEST
+    begins = {str(n): max(known[n], first) if n in known else unknown for n, (first, _) in sorted(topic.bounds.items())}
+    return json.dumps({topic.name: begins})
+
+
+def planned(topic: Topic, ends: Mapping[str, int]) -> dict[QueuePartition, Position]:
+    """What a micro-batch may hold of each partition.
+
+    Parameters
+    ----------
+    ends : dict
+        By partition the end of the micro-batch, as Spark's log of offsets has it.
+    """
+    shared = ((topic.topic_id, MOST),)
+    return {(topic.name, int(number)): Position(0, end, 0, topic.topic_id, shared) for number, end in ends.items()}

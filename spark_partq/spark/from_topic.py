@@ -1,0 +1,215 @@
+"""The sink of `jobs/from_kafka.py`: messages of a Kafka topic go into a queue, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_partq.core.delivery.topics import Topic, check_reachable, planned, recorded, starting_offsets
+from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
+from spark_partq.core.names import check_name
+from spark_partq.core.payload.schema import Struct, payload_schema, type_name, types_of
+from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.spark.hashing import quoted
+from spark_partq.spark.micro_batch import SOURCE, MicroBatch, ends_of
+from spark_partq.spark.sink import append_once
+from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
+
+# What Spark's connector gives of a message, by name its type in Spark's DDL.
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+_TEXTS = "key", "value"  # bytes, which a queue may keep as text
+_IN_VALUE = "value."
+_NOWHERE = str(None)  # what an error says of a row that comes from no topic
+
+
+def columns_for(schema: Struct, key: Sequence[str], select: Sequence[str], key_from: str | None) -> list[str]:
+    """The queue's columns as expressions over those of the connector.
+
+    Parameters
+    ----------
+    select : sequence of str
+        Expressions that a user gave instead.
+    key_from : str, optional
+        ``value.<field>``: the queue's key is that field of the value, which is JSON.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nobody can tell where a column comes from.
+    """
+    if select and key_from:
+        raise InvalidArgumentError("--select says where the key comes from, too; give it or --key-from, and not both")
+    if select:
+        return list(select)
+    found = {field["name"]: _expression(field["name"], field["type"]) for field in schema["fields"]}
+    if key_from is not None:
+        found |= _key_in_value(schema, key, key_from)
+    unknown = [name for name, expression in found.items() if expression is None]
+    if unknown:
+        fitting = ", ".join(f"{name} {type_}" for name, type_ in COLUMNS.items())
+        raise InvalidArgumentError(
+            f"nothing of a Kafka message is called {', '.join(unknown)} and has that column's type; there is {fitting} (key and value also as "
+            "string). Say with --select, for each column of the queue, what it is made of",
+            columns=", ".join(unknown),
+        )
+    return [f"{expression} as {_name(name)}" for name, expression in found.items()]
+
+
+def _expression(name: str, type_: Any) -> str | None:
+    if name in COLUMNS and [type_] == types_of(payload_schema(f"{_name(name)} {COLUMNS[name]}"), [name]):
+        return _name(name)
+    return f"cast({name} as string)" if name in _TEXTS and type_ == "string" else None
+
+
+def _key_in_value(schema: Struct, key: Sequence[str], key_from: str) -> dict[str, str | None]:
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    field = key_from.removeprefix(_IN_VALUE)
+    if (
+        not key_from.startswith(_IN_VALUE)
+        or not field
+        or "'" in field
+        or len(key) != 1
+        or isinstance(types[key[0]], dict)
+    ):
+        raise InvalidArgumentError(
+            f"--key-from {key_from!r}: give value.<field>, a field of a JSON value, for a queue whose key is one column of a plain type; or use "
+            "--select",
+            key_from=key_from,
+        )
+    return {key[0]: f"cast(get_json_object(cast(value as string), '$.{field}') as {type_name(types[key[0]])})"}
+
+
+def _name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+class TopicSink:
+    """Writes micro-batches of a topic into a queue; for ``writeStream.foreachBatch``.
+
+    Parameters
+    ----------
+    sink_id : str
+        Under which name the queue keeps what it has of the topic.
+    columns : sequence of str
+        Expressions over the connector's columns, as `columns_for` gives them.
+    topic : function
+        Asks the broker for the topic as it is now.
+    null_keys : bool
+        Whether a message may have no key.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        queue: str,
+        sink_id: str,
+        columns: Sequence[str],
+        topic: Callable[[], Topic],
+        null_keys: bool = False,
+    ) -> None:
+        self._queue = open_queue(store, queue)
+        self._sink_id = check_name("sink", sink_id)
+        self._columns, self._topic, self._null_keys = tuple(columns), topic, null_keys
+        self._target = PositionsQueue(self._queue, positions_sink(sink_id, sink_id))
+
+    def starting_offsets(self, otherwise: str, fail_on_data_loss: bool) -> str:
+        """Where to begin with a new checkpoint, in Spark's JSON: behind what the queue has.
+
+        Raises
+        ------
+        CheckpointMismatchError, TargetAheadError, DataLossError
+        """
+        topic = self._topic()
+        known = recorded(
+            read_positions(self._queue, positions_sink(self._sink_id, self._sink_id)), self._sink_id, topic
+        )
+        check_reachable(topic, known, fail_on_data_loss)
+        return starting_offsets(topic, known, otherwise)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        topic = self._topic()
+        ends: list[dict[str, int]] = [
+            end[topic.name] for end in ends_of(batch) if isinstance(end, dict) and topic.name in end
+        ]
+        if not ends:  # nothing of the micro-batch would be wanted
+            raise CheckpointMismatchError(
+                f"this micro-batch holds nothing of topic {topic.name!r}: the checkpoint is of another topic or source. Nothing was written. Use a new "
+                "checkpoint: the queue says where to begin",
+                topic=topic.name,
+            )
+        self._check_begun(topic, batch_id)
+        self.write(batch, topic, ends[0])
+
+    def write(self, batch: DataFrame, topic: Topic, ends: dict[str, int]) -> None:
+        """Append those messages of a micro-batch that the queue lacks.
+
+        Parameters
+        ----------
+        batch : DataFrame
+            Of the connector's columns.
+        ends : dict
+            By partition the end of the micro-batch.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a message has no key.
+        SchemaMismatchError
+        """
+        rows = batch.selectExpr(
+            *self._columns, f"topic as {SOURCE[0]}", f"partition as {SOURCE[1]}", f"offset as {SOURCE[2]}"
+        )
+        try:
+            append_once(self._target, MicroBatch(self._sink_id, planned(topic, ends)), self._marked(rows))
+        except InvalidArgumentError as error:
+            if error.params.get("queue") != _NOWHERE:
+                raise
+            raise InvalidArgumentError(
+                f"message {error.params['offset']} of partition {error.params['partition']} of topic {topic.name!r} has no key, so nothing says which "
+                "messages stay in order. Nothing of this micro-batch was written. Take the key from the value (--key-from value.<field>, or --select), "
+                "or let such messages be spread over the partitions (--allow-null-keys)",
+                topic=topic.name,
+                partition=error.params["partition"],
+                offset=error.params["offset"],
+            ) from None
+
+    def _marked(self, rows: DataFrame) -> DataFrame:
+        """The same rows, of which those without a key come from nowhere, if each is to have one: the job that writes them finds them, and writes none."""
+        key = self._queue.state.key
+        if self._null_keys or not key or any(name not in rows.columns for name in key):
+            return rows
+        lacks = reduce(Column.__and__, [quoted(name).isNull() for name in key])
+        return rows.withColumn(SOURCE[0], sf.when(~lacks, sf.col(SOURCE[0])))
+
+    def _check_begun(self, topic: Topic, batch_id: int) -> None:
+        """Refuse a checkpoint that goes on where another queue ends.
+
+        Raises
+        ------
+        CheckpointMismatchError
+        """
+        self._target.refresh()
+        known = recorded(self._target.positions, self._sink_id, topic)
+        if batch_id and not known:
+            raise CheckpointMismatchError(
+                f"the checkpoint has {batch_id:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has no message of it as sink "
+                f"{self._sink_id!r}: it belongs to another queue or sink. Nothing was written. Use a new checkpoint: the queue says where to begin",
+                topic=topic.name,
+                queue=self._queue.name,
+                sink_id=self._sink_id,
+            )

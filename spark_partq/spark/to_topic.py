@@ -1,0 +1,81 @@
+"""The handler of `jobs/to_kafka.py`: messages of queues go into a Kafka topic, each at least once, with an id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from spark_partq.core.delivery.positions import Position
+from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.ids import QueuePartition
+from spark_partq.spark.micro_batch import SOURCE, micro_batch
+
+# Of each message in the topic: where it lay in its queue, "<incarnation>/<partition>/<offset>".
+ID_HEADER = "partq-id"
+_HEADERS = "array<struct<key:string,value:binary>>"
+_BY_NAME = "key", "value", "headers"
+_TAKEN = *_BY_NAME, "partition"  # what the connector writes of a row
+
+
+class TopicWriter:
+    """Writes micro-batches of queues into a topic; for ``writeStream.foreachBatch``.
+
+    Parameters
+    ----------
+    options : dict
+        Of the connector.
+    select : sequence of str
+        Expressions that give columns `key`, `value`, `headers` or `partition`; without any, the columns of the queue that have the first three
+        names.
+    """
+
+    def __init__(self, topic: str, options: Mapping[str, str], select: Sequence[str] = ()) -> None:
+        self._topic, self._options, self._select = topic, dict(options), tuple(select)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        rows = self.rows(batch, micro_batch(batch).positions)
+        rows.write.format("kafka").options(**self._options).option("topic", self._topic).save()
+
+    def rows(self, batch: DataFrame, positions: Mapping[QueuePartition, Position]) -> DataFrame:
+        """What the connector is to write, each row with its message's id among the headers.
+
+        Parameters
+        ----------
+        positions : dict
+            What was planned for the micro-batch.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there is no value, or another column.
+        """
+        columns = self._select or [name for name in _BY_NAME if name in batch.columns]
+        rows = batch.selectExpr(*columns, *SOURCE)
+        given = [name for name in rows.columns if name not in SOURCE]
+        unknown = [name for name in given if name not in _TAKEN]
+        if "value" not in given or unknown:
+            what = f"no column {', '.join(unknown)}" if unknown else "a value"
+            raise InvalidArgumentError(
+                f"a Kafka message has {what}; it has value, and may have {', '.join(name for name in _TAKEN if name != 'value')}. Say with --select "
+                'what they are made of, as --select "to_json(struct(*)) as value"',
+                columns=", ".join(given),
+            )
+        header = sf.array(sf.struct(sf.lit(ID_HEADER).alias("key"), _id(positions).cast("binary").alias("value")))
+        own = sf.coalesce(sf.col("headers").cast(_HEADERS), sf.array().cast(_HEADERS)) if "headers" in given else None
+        headers = header.cast(_HEADERS) if own is None else sf.concat(own, header.cast(_HEADERS))
+        return rows.withColumn("headers", headers).drop(*SOURCE)
+
+
+def _id(positions: Mapping[QueuePartition, Position]) -> Column:
+    """The id of each row's message: under the incarnation in which it was written, so a promotion gives it no other."""
+    queue, partition, offset = (sf.col(name) for name in SOURCE)
+    found = sf.lit(None).cast("string")
+    for name, incarnation in sorted({(name, position.incarnation) for (name, _), position in positions.items()}):
+        found = sf.when(queue == name, sf.lit(incarnation)).otherwise(found)
+    for (name, number), position in positions.items():
+        mine = (queue == name) & (partition == number)
+        for incarnation, shared in position.lineage[1:]:  # the latest first; the first one that had the message decides
+            found = sf.when(mine & (offset < shared), sf.lit(incarnation)).otherwise(found)
+    return sf.concat_ws("/", found, partition, offset)

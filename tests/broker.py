@@ -1,0 +1,131 @@
+"""A Kafka broker of the tests, whose JARs Spark fetches by name, and what they ask of it with Kafka's own client."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from benchmarks.maven import jars, java, scala
+from tests.helpers import ROOT, eventually
+from tests.jvm import QUICK
+
+KAFKA = "org.apache.kafka:kafka_2.13:3.9.1"
+CLIENT = ROOT / "tests" / "java" / "KafkaClient.java"
+SETTINGS = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={logs}
+auto.create.topics.enable=false
+log.retention.ms=-1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+
+class Message(NamedTuple):
+    """As a topic has it."""
+
+    partition: int
+    offset: int
+    key: str | None
+    value: str
+    at_ms: int
+    headers: dict[str, str]
+
+
+class Broker:
+    """One broker, which is its own controller, and one client; both on this machine alone."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._folder, self._requests = folder, 0
+        path = os.pathsep.join([*jars(spark, KAFKA), *scala(spark)])
+        command = [java(), *QUICK.split(), "-Xmx256m", "-cp", path]
+        self.port, controller = _free_ports()
+        settings = folder / "server.properties"
+        settings.write_text(SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs"))
+        id_ = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        told = subprocess.run(
+            [*command, "kafka.tools.StorageTool", "format", "-t", id_, "-c", str(settings)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+        self._out = (folder / "broker.out").open("w")
+        self._process = subprocess.Popen([*command, "kafka.Kafka", str(settings)], stdout=self._out, stderr=self._out)
+        eventually(self._listens, "that the broker listens")
+        self._client = subprocess.Popen(
+            [*command, str(CLIENT), self.servers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._out,
+            text=True,
+        )
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "broker.out").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def ask(self, *words: object) -> None:
+        """A request of `KafkaClient.java`."""
+        assert self._client.stdin and self._client.stdout
+        self._client.stdin.write("\t".join(map(str, words)) + "\n")
+        self._client.stdin.flush()
+        answer = self._client.stdout.readline().strip()
+        assert answer == "done", answer or (self._folder / "broker.out").read_text()
+
+    def write(self, topic: str, messages: Iterable[tuple[str | None, str, int]]) -> list[tuple[int, int]]:
+        """Send messages (key, value, milliseconds) with Kafka's own partitioner; their partitions and offsets."""
+        self._requests += 1
+        file, places = (self._folder / f"{self._requests}.{kind}" for kind in ("in", "places"))
+        file.write_text("".join(f"{'-' if key is None else key}\t{value}\t{at_ms}\n" for key, value, at_ms in messages))
+        self.ask("write", topic, file, places)
+        return [(int(partition), int(offset)) for partition, offset in map(str.split, places.read_text().splitlines())]
+
+    def read(self, topic: str) -> list[Message]:
+        """All messages of a topic, those of a partition in order."""
+        self._requests += 1
+        file = self._folder / f"{self._requests}.out"
+        self.ask("read", topic, file)
+        return sorted(map(_message, file.read_text().splitlines()), key=lambda message: message[:2])
+
+    def close(self) -> None:
+        assert self._client.stdin
+        self._client.stdin.close()
+        self._client.wait()
+        self._process.terminate()
+        self._process.wait()
+        self._out.close()
+
+
+def _message(line: str) -> Message:
+    partition, offset, key, value, at_ms, headers = line.split("\t")
+    pairs = dict(pair.split("=", 1) for pair in headers.split(",") if pair)
+    return Message(int(partition), int(offset), None if key == "-" else key, value, int(at_ms), pairs)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for probe in (one, other):
+            probe.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
