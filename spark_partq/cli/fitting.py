@@ -30,7 +30,7 @@ def fitted(table: Table, console: Console) -> Table | list[str]:
     edges = Measurement.get(console, console.options.update_width(_ANY), table).maximum - sum(most)
     spare = console.width - edges - sum(least)
     if spare < 0:
-        return _told(headers, list(zip(*columns, strict=True)), console.width)
+        return _in_lines(headers, list(zip(*columns, strict=True)), console.width)
     needs = sorted((most[n] - least[n], n) for n in range(len(most)))
     for left, (need, n) in zip(range(len(needs), 0, -1), needs, strict=True):
         given = min(need, spare // left)
@@ -39,7 +39,7 @@ def fitted(table: Table, console: Console) -> Table | list[str]:
     return table
 
 
-def _told(headers: Texts, rows: Sequence[Texts], width: int) -> list[str]:
+def _in_lines(headers: Texts, rows: Sequence[Texts], width: int) -> list[str]:
     lines: list[str] = []
     for row in rows:
         values = [

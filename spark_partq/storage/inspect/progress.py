@@ -91,34 +91,34 @@ class _Watch:
         due = self._observer.due(group.state, group.acks, int(self._runtime.monotonic_s() * 1000))
         state = condition(group.state, [event.instance for event in due if isinstance(event, Leave)])
         if state is GroupCondition.DEAD:
-            return self._told(state, False, "it was deleted")
+            return self._progress(state, False, "it was deleted")
         if not self._lag:
-            return self._told(state, True, "it has nothing to read")
+            return self._progress(state, True, "it has nothing to read")
         acknowledged = self._acknowledged()
         if acknowledged:
-            return self._told(
+            return self._progress(
                 state, True, f"it has acknowledged {_messages(acknowledged)} within {self._waited_s:.1f} s"
             )
         left = f"{_messages(self._lag)} {'is' if self._lag == 1 else 'are'} left"
         if state is GroupCondition.EMPTY:
-            return self._told(
+            return self._progress(
                 state,
                 False,
                 f"{left}, and no query is in the group. Start one; spark-partq history {group.name} says why the last one left",
             )
         if state is GroupCondition.EXPIRED:
-            return self._told(
+            return self._progress(
                 state, False, f"{left}, and no member was heard of for its session timeout. Start its queries again"
             )
         if self._waited_s >= within_s:
-            return self._told(
+            return self._progress(
                 state,
                 False,
                 f"{left}, and none was acknowledged within {within_s:g} s. spark-partq explain says what a partition waits for",
             )
         return None
 
-    def _told(self, state: GroupCondition, healthy: bool, why: str) -> Progress:
+    def _progress(self, state: GroupCondition, healthy: bool, why: str) -> Progress:
         waited_s = round(self._waited_s, 3)
         return Progress(self._group.name, state.value, healthy, self._lag, self._acknowledged(), waited_s, why)
 
