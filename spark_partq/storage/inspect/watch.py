@@ -98,7 +98,7 @@ class StoreWatch:
     def _refreshed(
         self, kind: str, known: dict[str, H], names: list[str], failed: dict[tuple[str, str], PartqError]
     ) -> dict[str, H]:
-        """A refreshed handle of each; one that cannot be read any more is opened anew, as it may have been deleted and made again."""
+        """A refreshed handle of each; one that cannot be read any more is opened again, as it may have been deleted and created again."""
         for gone in known.keys() - set(names):
             del known[gone]
             if kind == "group":

@@ -6,7 +6,7 @@ batch that has a part in what was captured has its manifest, unless it was compl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName
@@ -48,13 +48,18 @@ class ManifestCopy:
         """
         names, before = self._from.names(), None
         while names and names != before:
-            missed = [name.sink_id for name, info in names.items() if not self._brought(name, info)]  # by their numbers
+            missed = [
+                name.sink_id for name, info in names.items() if not self._brought(name, info, names)
+            ]  # by their numbers
             again = set(filter(keeps_positions, missed))
             before = names
             names = {name: info for name, info in self._from.names().items() if name.sink_id in again} if again else {}
 
-    def _brought(self, name: ManifestName, info: FileInfo) -> bool:
-        """Copy one; False if it is gone, as its sink has gone on."""
+    def _brought(self, name: ManifestName, info: FileInfo, names: Collection[ManifestName]) -> bool:
+        """Copy one; False if it is gone, as its sink has gone on.
+
+        One of a batch before the sink's last is not needed: who put it late, under the same name as one that was there before, is refused.
+        """
         if name in self._there and self._there[name].size == info.size:
             return True
         try:
@@ -67,7 +72,8 @@ class ManifestCopy:
         except (FileMissing, FileTooLarge):
             return False
         except FileAlreadyExists:
-            raise self._is_other(name) from None
+            if not any(other.sink_id == name.sink_id and other.batch_id > name.batch_id for other in names):
+                raise self._is_other(name) from None
         return True
 
     def _bring_files(self, manifest: Manifest) -> None:

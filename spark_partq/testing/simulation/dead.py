@@ -86,6 +86,7 @@ class DeadMessages:
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
     all_redriven: set[str] = field(default_factory=set)
+    _former: set[str] = field(default_factory=set)  # of a queue that was deleted
     _batches: _Batches = field(default_factory=_Batches)
     # Of each message there (group, partition, offset, id) the positions that said that it is there
     _moves: dict[tuple[str, int, int, str], set[frozenset[str]]] = field(default_factory=dict)
@@ -141,6 +142,11 @@ class DeadMessages:
         """How often a group began to read a partition again: it may put a message aside once more each time."""
         return sum(where == group and number in (None, partition) for where, number in self._resets)
 
+    def forget_queue(self) -> None:
+        """The queue was deleted. What is dead of it may be put back into the next one, behind whatever came there."""
+        self.held.clear()
+        self._former = set().union(*self.written.values())
+
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
         """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""
         groups = [group for group, ids in self.written.items() if id_ in ids]
@@ -157,7 +163,7 @@ class DeadMessages:
 
     def is_out_of_order(self, group: str, id_: str) -> bool:
         """Whether a message that was put back may come to a group after later ones of its key."""
-        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ())
+        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ()) and id_ not in self._former
         return id_ in self.all_redriven and not in_order
 
     def of(self, group: str) -> set[str]:

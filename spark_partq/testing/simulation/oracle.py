@@ -148,7 +148,7 @@ class Oracle:
         if uri == self.live and stored is not None:
             self.removed.update(stored.places)
             self.readers.clear()
-            self.dead.held.clear()
+            self.dead.forget_queue()
 
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())

@@ -15,12 +15,16 @@ from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.keep_replicas import keep_replicas
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.replica import table_copy
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
+from tests.helpers import new_file
 from tests.replicas import (
     READS,
     Crash,
@@ -303,3 +307,23 @@ def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  
     bucket_store.files.put_if_absent("x", b"1")
     with pytest.raises(FileAlreadyExists):
         bucket_store.files.put_if_absent("x", b"2")
+
+
+def test_a_manifest_that_is_put_late(queue: str, there: str) -> None:
+    """S7: of two queries with one sink's id the slow one leaves a manifest of a batch that is over; the replica goes on."""
+    producer = Producer(open_queue(Store.at(queue), "q"))
+
+    def write(batch: int) -> None:
+        producer.refresh()
+        record = BatchRecord("s", batch, "prompt")
+        producer.write(record, lambda: [new_file(queue, "q", 0, {"v": [batch]})], lambda: 1)
+
+    write(0)
+    sync(queue, there)
+    (manifest,) = Path(queue).glob("queues/q/manifests/*/*.json")
+    late = manifest.read_bytes().replace(b"prompt", b"slow")
+    write(1)
+    assert not manifest.exists()
+    manifest.write_bytes(late)
+    sync(queue, there)
+    assert messages(there, 0) == {0: 0, 1: 1}
