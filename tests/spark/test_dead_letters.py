@@ -115,9 +115,10 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
             partq.scale(store, "orders", 5)
     good = sorted(f"o{i}" for i in range(40) if i % 10)
     assert values(tmp_path / "billed", "order_id") == good
+    wide = {"COLUMNS": "120"}  # so that no reason takes two lines
     told, in_order = (
         [
-            CliRunner().invoke(app, [store if word == "queues" else word for word in line.split("#")[0].split()[2:]])
+            CliRunner(env=wide).invoke(app, [store if w == "queues" else w for w in line.split("#")[0].split()[2:]])
             for line in block.splitlines()
         ]
         for block in (blocks[3][1], blocks[1][1])
