@@ -209,7 +209,8 @@ def test_changes_within_a_holddown(scenario: NewScenario, pool: Pool) -> None:
     before, since = s.owners(), s.seq
     with s.sending():
         s.leave("b")()
-        assert s.group.state.status == "Holddown" and len(s.loads()[""]) == 2
+        eventually(lambda: s.group.state.status == "Holddown", "what the group decides when b leaves")
+        assert len(s.loads()[""]) == 2
         s.start(b, "d")()
         s.settled({"a": 2, "c": 2, "d": 2})
     assert [p for p, flow in s.owners().items() if flow != before[p]] == s.loads()["d"]
@@ -218,7 +219,7 @@ def test_changes_within_a_holddown(scenario: NewScenario, pool: Pool) -> None:
 
     since = s.seq
     s.leave("c")()
-    (held,) = s.history("StatusChanged", since=since)
+    (held,) = eventually(lambda: s.history("StatusChanged", since=since), "what it decides when c leaves")
     waited = datetime.timedelta(seconds=0.6 * delay_s)
     eventually(lambda: datetime.datetime.now(datetime.UTC) >= held["at"] + waited, "a part of the delay")
     s.leave("d")()
