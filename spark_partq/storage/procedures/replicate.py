@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
@@ -168,17 +168,14 @@ class Replicator:
             steps, state_then = self._capture(copy, known)
             folders = [f"partitions/{name}" for name in self.store.names(f"{queue_folder(queue)}/partitions")]
             partitions = [self._copy(f"{queue_folder(queue)}/{folder}", (queue,)) for folder in folders]
-            read_queues.append((copy, steps, state_then, self._new(partitions, state_then)))
+            new = self.target.map(lambda partition: (partition, list(partition.steps())), partitions)
+            read_queues.append((copy, steps, state_then, new))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
             begun.copy()
         commits = sum(self._apply(*read) for read in read_queues)
         for begun in manifests:
             begun.remove()
         return commits + sum(copy.apply(steps) for copy, steps in captured), problems
-
-    def _new(self, partitions: Sequence[TableCopy], state: QueueState) -> list[tuple[TableCopy, list[Step]]]:
-        """What is new of partitions, as far as that state explains it."""
-        return self.target.map(lambda copy: (copy, list(_explained(copy.steps(), state))), partitions)
 
     def _apply(
         self, control: TableCopy, steps: list[Step], state: QueueState, partitions: list[tuple[TableCopy, list[Step]]]

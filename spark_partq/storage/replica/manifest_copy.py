@@ -48,9 +48,8 @@ class ManifestCopy:
         """
         names, before = self._from.names(), None
         while names and names != before:
-            missed = [
-                name.sink_id for name, info in names.items() if not self._brought(name, info, names)
-            ]  # by their numbers
+            # One after the other, by their numbers.
+            missed = [name.sink_id for name, info in names.items() if not self._brought(name, info, names)]
             again = set(filter(keeps_positions, missed))
             before = names
             names = {name: info for name, info in self._from.names().items() if name.sink_id in again} if again else {}

@@ -232,9 +232,7 @@ class LeftOut:
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:
         group = self._membership.group
-        since = group.state.reset_epochs.get(
-            partition_id, 0
-        )  # what its users want to read again is counted from 0 again
+        since = group.state.reset_epochs.get(partition_id, 0)  # what users want to read again is counted from 0
         return group.acks.attempts_since(partition_id, since), group.acks.delivered(partition_id, since)
 
     def _by_id(self) -> dict[str, Queue]:
