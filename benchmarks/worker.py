@@ -31,7 +31,9 @@ def flow(store: Store, name: str) -> dict[str, float]:
     """Read a whole queue as one flow does, dropping each batch."""
     queue = open_queue(store, name)
     queue.refresh()
-    pieces = [Piece(s, 1) for t in queue.partitions for s in slices(name, t.partition, t.index, 0, t.next_offset)]
+    pieces = [
+        Piece(s, 1) for t in queue.partitions for s in slices(queue.state, t.partition, t.index, 0, t.next_offset)
+    ]
     schema = StructType.fromJson(message_schema(queue.state.schema))
     start, count, size = time.perf_counter(), 0, 0
     for batch in read(FlowPartition(store, tuple(pieces), "flow"), schema):

@@ -20,18 +20,31 @@ from typing import Annotated, Literal, cast
 import typer
 
 import spark_partq as partq
-from spark_partq.spark.jobs import BatchFunction, Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.jobs import (
+    BatchFunction,
+    Checkpoint,
+    Flows,
+    MaxMessages,
+    ReadOptions,
+    Stop,
+    StorageOptions,
+    StoreUri,
+    Trigger,
+    key_values,
+    main,
+    trigger,
+)
 from spark_partq.spark.options import Options
 
 FORMATS_WITH_PATH = {"delta", "parquet", "json", "csv", "orc", "text"}
 
 
 def consume(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     group: Annotated[
         str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
     ],
-    checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    checkpoint: Checkpoint,
     queue: Annotated[str | None, typer.Option(help="Queue to read, or several by commas.")] = None,
     queue_pattern: Annotated[
         str | None,
@@ -58,7 +71,7 @@ def consume(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="The function makes the handler: function(name=value, …); repeatable."),
     ] = None,
-    flows: Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")] = 1,
+    flows: Flows = 1,
     instance_id: Annotated[
         str | None,
         typer.Option(
@@ -86,14 +99,12 @@ def consume(
     starting_offsets: Annotated[
         str, typer.Option(help='Where a new group starts: earliest, latest or {"queue": {"0": 10}}.')
     ] = "earliest",
-    max_rows_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")] = None,
+    max_rows_per_trigger: MaxMessages = None,
     max_bytes_per_trigger: Annotated[
         str | None, typer.Option(help="Most stored bytes in a micro-batch; k, m, g are understood.")
     ] = None,
     max_files_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most files in a micro-batch.")] = None,
-    read_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
-    ] = None,
+    read_option: ReadOptions = None,
     trigger_: Trigger = "continuous",
     storage_option: StorageOptions = None,
 ) -> None:

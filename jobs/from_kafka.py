@@ -18,7 +18,18 @@ import spark_partq as partq
 from spark_partq.core.delivery.topics import default_name
 from spark_partq.spark.broker import CONNECTOR, describe_topic
 from spark_partq.spark.from_topic import TopicSink, columns_for
-from spark_partq.spark.jobs import Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.jobs import (
+    Checkpoint,
+    KafkaServers,
+    MaxMessages,
+    Stop,
+    StorageOptions,
+    StoreUri,
+    Trigger,
+    key_values,
+    main,
+    trigger,
+)
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
 
@@ -44,11 +55,11 @@ REFUSED = {
 
 
 def from_kafka(
-    servers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")],
+    servers: KafkaServers,
     topic: Annotated[str, typer.Option(help="Topic to read.")],
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to write into.")],
-    checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    checkpoint: Checkpoint,
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,7 +90,7 @@ def from_kafka(
             help="Whether to stop if the topic has not the next message any more: its retention has removed it, or the topic was deleted."
         ),
     ] = True,
-    max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")] = None,
+    max_offsets_per_trigger: MaxMessages = None,
     source_option: Annotated[
         list[str] | None,
         typer.Option(

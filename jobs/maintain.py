@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 import spark_partq as partq
-from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main
+from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main
 
 
 def maintain(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     queue: Annotated[str | None, typer.Option(help="One queue. Default: all, also those that are made later.")] = None,
     every: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Do it again after so many seconds, until SIGTERM.")

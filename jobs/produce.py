@@ -14,7 +14,7 @@ import typer
 from pyspark.sql.types import StructType
 
 import spark_partq as partq
-from spark_partq.spark.jobs import Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.jobs import Checkpoint, Stop, StorageOptions, StoreUri, Trigger, key_values, main, trigger
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
 
@@ -22,9 +22,9 @@ FILE_FORMATS = {"parquet", "json", "csv", "orc", "text", "avro", "xml"}
 
 
 def produce(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to write into.")],
-    checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    checkpoint: Checkpoint,
     format: Annotated[str, typer.Option(help="Format of the source: parquet, json, csv, kafka, delta, …")] = "parquet",
     path: Annotated[str | None, typer.Option(help="Folder or table to read; not every format has one.")] = None,
     schema: Annotated[

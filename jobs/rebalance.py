@@ -15,13 +15,13 @@ import typer
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.facts import GroupFact
-from spark_partq.spark.jobs import Stop, StorageOptions, key_values, main, print_error
+from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, print_error
 from spark_partq.storage.procedures.rebalance import MAX_EVERY_S, Rebalancer, run
 from spark_partq.storage.store import Store
 
 
 def rebalance(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     group: Annotated[str | None, typer.Option(help="One group. Default: all, also those that are made later.")] = None,
     every: Annotated[
         float, typer.Option(min=0.05, max=MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups.")

@@ -15,11 +15,11 @@ import typer
 
 import spark_partq as partq
 from spark_partq.core.errors import ScalingInProgressError
-from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, ToOptions, key_values, main
+from spark_partq.spark.jobs import ScalingMode, Stop, StorageOptions, StoreUri, ToOptions, key_values, main
 
 
 def scale(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to change.")],
     partitions: Annotated[int, typer.Option(help="Its new partition count: 1 to 4096, or 0 for an exclusive queue.")],
     mode: ScalingMode = "live",

@@ -16,18 +16,31 @@ import typer
 
 import spark_partq as partq
 from spark_partq.spark.broker import CONNECTOR, describe_topic
-from spark_partq.spark.jobs import Stop, StorageOptions, Trigger, key_values, main, trigger
+from spark_partq.spark.jobs import (
+    Checkpoint,
+    Flows,
+    KafkaServers,
+    MaxMessages,
+    ReadOptions,
+    Stop,
+    StorageOptions,
+    StoreUri,
+    Trigger,
+    key_values,
+    main,
+    trigger,
+)
 from spark_partq.spark.options import Options
 from spark_partq.spark.to_topic import TopicWriter
 
 
 def to_kafka(
-    store: Annotated[str, typer.Option(help="Folder or URI of the store.")],
+    store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
     group: Annotated[str, typer.Option(help="Consumer group; its position is in the store.")],
-    servers: Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")],
+    servers: KafkaServers,
     topic: Annotated[str, typer.Option(help="Topic to write into; it must be there.")],
-    checkpoint: Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")],
+    checkpoint: Checkpoint,
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,11 +49,9 @@ def to_kafka(
             "these names.",
         ),
     ] = None,
-    flows: Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")] = 1,
-    max_rows_per_trigger: Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")] = None,
-    read_option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
-    ] = None,
+    flows: Flows = 1,
+    max_rows_per_trigger: MaxMessages = None,
+    read_option: ReadOptions = None,
     write_option: Annotated[
         list[str] | None,
         typer.Option(

@@ -79,6 +79,7 @@ NAMES = [
     "UnknownAssignorError",
     "UnsupportedTableError",
     "acknowledge",
+    "add_column",
     "add_listener",
     "alter_queue",
     "append",

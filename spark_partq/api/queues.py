@@ -252,6 +252,33 @@ def alter_queue(
     return describe_queue(opened, queue)
 
 
+def add_column(
+    store: StorePath, queue: str, column: str | Struct, *, storage_options: Mapping[str, str] | None = None
+) -> QueueDescription:
+    """Let a queue have a further column while it is in use; its dead-message queue gets it, too.
+
+    Messages that are there, and those of producers whose DataFrames lack it, have null there. A consumer has the column once it is started
+    again. What is so already stays so. Programs of an earlier release may not use the queue from there on.
+
+    Parameters
+    ----------
+    column : str or dict
+        Its name and type as Spark's DDL, for example ``"note string"``, or ``StructType.jsonValue()``; several at once are several columns.
+
+    Raises
+    ------
+    InvalidArgumentError
+        No queue, or no queue with a dead-message queue, can have a column of that name or type.
+    SchemaMismatchError
+        The queue, or its dead-message queue, has a column of that name and of another type.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+        Nothing is changed.
+    """
+    opened = Store.at(store, storage_options)
+    _alter.add_columns(open_queue(opened, queue), column)
+    return describe_queue(opened, queue)
+
+
 def set_ingress(
     store: StorePath, queue: str, enabled: bool, *, storage_options: Mapping[str, str] | None = None
 ) -> QueueDescription:

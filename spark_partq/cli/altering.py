@@ -25,21 +25,33 @@ def alter_queue(
         list[str] | None,
         typer.Option("--reset", metavar="NAME", help="Setting that gets its default. May be repeated."),
     ] = None,
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME TYPE'",
+            help="Column to add: 'note string'. Messages that are there have null in it; a consumer reads it once it is started again. May be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Change settings of a queue while it is in use.
+    """Change settings of a queue while it is in use, or add columns to it.
 
     Producers, consumers and maintenance heed them once they have read them, which is before their next batch. What is so already
     stays so. Durations are milliseconds, or have a unit: 250ms, 5s, 10m, 12h, 7d.
     """
     target: Target = context.obj
-    if not set_ and not reset:
-        raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --reset NAME")
+    if not set_ and not reset and not add_column:
+        raise typer.BadParameter("nothing to change: give --set NAME=VALUE, --reset NAME or --add-column 'NAME TYPE'")
+    if add_column and (set_ or reset):
+        raise typer.BadParameter("--add-column goes alone: change settings with another command")
     settings = parse_settings(set_ or [])
     before = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
-    found = partq.alter_queue(
-        target.store, queue, reset=reset or [], storage_options=target.storage_options, **settings
-    )
+    if add_column:
+        found = partq.add_column(target.store, queue, ", ".join(add_column), storage_options=target.storage_options)
+    else:
+        found = partq.alter_queue(
+            target.store, queue, reset=reset or [], storage_options=target.storage_options, **settings
+        )
     if as_json:
         print_json(found.to_dict())
         return
@@ -48,5 +60,8 @@ def alter_queue(
         say(
             f"{name} of queue {queue} is {render.setting(found.settings[name])}, was {render.setting(before.settings[name])}"
         )
-    if not changed:
-        say(f"nothing to change: queue {queue} has these settings")
+    if found.schema != before.schema:
+        say(f"queue {queue} has the columns {found.schema}")
+        say("consumers read those that are new once they are started again")
+    elif not changed:
+        say(f"nothing to change: queue {queue} has these {'columns' if add_column else 'settings'}")

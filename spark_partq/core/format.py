@@ -18,7 +18,8 @@ RELEASE = "spark_partq 0.1.0"
 # What this program knows. Tables may need less than that.
 READER, WRITER = 1, 1
 MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than xxhash64
-FEATURES: frozenset[str] = frozenset([MURMUR2])
+ADDED_COLUMNS = "addedColumns"  # a queue that got columns later, which its older files lack
+FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS])
 
 _MAX_VERSION = 1_000_000
 

@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
         ):
             pieces: list[Piece] = []
             size = 0
-            for part in slices(queue.name, table.partition, table.index, start, end):
+            for part in slices(queue.state, table.partition, table.index, start, end):
                 pieces.append(Piece(part))
                 size += self._bytes(table.index, part)
                 if size >= _TASK_BYTES:

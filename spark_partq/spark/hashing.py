@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 
 import pyarrow as pa
@@ -16,13 +17,18 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
 
 
-def hash_column(state: QueueState, salt: str) -> Column:
+def hash_column(state: QueueState, given: Collection[str], salt: str) -> Column:
     """The hash of each row, a long, which decides its partition under any map of the queue.
 
     A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
     `salt` (Q3), which names the batch and so spreads rows that are all alike.
+
+    Parameters
+    ----------
+    given : collection of str
+        The columns that the rows have.
     """
-    content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"]]
+    content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"] if f["name"] in given]
     spread = sf.xxhash64(*content, sf.lit(salt))
     if not state.key:
         return spread

@@ -29,6 +29,14 @@ from spark_partq.core.queue.facts import Mode
 BatchFunction = Callable[[DataFrame, int], None]
 
 # Options that several jobs and commands have.
+StoreUri = Annotated[str, typer.Option(help="Folder or URI of the store.")]
+Checkpoint = Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")]
+Flows = Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")]
+MaxMessages = Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")]
+ReadOptions = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
+]
+KafkaServers = Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")]
 Trigger = Annotated[
     str,
     typer.Option(

@@ -35,7 +35,8 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     opened = store or _store_of(planned.group)
     by_target = _by_dead_letter_queue(opened, planned)
     for queues in by_target.values():
-        _check_columns(rows, queues[0])
+        for queue in queues:
+            _check_columns(rows, queue)
     given = _given_in(rows)
     if name in given:  # the positions would say that these messages are in
         raise InvalidArgumentError(
@@ -115,6 +116,8 @@ def _check_columns(rows: DataFrame, queue: Queue) -> None:
     names = {field["name"] for field in wanted["fields"]}
     kept: Struct = {**given, "fields": [field for field in given["fields"] if field["name"] in names]}
     next_step = "Reject rows of the micro-batch that still have all of its columns"
+    if queue.state.added:  # without them the dead message would lack what the message has
+        next_step += f"; start the query again if it began before {', '.join(queue.state.added)} came, and add such a column to all queues that it reads"
     check_same_columns(wanted, kept, "the DataFrame", f"queue {queue.name!r}", next_step)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
-from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns
@@ -74,8 +74,8 @@ class QueueSink:
         queue, salt = self._queue, str(identity[1]) if identity else uuid.uuid4().hex
 
         self._producer.refresh()
-        check_same_columns(queue.state.schema, batch.schema.jsonValue(), "the DataFrame", f"queue {queue.name!r}")
-        hash_ = hash_column(queue.state, salt)
+        _check_columns(batch.schema.jsonValue(), queue)
+        hash_ = hash_column(queue.state, batch.columns, salt)
         return self._producer.write(
             record,
             lambda: (
@@ -122,8 +122,12 @@ def append_once(
     check_traceable(batch)
     given: Struct = batch.schema.jsonValue()
     payload: Struct = {**given, "fields": [f for f in given["fields"] if f["name"] not in _ADDED]}
-    check_same_columns(queue.state.schema, payload, "the DataFrame", f"queue {queue.name!r}")
-    hash_ = hash_column(queue.state, uuid.uuid4().hex)
+    try:
+        _check_columns(payload, queue)
+    except SchemaMismatchError:
+        queue.control.refresh()  # it may have got a column
+        _check_columns(payload, queue)
+    hash_ = hash_column(queue.state, batch.columns, uuid.uuid4().hex)
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
         wanted, found = planned.wanted(left), WrittenRows([], {})
@@ -143,3 +147,8 @@ def append_once(
 
     target.begin()
     deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)
+
+
+def _check_columns(given: Struct, queue: Queue) -> None:
+    """Rows may lack columns that were added to the queue: null is written there."""
+    check_same_columns(queue.state.schema, given, "the DataFrame", f"queue {queue.name!r}", may_lack=queue.state.added)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from spark_partq.spark.address import Address
     from spark_partq.spark.options import Options
+    from spark_partq.storage.queue.handle import Queue
 
 
 class PartqDataSource(DataSource):
@@ -41,11 +42,9 @@ class PartqDataSource(DataSource):
 
     def schema(self) -> StructType:
         from spark_partq.core.payload.schema import message_schema
-        from spark_partq.storage.queue.handle import open_queue, same_payload
+        from spark_partq.storage.queue.handle import same_payload
 
-        options = self._parsed()
-        payload = same_payload([open_queue(options.store, name) for name in options.consumer.subscribed_queues()])
-        return StructType.fromJson(message_schema(payload))
+        return StructType.fromJson(message_schema(same_payload(self._queues())))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_partq.spark.batch_reader import BatchReader
@@ -61,6 +60,12 @@ class PartqDataSource(DataSource):
         driver, self.driver = self.driver, None
         return StreamReader(self._parsed(), schema, driver)
 
+    def _queues(self) -> list[Queue]:
+        from spark_partq.storage.queue.handle import open_queue
+
+        options = self._parsed()
+        return [open_queue(options.store, name) for name in options.consumer.subscribed_queues()]
+
     def _parsed(self) -> Options:
         from spark_partq.spark.options import Options
 
@@ -68,9 +73,16 @@ class PartqDataSource(DataSource):
 
     def _check(self, schema: StructType) -> None:
         from spark_partq.core.errors import SchemaMismatchError
+        from spark_partq.core.payload.schema import is_readable_as, message_schema, payload_of
 
-        if schema != self.schema():
-            raise SchemaMismatchError("format partq has the schema of its queue; leave out .schema(…)")
+        payload = payload_of(schema.jsonValue())
+        states = [queue.state for queue in self._queues()]  # a column may have been added since `schema`
+        unlike = [state.name for state in states if not is_readable_as(state.schema, state.added, payload)]
+        if unlike or StructType.fromJson(message_schema(payload)) != schema:
+            raise SchemaMismatchError(
+                f"queue {(unlike or [states[0].name])[0]!r} does not have the columns that the DataFrame has: leave out .schema(…), and load the "
+                "DataFrame again if the queue was created since"
+            )
 
 
 def _source(options: dict[str, str], driver: Address | None) -> PartqDataSource:

@@ -8,6 +8,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.payload.schema import payload_of
 from spark_partq.spark.address import Address
 from spark_partq.spark.channel import DriverClient
 from spark_partq.spark.options import Options
@@ -102,7 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             group = self._options.group or planned.group or f"query-{uuid.uuid4()}"
             instance = planned.instance or f"{group[:40]}-{uuid.uuid4().hex[:12]}"
             connect = no_application if self._driver is None else functools.partial(DriverClient, self._driver)
-            planner = Planner(self._options.consumer, group, instance, connect)
+            settings = replace(self._options.consumer, payload=payload_of(self._schema.jsonValue()))
+            planner = Planner(settings, group, instance, connect)
             planner.check_checkpoint(planned)
             if self._available_now:
                 planner.stop_at_current_ends()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.manifest import NewFile
@@ -46,7 +47,7 @@ class WrittenRows(NamedTuple):
 def write_files(
     batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column, wanted: Wanted | None = None
 ) -> WrittenRows:
-    """Run the job.
+    """Run the job; null is written into columns of the queue that the batch lacks.
 
     Parameters
     ----------
@@ -59,10 +60,12 @@ def write_files(
         If a row comes from a message that is none of the micro-batch.
     """
     state = queue.state
-    columns = [f["name"] for f in state.schema["fields"]]
+    fields = StructType.fromJson(state.schema).fields
+    columns, given = [field.name for field in fields], set(batch.columns)
+    values = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
     # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
     rows = batch.select(
-        *(quoted(name).alias(f"_{i}") for i, name in enumerate(columns)),
+        *(value.alias(f"_{i}") for i, value in enumerate(values)),
         partition.alias(_PARTITION),
         sf.monotonically_increasing_id().alias(_ORDER),
         *([] if wanted is None else _source()),

@@ -35,6 +35,12 @@ def arrow_schema(struct: Struct) -> pa.Schema:
     return pa.schema([pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in struct["fields"]])
 
 
+def in_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with exactly these columns; null in those that they lack."""
+    columns = [rows.column(f.name) if f.name in rows.schema.names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def arrow_type(type_: Any) -> pa.DataType:
     if not isinstance(type_, dict):
         if type_.startswith("decimal("):

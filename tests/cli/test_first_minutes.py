@@ -162,6 +162,22 @@ def test_alter_queue(command: Command, store: str) -> None:
     assert re.fullmatch(r"retention_ms +none \(since [-\d]+ [:\d]+ UTC\) *", rows[0])
 
 
+def test_add_a_column(command: Command, store: str) -> None:
+    queue_of(store, 2, each=5)
+    told = command("alter-queue", "q", "--add-column", "note string", "--add-column", "at timestamp")
+    assert (told.code, told.err) == (0, "")
+    assert told.out == (
+        "queue q has the columns k:string,v:long,note:string,at:timestamp\n"
+        "consumers read those that are new once they are started again\n"
+    )
+    again = command("alter-queue", "q", "--add-column", "note string")
+    assert again.out == "nothing to change: queue q has these columns\n"
+    tail = json.loads(command("tail", "q", "-n", "1", "--json").out.splitlines()[0])
+    assert tail["message"]["note"] is None
+    assert_refused(command("alter-queue", "q", "--add-column", "note int"), "SCHEMA_MISMATCH", "'note'", "string")
+    assert command("alter-queue", "q", "--add-column", "more int", "--set", "retention_ms=1").code == 2
+
+
 def test_what_alter_queue_refuses(command: Command, store: str) -> None:
     queue_of(store, 2, each=5)
     before = kinds(store)

@@ -45,7 +45,8 @@ _CREATED = {
 _QUEUE = [
     ["QueueCreated", _CREATED], ["PartitionsCreated", {"partitions": 2}], ["ScalingStarted", {"partitions": 3, "mode": "live"}],
     ["GenerationOpened", {"partitions": 3, "cuts": {"0": 4, "1": 5, "2": 0}}], ["ReplicaAdded", {"location": "/r"}],
-    ["QueueFenced", {"location": "/r"}], ["Promoted", {"incarnation": "i", "ends": {"0": 5}}], ["FormatRaised", _FORMAT],
+    ["QueueFenced", {"location": "/r"}], ["Promoted", {"incarnation": "i", "ends": {"0": 5}}], ["FormatRaised", _FORMAT | {"features": ["addedColumns"]}],
+    ["ColumnsAdded", {"columns": [{"name": "note", "type": "string", "nullable": True, "metadata": {}}]}],
 ]  # fmt: skip
 _REPLICA = [
     ["ReplicaOf", {"replica_id": "r", "primary": "/p", "location": "/l", "queue_id": "u", **_FORMAT}], ["Jumping", {"folder": "f", "version": 3}],

@@ -8,6 +8,7 @@ from spark_partq.core.errors import (
     KeysHeldError,
     QueueAlreadyExistsError,
     ScalingInProgressError,
+    SchemaMismatchError,
     UnknownAssignorError,
 )
 from tests.refused import others
@@ -56,6 +57,9 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long', no_such_setting=1)", InvalidArgumentError, "queue settings: no_such_setting: Extra inputs are not permitted. Known settings:"),
         python("create_queue(store, 'q', 'v long')", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
         python("create_queue(store, 'q', 'v long', exist_ok=True, partitions=3)", QueueAlreadyExistsError, "queue 'q' exists in STORE and is another one than is to be created: its "),
+        python("add_column(store, 'q', 'v string')", SchemaMismatchError, "queue 'q' has a column 'v', which is long and not string; choose another name"),
+        python("add_column(store, 'q', 'V string')", InvalidArgumentError, "column names occur twice (case does not count): ['v']"),
+        python("add_column(store, 'q', '_offset bigint')", InvalidArgumentError, "columns ['_offset'] have names that every queue uses itself"),
         python("alter_queue(store, 'q', retention_ms=-1, colour='red')", InvalidArgumentError, "queue settings: retention_ms: Input should be greater than or equal to 0; colour: Extra inputs are not permitted. Known settings:"),
         python("alter_queue(store, 'q', retention_ms=1, reset=['retention_ms'])", InvalidArgumentError, "queue settings: retention_ms are both given and reset; do one of the two"),
         python("create_queue(store, 'new', 'v long', key='v', dead_letter_order='hold', max_deliveries=2)", InvalidArgumentError, "queue settings: max_deliveries and dead_letter_order='hold' needs a dead_letter_queue; set both"),

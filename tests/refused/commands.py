@@ -31,7 +31,7 @@ CASES: dict[str, list[Case]] = {
         command("create-queue new --schema 'v long' --settings FOLDER/wrong.toml", InvalidArgumentError, "'7 weeks' is no duration; give milliseconds, or a number with ms, s, m, h or d", others.a_settings_file),
         command("create-queue new --schema 'v long' --settings FOLDER/nowhere.toml", InvalidArgumentError, "--settings FOLDER/nowhere.toml: [Errno 2] No such file or directory: 'FOLDER/nowhere.toml'"),
         command("create-queue q --schema 'v long'", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
-        command("alter-queue q", None, "Invalid value: nothing to change: give --set NAME=VALUE or --reset NAME"),
+        command("alter-queue q", None, "Invalid value: nothing to change: give --set NAME=VALUE, --reset NAME or --add-column 'NAME TYPE'"),
         command("alter-queue q --set retention_ms", None, "Invalid value: --set 'retention_ms' is not of the form name=value"),
         command("alter-queue q --set retention_ms=soon", InvalidArgumentError, "queue settings: retention_ms: Input should be a valid integer. Known settings:"),
         command("tail q --key nope=1", InvalidArgumentError, "'nope' is no column of the key of queue 'q'; its key:"),

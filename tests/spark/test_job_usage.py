@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import signal
@@ -149,8 +150,12 @@ def test_wrong_usage(here: Here, store: str, job: str, arguments: list[str], wor
 @pytest.mark.parametrize("job", ["produce", "consume", "from_kafka", "to_kafka", "maintain", "rebalance", "scale"])
 def test_help_tells_of_every_option(here: Here, job: str) -> None:
     told = here(job, "--help").out
-    source = (ROOT / "jobs" / f"{job}.py").read_text()
-    parameters = re.findall(r"^    (\w+): Annotated\[", source, re.MULTILINE)
+    (function,) = (
+        part
+        for part in ast.parse((ROOT / "jobs" / f"{job}.py").read_text()).body
+        if isinstance(part, ast.FunctionDef) and part.name == job
+    )
+    parameters = [argument.arg for argument in function.args.args]
     assert len(parameters) >= 3
     for name in parameters:
         option = "--" + name.strip("_").replace("_", "-")

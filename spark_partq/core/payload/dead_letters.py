@@ -43,6 +43,6 @@ def with_origin(payload: Struct) -> Struct:
 
 def without_origin(columns: Struct) -> Struct | None:
     """The payload of the queue from which messages came; None if these are not the columns of a dead-message queue."""
-    fields, added = columns["fields"], ORIGIN["fields"]
-    is_one = [(f["name"], f["type"]) for f in fields[-len(added) :]] == [(f["name"], f["type"]) for f in added]
-    return {"type": "struct", "fields": fields[: -len(added)]} if is_one else None
+    types = {field["name"]: field["type"] for field in columns["fields"]}
+    is_one = all(types.get(field["name"]) == field["type"] for field in ORIGIN["fields"])
+    return {"type": "struct", "fields": [f for f in columns["fields"] if f["name"] not in _NAMES]} if is_one else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
@@ -118,6 +118,12 @@ def normalized(struct: Struct) -> Struct:
     return _normalized_struct(struct, (), 1)
 
 
+def is_readable_as(schema: Struct, added: Collection[str], payload: Struct) -> bool:
+    """Whether messages of a queue can be read as this payload: it lacks at most columns that the queue `added` later. The order does not matter."""
+    there, read = ({field["name"]: field["type"] for field in struct["fields"]} for struct in (schema, payload))
+    return all(there.get(name) == type_ for name, type_ in read.items()) and there.keys() - read.keys() <= set(added)
+
+
 def is_hashable(type_: Any) -> bool:
     """Whether Spark's ``xxhash64`` takes values of this type."""
     if not isinstance(type_, dict):
@@ -128,7 +134,14 @@ def is_hashable(type_: Any) -> bool:
 
 
 def check_same_columns(
-    expected: Struct, given: Struct, what: str, where: str, next_step: str = "Select and cast the columns of the queue"
+    expected: Struct,
+    given: Struct,
+    what: str,
+    where: str,
+    next_step: str = "Select and cast the columns of the queue",
+    *,
+    may_lack: Collection[str] = (),
+    may_add: Collection[str] = (),
 ) -> None:
     """Compare by name and type; neither the order of columns nor nullability matters.
 
@@ -136,6 +149,8 @@ def check_same_columns(
     ----------
     what, where : str
         Who has the given columns, and who has the expected ones.
+    may_lack, may_add : collection of str
+        Of the expected columns those that need not be given, and of the given ones those that need not be expected.
     next_step : str
         What somebody does about it.
 
@@ -146,8 +161,8 @@ def check_same_columns(
     """
     want = {f["name"]: f["type"] for f in expected["fields"]}
     have = {f["name"]: f["type"] for f in _stripped_struct(given)["fields"]}
-    faults = [f"missing {n} {type_name(t)}" for n, t in want.items() if n not in have]
-    faults += [f"extra {n} {type_name(t)}" for n, t in have.items() if n not in want]
+    faults = [f"missing {n} {type_name(t)}" for n, t in want.items() if n not in have and n not in may_lack]
+    faults += [f"extra {n} {type_name(t)}" for n, t in have.items() if n not in want and n not in may_add]
     faults += [
         f"{n} is {type_name(have[n])}, not {type_name(t)}" for n, t in want.items() if n in have and have[n] != t
     ]
@@ -187,6 +202,11 @@ def with_columns(struct: Struct, *more: tuple[str, str]) -> Struct:
 def message_schema(payload: Struct) -> Struct:
     """The payload's columns, then `MESSAGE_COLUMNS`: what the source delivers."""
     return {"type": "struct", "fields": [*payload["fields"], *MESSAGE_COLUMNS["fields"]]}
+
+
+def payload_of(messages: Struct) -> Struct:
+    """The payload of what the source delivers."""
+    return {**messages, "fields": messages["fields"][: -len(MESSAGE_COLUMNS["fields"])]}
 
 
 def _normalized_struct(struct: Struct, path: tuple[str, ...], depth: int) -> Struct:

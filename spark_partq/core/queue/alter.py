@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from spark_partq.core import format
+from spark_partq.core.errors import SchemaMismatchError
+from spark_partq.core.payload.dead_letters import with_origin
+from spark_partq.core.payload.schema import Struct, payload_schema, type_name
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.state import QueueState
@@ -43,3 +48,50 @@ def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) 
     state.settings.model_copy(update=changed).check_together().check_columns(state.schema)
     until = {"grace_until_ms": store_ms + state.settings.vacuum_grace_ms} if lowers_grace(state, changed) else {}
     return [QueueFact(Kind.QUEUE_ALTERED, {"settings": changed, **until})]
+
+
+def new_columns(state: QueueState, wanted: Struct) -> list[Any]:
+    """Those of the columns that are not there yet.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If one is there, and of another type.
+    InvalidArgumentError
+        If the queue can have no column of that name.
+    """
+    there = {column["name"]: column["type"] for column in state.schema["fields"]}
+    for column in wanted["fields"]:
+        name, type_ = column["name"], column["type"]
+        if there.get(name, type_) != type_:
+            raise SchemaMismatchError(
+                f"queue {state.name!r} has a column {name!r}, which is {type_name(there[name])} and not {type_name(type_)}; choose another name",
+                faults=f"{name} is {type_name(there[name])}, not {type_name(type_)}",
+                where=f"queue {state.name!r}",
+            )
+    new = [column for column in wanted["fields"] if column["name"] not in there]
+    schema = payload_schema({**state.schema, "fields": [*state.schema["fields"], *new]}, state.key)
+    if state.settings.dead_letter_queue is not None:
+        with_origin(schema)
+    return new
+
+
+def add_columns(state: QueueState, wanted: Struct) -> Facts:
+    """Let a queue have further columns; those that are there already stay as they are.
+
+    Its older messages have null there. Programs that know nothing of that may not use the queue from there on.
+
+    Raises
+    ------
+    SchemaMismatchError, InvalidArgumentError
+        As `new_columns`.
+    """
+    new = new_columns(state, wanted)
+    if not state.usable or state.fenced_by is not None or not new:
+        return ()
+    added = QueueFact(Kind.COLUMNS_ADDED, {"columns": new})
+    if format.ADDED_COLUMNS in state.format.features:
+        return [added]
+    features = (*state.format.features, format.ADDED_COLUMNS)
+    raised = replace(state.format, features=features, made_by=format.RELEASE)
+    return [QueueFact(Kind.FORMAT_RAISED, raised.body()), added]

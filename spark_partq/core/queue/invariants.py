@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_partq.core.format import ADDED_COLUMNS
 from spark_partq.core.invariants import must_hold
 from spark_partq.core.queue.facts import Kind, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT, partition_numbers
@@ -20,6 +21,7 @@ _NOT_WHILE_FENCED = (
     Kind.GROUP_ATTACHED,
     Kind.GROUP_RESETTING,
     Kind.QUEUE_ALTERED,
+    Kind.COLUMNS_ADDED,
 )
 
 
@@ -42,6 +44,7 @@ def check(before: QueueState | None, after: QueueState, facts: Sequence[QueueFac
     if before is not None:
         _check_progress(before, after, len(facts))
         _check_settings(before, after, facts)
+        _check_columns(before, after, facts)
         _check_shared(before, after)
     check_state(after)
 
@@ -124,7 +127,7 @@ def _check_status(before: QueueState | None, fact: QueueFact, after: QueueState 
 
 
 def _check_progress(before: QueueState, after: QueueState, facts: int) -> None:
-    for name in ("name", "queue_id", "schema", "key"):
+    for name in ("name", "queue_id", "key"):
         must_hold(getattr(before, name) == getattr(after, name), f"the queue's {name} changed")
     must_hold(
         after.revision == before.revision + facts, f"{facts} facts led from {before.revision} to {after.revision}"
@@ -162,6 +165,16 @@ def _check_settings(before: QueueState, after: QueueState, facts: Sequence[Queue
     if len(facts) == 1 and after.settings.vacuum_grace_ms < before.settings.vacuum_grace_ms:
         until_ms = facts[0].body["grace_until_ms"]
         must_hold(after.grace_ms(until_ms - 1) >= before.settings.vacuum_grace_ms, "the former grace counts no more")
+
+
+def _check_columns(before: QueueState, after: QueueState, facts: Sequence[QueueFact]) -> None:
+    """A column never changes or goes; those that come are told to readers, whose older files lack them."""
+    new = [column for fact in facts if fact.kind == Kind.COLUMNS_ADDED for column in fact.body["columns"]]
+    must_hold(after.schema["fields"] == [*before.schema["fields"], *new], "the queue's columns changed")
+    must_hold(after.added == (*before.added, *(column["name"] for column in new)), "a file may lack other columns")
+    must_hold(
+        not after.added or ADDED_COLUMNS in after.format.features, "an older program reads columns that were added"
+    )
 
 
 def _check_shared(before: QueueState, after: QueueState) -> None:

@@ -36,6 +36,15 @@ def _settings(value: object, what: str) -> None:
     QueueSettings.stored(value)
 
 
+def _columns(value: object, what: str) -> None:
+    try:
+        payload_schema({"type": "struct", "fields": value})
+    except PartqError as error:
+        raise ValueError(f"{what}: {error.message}") from error
+    except RecursionError:
+        raise ValueError(f"{what} are nested too deeply") from None
+
+
 # Of each kind the fields that its body must have, and those that it may have. It may have others, too: a newer program knows them.
 _Fields = dict[str, Callable[[object, str], object]]
 _FORMAT: _Fields = {
@@ -70,6 +79,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
     Kind.PROMOTED: ({"incarnation": stored.text, "ends": _offsets}, {}),
     Kind.QUEUE_ALTERED: ({"settings": _settings}, {"grace_until_ms": stored.whole}),
+    Kind.COLUMNS_ADDED: ({"columns": _columns}, {}),
     Kind.FORMAT_RAISED: (_FORMAT, {}),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 from spark_partq.core import format
 from spark_partq.core.format import Format
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
-from spark_partq.core.payload.schema import Struct, types_of
+from spark_partq.core.payload.schema import Struct, normalized, types_of
 from spark_partq.core.queue import reading
 from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.former import Former
@@ -29,6 +29,8 @@ class QueueState:
         UUID; a queue created again under an old name has another one, so it inherits no positions.
     schema : dict
         Payload columns in Spark's JSON form.
+    added : tuple of str
+        Those of them that were added later: a file may lack them, and its messages have null there.
     key : tuple of str
         Columns of the partition key, empty if the queue has none.
     configured_partitions : int
@@ -83,6 +85,7 @@ class QueueState:
     former: tuple[Former, ...] = ()
     former_graces: tuple[tuple[int, int], ...] = ()
     key_hash: KeyHash = DEFAULT_HASH
+    added: tuple[str, ...] = ()
     deleted: bool = False
     revision: int = 1  # number of facts replayed
 
@@ -268,9 +271,20 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             )
         case Kind.QUEUE_ALTERED:
             return _altered(state, body)
+        case Kind.COLUMNS_ADDED:
+            return _with_columns(state, body["columns"])
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)
+
+
+def _with_columns(state: QueueState, columns: list[Any]) -> QueueState:
+    _must(format.ADDED_COLUMNS in state.format.features, "the format says nothing of columns that are added")
+    columns = normalized({"type": "struct", "fields": columns})["fields"]
+    schema, names = {**state.schema, "fields": [*state.schema["fields"], *columns]}, [c["name"] for c in columns]
+    folded = [column["name"].lower() for column in schema["fields"]]
+    _must(len(set(folded)) == len(folded), f"of the columns {', '.join(names)} one is there")
+    return replace(state, schema=schema, added=(*state.added, *names))
 
 
 def _altered(state: QueueState, body: dict[str, Any]) -> QueueState:

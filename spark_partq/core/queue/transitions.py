@@ -32,6 +32,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.QUEUE_FENCED: _IN_ANY_USABLE_PHASE,
     Kind.PROMOTED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_ALTERED: _IN_ANY_USABLE_PHASE,
+    Kind.COLUMNS_ADDED: _IN_ANY_USABLE_PHASE,
     Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
 }

@@ -60,13 +60,14 @@ class Tail:
         """The messages that have come since, by partition and offset."""
         self._queue.control.refresh()
         self._queue.refresh()
+        self._queue.control.refresh()  # it has every column that a file has
         for number in sorted({*self._seen, *self._queue.state.partition_numbers}):
             table = self._queue.table(number)
             if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
                 table.refresh()
             first = max(self._seen.get(number, 0), table.first_offset)
             self._seen[number] = max(first, table.next_offset)
-            for piece in slices(self._queue.name, number, table.index, first, table.next_offset):
+            for piece in slices(self._queue.state, number, table.index, first, table.next_offset):
                 yield from self._read(piece)
 
     def _last_of(self, table: PartitionTable, count: int) -> list[Message]:
@@ -76,7 +77,7 @@ class Tail:
         while len(found) < count and end > table.first_offset:
             base = int(table.index.base[int(np.searchsorted(table.index.base, end, side="left")) - 1])
             first = base if self._wanted else max(base, end - (count - len(found)))
-            for piece in slices(self._queue.name, table.partition, table.index, first, end):
+            for piece in slices(self._queue.state, table.partition, table.index, first, end):
                 found = [*self._read(piece), *found]
             end = first
         return found[-count:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from spark_partq.core.payload.schema import Struct, payload_schema
 from spark_partq.core.queue import alter
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.settings import QueueSettings
@@ -13,7 +14,7 @@ from spark_partq.storage.procedures.create import check_dead_letter_queue, provi
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import measured_ms
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 
@@ -38,22 +39,62 @@ def alter_queue(queue: Queue, settings: Mapping[str, Any], reset: Collection[str
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue, opening=True)
+        if wanted.get("dead_letter_queue") is not None or wanted.get("dead_letter_order") == "hold":
+            _provide_dead_letter_queue(queue, state, wanted)
         store_ms = measured_ms(queue.store, queue.name) if alter.lowers_grace(state, wanted) else 0
         return alter.alter_settings(state, wanted, store_ms)
 
-    if wanted.get("dead_letter_queue") is not None or wanted.get("dead_letter_order") == "hold":
-        before = queue.state
-        new = before.settings.model_copy(update=wanted).check_together().check_columns(before.schema)
-        check_primary(queue, opening=True)
-        check_dead_letter_queue(queue.name, before.schema, before.key, new)
-        provide_dead_letter_queue(queue.store, queue.name, before.schema, before.key, new)
     state = queue.control.decide(facts)
-    follow_settings(queue, [queue.table(number) for number in state.all_partitions])
+    follow_queue(queue, [queue.table(number) for number in state.all_partitions])
     update_groups(queue, "alter-queue")
     return queue.state
 
 
-def follow_settings(queue: Queue, tables: Sequence[PartitionTable]) -> None:
-    """Let tables of partitions remember what was removed from them for as long as the queue's grace asks for, as of its last refresh."""
-    grace_ms = queue.state.settings.vacuum_grace_ms
-    queue.store.map(lambda table: table.follow(grace_ms), tables)
+def _provide_dead_letter_queue(queue: Queue, state: QueueState, wanted: Mapping[str, Any]) -> None:
+    """Let the queue have its dead-message queue, with all columns that it has itself by now, before the settings name it."""
+    new = state.settings.model_copy(update=dict(wanted)).check_together().check_columns(state.schema)
+    check_dead_letter_queue(queue.name, state.schema, state.key, new)
+    provide_dead_letter_queue(queue.store, queue.name, state.schema, state.key, new, state.added)
+    if new.dead_letter_queue is not None and state.added:
+        added = [field for field in state.schema["fields"] if field["name"] in state.added]
+        add_columns(open_queue(queue.store, new.dead_letter_queue), {"type": "struct", "fields": added})
+
+
+def add_columns(queue: Queue, columns: str | Struct) -> QueueState:
+    """Let a queue have further columns, and its dead-message queue before it.
+
+    What is so already stays so. It may be killed and called again.
+
+    Raises
+    ------
+    InvalidArgumentError, SchemaMismatchError
+        If one of them cannot be; nothing is changed.
+    QueueFencedError, ReplicaError, QueueNotFoundError
+        Likewise.
+    """
+    wanted = payload_schema(columns)
+
+    def facts(state: QueueState) -> Sequence[QueueFact]:
+        check_primary(queue, opening=True)
+        decided = alter.add_columns(state, wanted)
+        dead_letter_queue = state.settings.dead_letter_queue
+        if state.usable and dead_letter_queue is not None:
+            add_columns(open_queue(queue.store, dead_letter_queue), wanted)
+        return decided
+
+    state = queue.control.decide(facts)
+    follow_queue(queue, [queue.table(number) for number in state.all_partitions])
+    return queue.state
+
+
+def follow_queue(queue: Queue, tables: Sequence[PartitionTable]) -> None:
+    """Let tables of partitions have the queue's columns, and remember what was removed from them for as long as its grace asks for.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError
+        If the queue is deleted meanwhile.
+    """
+    grace_ms, payload = queue.state.settings.vacuum_grace_ms, queue.state.schema
+    with queue.explained():
+        queue.store.map(lambda table: table.follow(grace_ms, payload), tables)

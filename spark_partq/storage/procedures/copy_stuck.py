@@ -8,6 +8,7 @@ queue, though: then the parent's messages would be read where they are, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spark_partq.core.errors import SinkAheadError
 from spark_partq.core.queue import decide
@@ -23,7 +24,7 @@ from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.messages import Slice, read_slice
+from spark_partq.storage.queue.messages import Slice, read_slice, slices
 from spark_partq.storage.queue.partition_table import BatchRecord
 
 
@@ -49,15 +50,12 @@ def copy_stuck(queue: Queue) -> int:
         parent = queue.table(PARENT)
         parent.refresh()
         index, end, producer = parent.index, parent.next_offset, Producer(queue)
-        for i in index.overlapping(start, end):
-            base, rows = int(index.base[i]), int(index.rows[i])
-            piece = Slice(
-                queue.name, PARENT, index.path(i), max(0, start - base), rows, base, int(index.enqueued_us[i]), rows
-            )
+        for piece in slices(queue.state, PARENT, index, start, end):
             producer.refresh()
             try:
                 copied += producer.write(
-                    BatchRecord(STUCK_SINK, base),  # offsets of the parent only grow, so do the numbers of the batches
+                    # Offsets of the parent only grow, so do the numbers of the batches.
+                    BatchRecord(STUCK_SINK, piece.base_offset),
                     lambda piece=piece: _write_files(queue, piece),  # type: ignore[misc]
                     lambda: 0,
                     heed_ingress=False,
@@ -86,7 +84,7 @@ def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
     """Write the rows of a file into files of the partitions where the map in force puts them."""
 
     # The number of a row, by which one without a key goes, is its offset in the parent
-    rows = read_slice(queue.store, piece, arrow_schema(queue.state.schema))
+    rows = read_slice(queue.store, replace(piece, may_lack=queue.state.added), arrow_schema(queue.state.schema))
     return write_rows(queue, ((piece.base_offset + first, batch) for first, batch in rows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
@@ -120,9 +120,19 @@ def check_dead_letter_queue(name: str, payload: Struct, key: Sequence[str], sett
 
 
 def provide_dead_letter_queue(
-    store: Store, name: str, payload: Struct, key: tuple[str, ...], settings: QueueSettings
+    store: Store,
+    name: str,
+    payload: Struct,
+    key: tuple[str, ...],
+    settings: QueueSettings,
+    added: Collection[str] = (),
 ) -> None:
     """Make the dead-message queue of a queue, unless it is there.
+
+    Parameters
+    ----------
+    added : collection of str
+        Columns of the queue that its dead-message queue can still get.
 
     Raises
     ------
@@ -135,13 +145,15 @@ def provide_dead_letter_queue(
     columns = with_origin(payload)
     with contextlib.suppress(QueueAlreadyExistsError):
         create_queue(store, dead_letters, columns, key, 1)
-    there = open_queue(store, dead_letters).state.schema
+    there = open_queue(store, dead_letters).state
     check_same_columns(
-        there,
+        there.schema,
         columns,
         f"a dead message of queue {name!r}",
         f"dead_letter_queue {dead_letters!r}",
         "Name a queue that does not exist, and it is made with the right columns",
+        may_lack=there.added,
+        may_add=added,
     )
 
 

@@ -12,7 +12,7 @@ from spark_partq.core.payload.dead_letters import ORIGIN, with_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import dead_letters_sink
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import arrow_schema, in_schema
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -61,12 +61,14 @@ class DeadLetters:
         """
         state = queue.state
         columns = with_origin(state.schema)
+        self._queue.control.refresh()  # it got a column before the queue did
         check_same_columns(
             self._queue.state.schema,
             columns,
             f"a dead message of queue {queue.name!r}",
             f"dead_letter_queue {self._queue.name!r}",
             "Give the queue another dead_letter_queue with alter-queue",
+            may_lack=self._queue.state.added,
         )
         deliver_range(
             self._target,
@@ -82,7 +84,7 @@ class DeadLetters:
         dead_at = queue.store.now()
 
         def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
-            for part in slices(queue.name, table.partition, table.index, first, messages.end):
+            for part in slices(queue.state, table.partition, table.index, first, messages.end):
                 for row, batch in read_slice(queue.store, part, payload):
                     offsets = range(part.base_offset + row, part.base_offset + row + batch.num_rows)
                     count = batch.num_rows
@@ -97,7 +99,7 @@ class DeadLetters:
                         "dead_at": [dead_at] * count,
                     }
                     added = [pa.array(values[f.name]).cast(f.type) for f in origin]
-                    given = dict(zip([*payload.names, *origin.names], [*batch.columns, *added], strict=True))
-                    yield offsets.start, pa.RecordBatch.from_arrays([given[n] for n in schema.names], schema=schema)
+                    given = pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*payload.names, *origin.names])
+                    yield offsets.start, in_schema(given, schema)
 
         return write_rows(self._queue, rows())

@@ -12,7 +12,7 @@ import numpy as np
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.alter import follow_settings
+from spark_partq.storage.procedures.alter import follow_queue
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
@@ -61,7 +61,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     close_parent(queue)
     begun = BegunBatches(queue)
     tables = [*queue.partitions, *_removed(queue)]
-    follow_settings(queue, tables)
+    follow_queue(queue, tables)
     readers: list[Group] = []  # of the last time that it was measured
 
     def measure(state: QueueState) -> dict[int, int]:

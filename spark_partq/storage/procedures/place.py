@@ -69,7 +69,7 @@ def place_again(queue: Queue, files: Sequence[NewFile]) -> list[NewFile]:
     def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
         before = 0
         for file in files:
-            piece = Slice(queue.name, file.partition, file.path, 0, file.rows, 0, 0, file.rows)
+            piece = Slice(queue.name, file.partition, file.path, 0, file.rows, 0, 0, file.rows, queue.state.added)
             for first, batch in read_slice(queue.store, piece, arrow_schema(queue.state.schema)):
                 yield before + first, batch
             before += file.rows

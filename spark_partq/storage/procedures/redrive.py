@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.delivery.positions import position_app
-from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError, SchemaMismatchError
 from spark_partq.core.payload.dead_letters import ORIGIN, without_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import redriven_sink
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import arrow_schema, in_schema
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
@@ -92,9 +92,10 @@ def dead_letters(store: Store, name: str) -> Iterator[DeadMessage]:
 
 
 def _messages(queue: Queue) -> Iterator[DeadMessage]:
-    store, payload = queue.store, _names_of_payload(queue)
+    store = queue.store
     positions: dict[str, dict[int, int]] = {}
     for table, part in _parts(queue, {}):
+        payload = _names_of_payload(queue)  # of now: it may have got a column since
         for first, rows in read_slice(store, part, arrow_schema(queue.state.schema)):
             for number, row in enumerate(rows.to_pylist()):
                 origin, offset = row["origin_queue"], part.base_offset + first + number
@@ -137,9 +138,36 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             f"dead-message queue {queue.name!r}",
             f"queue {origin!r}, from which messages came",
             "Read them as a DataFrame, select and cast the columns of the queue, and append them",
+            may_lack=target.state.added,
+            may_add=queue.state.added,
         )
+        _check_nothing_is_cut(queue, target)
     release_keys(list(targets.values()))
     return {origin: _redrive(queue, target) for origin, target in targets.items()}
+
+
+def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
+    """Refuse to put messages back without what they have in a column that their queue has not, as one that was created again.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    there = {field["name"] for field in origin.state.schema["fields"]}
+    others = [name for name in _names_of_payload(queue) if name not in there]
+    if not others:
+        return
+    for _, part in _parts(queue, _redriven_to(queue, origin.name)):
+        for _, batch in read_slice(queue.store, part, arrow_schema(queue.state.schema)):
+            rows = batch.filter(pc.equal(batch.column("origin_queue"), origin.name))
+            cut = [name for name in others if rows.column(name).null_count < rows.num_rows]
+            if cut:
+                raise SchemaMismatchError(
+                    f"dead messages of queue {origin.name!r} have columns that it does not have: {', '.join(cut)}. Add them to the queue "
+                    "with alter-queue --add-column, and run this again",
+                    faults=", ".join(cut),
+                    where=f"queue {origin.name!r}",
+                )
 
 
 def _redrive(queue: Queue, origin: Queue) -> int:
@@ -182,13 +210,13 @@ def _origins(queue: Queue) -> list[str]:
 
 def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The payload of those rows of a file that came from that queue, at or above an offset."""
-    payload = arrow_schema(_payload(queue))
+    payload = arrow_schema(origin.state.schema)
     for first, batch in read_slice(queue.store, part, arrow_schema(queue.state.schema)):
         left_out = max(0, min(batch.num_rows, from_offset - part.base_offset - first))
         rows = batch.slice(left_out)
         rows = rows.filter(pc.equal(rows.column("origin_queue"), origin.name))
         if rows.num_rows:
-            yield part.base_offset + first + left_out, rows.select(payload.names)
+            yield part.base_offset + first + left_out, in_schema(rows, payload)
 
 
 def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[PartitionTable, Slice]]:
@@ -197,8 +225,9 @@ def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[Partiti
     for number in queue.state.all_partitions:
         table = queue.table(number)
         table.refresh()
+        queue.control.refresh()  # it has every column that a file has
         start = max(table.first_offset, positions.get(number, 0))
-        for part in slices(queue.name, number, table.index, start, table.next_offset):
+        for part in slices(queue.state, number, table.index, start, table.next_offset):
             yield table, part
 
 

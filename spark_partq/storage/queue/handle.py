@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import Struct, type_name
+from spark_partq.core.payload.schema import Struct, is_readable_as, type_name
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.core.queue.state import QueueState
@@ -144,19 +144,25 @@ def in_group(queue: Queue) -> QueueInGroup:
 
 
 def same_payload(queues: Sequence[Queue]) -> Struct:
-    """The payload that all these queues share.
+    """The payload that all these queues share; without columns that were added and that not all of them have.
 
     Raises
     ------
     InvalidArgumentError
-        If they differ.
+        If they differ in others.
     """
     first, *others = queues
-    for other in others:
-        if other.state.schema != first.state.schema:
-            raise InvalidArgumentError(
-                f"queues {first.name!r} and {other.name!r} have different columns "
-                f"({type_name(first.state.schema)} and {type_name(other.state.schema)}); read them apart",
-                queue=other.name,
-            )
-    return first.state.schema
+    fields = first.state.schema["fields"]
+    payload = {
+        **first.state.schema,
+        "fields": [f for f in fields if all(f in o.state.schema["fields"] for o in others)],
+    }
+    unlike = [queue for queue in queues if not is_readable_as(queue.state.schema, queue.state.added, payload)]
+    if unlike:
+        other = next(queue for queue in [*unlike, *others] if queue.state.schema != first.state.schema)
+        raise InvalidArgumentError(
+            f"queues {first.name!r} and {other.name!r} have different columns "
+            f"({type_name(first.state.schema)} and {type_name(other.state.schema)}); read them apart",
+            queue=other.name,
+        )
+    return payload

@@ -6,9 +6,9 @@ Memory of both is bounded by a row group, whatever the size of a partition.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from spark_partq.storage.parquet import repeated_columns
 from spark_partq.storage.queue.file_index import FileIndex, Ints
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, delta_stats
 from spark_partq.storage.store import Store, partition_folder
+
+if TYPE_CHECKING:  # no task that reads or writes messages needs it
+    from spark_partq.core.queue.state import QueueState
 
 # A row group is written when a partition has gathered so much, or the largest when all together have gathered more.
 ROW_GROUP_BYTES = 16 << 20
@@ -235,7 +238,13 @@ def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows ``[first_row, last_row)`` of one committed file, which has `rows` by the log."""
+    """Rows ``[first_row, last_row)`` of one committed file, which has `rows` by the log.
+
+    Attributes
+    ----------
+    may_lack : tuple of str
+        Columns that were added to the queue, which are null where the file lacks them.
+    """
 
     queue: str
     partition: int
@@ -245,6 +254,7 @@ class Slice:
     base_offset: int
     enqueued_us: int
     rows: int
+    may_lack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -256,13 +266,14 @@ class Piece:
     redelivered: bool = False
 
 
-def slices(queue: str, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
+def slices(queue: QueueState, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
     """The rows of offsets ``[start, end)``, file by file."""
+    name, may_lack = queue.name, queue.added
     found = []
     for i in index.overlapping(start, end):
         base, rows = int(index.base[i]), int(index.rows[i])
         low, high = max(start - base, 0), min(end - base, rows)
-        found.append(Slice(queue, partition, index.path(i), low, high, base, int(index.enqueued_us[i]), rows))
+        found.append(Slice(name, partition, index.path(i), low, high, base, int(index.enqueued_us[i]), rows, may_lack))
     return found
 
 
@@ -281,7 +292,8 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             held = {about.num_rows, sum(about.row_group(g).num_rows for g in range(about.num_row_groups))}
             if held != {piece.rows}:
                 raise ValueError(f"it declares {max(held):,} rows, and the log says {piece.rows:,}")
-            yield from _read_groups(file, piece.first_row, piece.last_row, schema)
+            lacking = _lacking(file.schema_arrow, schema, piece.may_lack) if piece.may_lack else set[str]()
+            yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
     except (FileMissing, OSError, pa.ArrowException, ValueError, KeyError) as error:
         reason = "it is missing" if isinstance(error, FileMissing) else str(error)
         raise CorruptTableError(
@@ -294,28 +306,49 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
         ) from error
 
 
+def _lacking(held: pa.Schema, wanted: pa.Schema, may_lack: Collection[str]) -> set[str]:
+    """Those of the columns that were added which a file lacks: also one of another type, whose fact was lost with a primary."""
+    types = {name: wanted.field(name).type for name in wanted.names if name in may_lack}
+    return {
+        name for name, type_ in types.items() if name not in held.names or not _is_like(held.field(name).type, type_)
+    }
+
+
+def _is_like(held: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a file may hold a column of a type so: fields of lists and maps have other names in some."""
+    if pa.types.is_nested(wanted) or pa.types.is_nested(held):
+        return bool(held.id == wanted.id)
+    return bool(held == wanted)
+
+
 def _read_groups(
-    file: pq.ParquetFile, first: int, last: int, schema: pa.Schema
+    file: pq.ParquetFile, first: int, last: int, schema: pa.Schema, lacking: Collection[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    # The rows are counted by a column that every file has if it lacks all that are wanted.
+    names = [name for name in schema.names if name not in lacking] or ["_row"]
     row = 0
     for g in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(g)
         end = row + group.num_rows
         if row < last and end > first:
-            check_group(group, repeated_columns(file, g, schema.names))
+            check_group(group, repeated_columns(file, g, names))
             wide = group.total_byte_size // max(1, group.num_rows)
             size = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // max(1, wide)))
             at = row
-            for batch in file.iter_batches(size, row_groups=[g], columns=schema.names, use_threads=False):
+            for batch in file.iter_batches(size, row_groups=[g], columns=names, use_threads=False):
                 low, high = max(first - at, 0), min(last - at, batch.num_rows)
                 if low < high:
                     part = batch.slice(low, high - low)
-                    columns = [_cast(part.column(f.name), f.type) for f in schema]
+                    columns = [_column(part, f, lacking) for f in schema]
                     yield at + low, pa.RecordBatch.from_arrays(columns, schema=schema)
                 at += batch.num_rows
             if at != end:
                 raise ValueError(f"its row group {g} holds {at - row:,} rows and declares {group.num_rows:,}")
         row = end
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field, lacking: Collection[str]) -> pa.Array:
+    return pa.nulls(rows.num_rows, field.type) if field.name in lacking else _cast(rows.column(field.name), field.type)
 
 
 def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.payload.schema import Struct, with_columns
+from spark_partq.core.payload.schema import Struct, to_json, with_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
@@ -95,7 +95,7 @@ class PartitionTable:
             expired=expired_records,
             table_id=derived_id(f"{queue_id}/{partition}") if queue_id else "",
         )
-        self._schema = with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
+        self._schema = _table_schema(payload)
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`
 
@@ -116,14 +116,18 @@ class PartitionTable:
                     TableSpec(self._schema, ("base_offset", "_enqueued_at"), _table_settings(vacuum_grace_ms))
                 )
 
-    def follow(self, vacuum_grace_ms: int) -> None:
-        """Remember what is removed from now on for as long as this grace asks for."""
+    def follow(self, vacuum_grace_ms: int, payload: Struct) -> None:
+        """Remember what is removed from now on for as long as this grace asks for, and let every Delta reader see columns that were added."""
+        settings, schema = _table_settings(vacuum_grace_ms), _table_schema(payload)
 
         def attempt() -> None:
             self.refresh()
-            known, settings = self._log.snapshot.metadata, _table_settings(vacuum_grace_ms)
-            if known is not None and known.configuration != settings:
-                self._log.commit(operation="SET TBLPROPERTIES", metadata=replace(known, configuration=settings))
+            known = self._log.snapshot.metadata
+            if known is None:
+                return
+            new = replace(known, configuration=settings, schema=to_json(_together(json.loads(known.schema), schema)))
+            if new != known:
+                self._log.commit(operation="SET TBLPROPERTIES", metadata=new)
 
         retrying(self._store.runtime, attempt, self._log.what)
 
@@ -336,6 +340,16 @@ class PartitionTable:
             queue=self.queue,
             partition=self.partition,
         )
+
+
+def _table_schema(payload: Struct) -> Struct:
+    return with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
+
+
+def _together(known: Struct, wanted: Struct) -> Struct:
+    """The columns that a table is known to have, and then those that it lacks: whoever wants fewer comes late."""
+    fields = {field["name"]: field for field in wanted["fields"]}
+    return {**known, "fields": [fields.pop(field["name"], field) for field in known["fields"]] + list(fields.values())}
 
 
 def _table_settings(vacuum_grace_ms: int) -> dict[str, str]:

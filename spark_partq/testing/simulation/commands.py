@@ -18,7 +18,7 @@ from spark_partq.core.errors import (
     ReplicaError,
 )
 from spark_partq.core.replica.state import ReplicaState
-from spark_partq.storage.procedures.alter import alter_queue
+from spark_partq.storage.procedures.alter import add_columns, alter_queue
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
 from spark_partq.storage.procedures.delete import delete_group, delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
@@ -34,6 +34,7 @@ from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import redriving, relayed
 from spark_partq.testing.simulation.backup import kept, put_back
+from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Reset, Scaling
 from spark_partq.testing.simulation.stored import StoredQueue
@@ -69,6 +70,8 @@ def start(run: Run) -> None:
         _once(run, f"scale{i}", _scale(run, scaling), scaling.at_s)
     for i, altering in enumerate(s.alterings):
         _once(run, f"alter{i}", _alter(run, altering), altering.at_s)
+    if s.column_added_s is not None:
+        _once(run, "add-column", _add_column(run), s.column_added_s)
     if s.maintain_every_s is not None:
         run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:
@@ -135,6 +138,13 @@ def _scale(run: Run, scaling: Scaling) -> Body:
 def _alter(run: Run, altering: Altering) -> Body:
     def body(process: Process) -> None:
         alter_queue(open_queue(process.store(run.live), "q"), dict(altering.settings))
+
+    return body
+
+
+def _add_column(run: Run) -> Body:
+    def body(process: Process) -> None:
+        add_columns(open_queue(process.store(run.live), "q"), f"{COLUMN} string")
 
     return body
 
@@ -263,7 +273,7 @@ def _ingress(run: Run, _: float, enabled_s: float) -> Body:
 
 
 def _delete_group(run: Run, group: str) -> Body:
-    """While its queries stop, one of them may attach the group again; so it is deleted again once all have stopped."""
+    """While its queries stop, one of them may attach the group again; so it is deleted again once all have stopped, and after a promotion."""
 
     def delete(process: Process) -> None:
         try:
@@ -276,6 +286,10 @@ def _delete_group(run: Run, group: str) -> Body:
         while run.is_running(group):
             process.sleep(0.5)
         delete(process)
+        while run.setup.primary_lost and run.live == PRIMARY:
+            process.sleep(0.5)
+        if run.live != PRIMARY:  # the copy may not know of it
+            delete(process)
 
     return body
 

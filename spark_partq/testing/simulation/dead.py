@@ -77,6 +77,8 @@ class DeadMessages:
         By group the keys of which a message is there.
     redriven : dict
         By group what was there, had not been given to it before, and was put back; `all_redriven` has all that was put back.
+    interrupted : bool
+        A redrive ended when it had put back some. What died again by then comes behind what was held behind it.
     """
 
     holds: bool = False
@@ -86,6 +88,8 @@ class DeadMessages:
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
     all_redriven: set[str] = field(default_factory=set)
+    interrupted: bool = False
+    _died_again: set[str] = field(default_factory=set)
     _former: set[str] = field(default_factory=set)  # of a queue that was deleted
     _batches: _Batches = field(default_factory=_Batches)
     # Of each message there (group, partition, offset, id) the positions that said that it is there
@@ -106,6 +110,7 @@ class DeadMessages:
                 if self._batches.moves[add.path] in before or len(before) > self._times_reset(*place[:2]):
                     return f"DEAD TWICE: {row['id']} of group {row['origin_group']} was there before"
                 before.add(self._batches.moves[add.path])
+                self._died_again |= {row["id"]} & self.all_redriven
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
@@ -163,7 +168,8 @@ class DeadMessages:
 
     def is_out_of_order(self, group: str, id_: str) -> bool:
         """Whether a message that was put back may come to a group after later ones of its key."""
-        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ()) and id_ not in self._former
+        overtaken = self._former | self._died_again if self.interrupted else self._former
+        in_order = self.holds and not self.apart and id_ in self.redriven.get(group, ()) and id_ not in overtaken
         return id_ in self.all_redriven and not in_order
 
     def of(self, group: str) -> set[str]:

@@ -74,7 +74,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_altered(_deadly(_by_hand(_written(_recomputed(setup))))))
+    setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     return _anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup)))))
 
@@ -148,6 +148,11 @@ def _altered(s: Setup) -> Setup:
     at_s, cut = _moment(rng, 0, 3), rng.randint(1, len(settings))
     parts = [tuple(part) for part in (settings[:cut], settings[cut:]) if part]
     return replace(s, alterings=tuple(Altering(at_s + rng.choice((0.0, 0.0, 0.5)), part) for part in parts))
+
+
+def _with_a_column(s: Setup) -> Setup:
+    rng = random.Random(f"column {s.seed}")
+    return replace(s, column_added_s=_moment(rng, 0, 3)) if rng.random() < 0.2 else s
 
 
 def _written(s: Setup) -> Setup:
@@ -224,6 +229,7 @@ def jobs(s: Setup) -> dict[str, float]:
     found |= {f"replicate-{uri[6:]}": 0.0 for uri in (COPY, OTHER_COPY)[: s.replicas]}
     optional = {
         "maintain": None if s.maintain_every_s is None else 0.0,
+        "add-column": s.column_added_s,
         "promote": s.promoted_s,
         "promote-other": s.other_promoted_s,
         "remove": s.removed_s,

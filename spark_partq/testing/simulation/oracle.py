@@ -31,6 +31,7 @@ from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
+from spark_partq.testing.simulation.notes import Notes
 from spark_partq.testing.simulation.reader import Reader, was_stuck
 from spark_partq.testing.simulation.removal import undrained, unsettled, wanted
 from spark_partq.testing.simulation.setup import PRIMARY
@@ -63,13 +64,12 @@ class Oracle:
         self.groups: dict[tuple[str, str], GroupState] = {}
         self.sent: dict[str, Message] = {}
         self.promised: set[str] = set()  # messages that a producer was told are in
-        self.readers: dict[str, Reader] = {}
-        self.batches, self.owners = Batches(), Ownerships()
-        self.violations: list[str] = []
+        self.readers, self.violations = dict[str, Reader](), list[str]()
+        self.batches, self.owners, self.notes = Batches(), Ownerships(), Notes()
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
-        self.copied: set[str] = set()  # messages that were stuck in the parent
-        self.retention = False  # messages may go unread
-        self.manual = False  # an application acknowledges, and not all that its former process was given
+        # Messages that were stuck in the parent, and those that were lost with a store: should they come once more, they are others.
+        self.copied, self.lost = set[str](), set[str]()
+        self.retention = self.manual = False  # messages may go unread; applications acknowledge by hand
         self.live, self._lost = PRIMARY, False  # where users work; whether the store of before is lost
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
         self.lives, self.dead = Lives(), dead.DeadMessages()
@@ -144,6 +144,7 @@ class Oracle:
 
     def _forget(self, uri: str, name: str) -> None:
         self.batches.forget(uri)
+        self.notes.forget(uri)
         stored = self.queues.pop((uri, name), None)
         if uri == self.live and stored is not None:
             self.removed.update(stored.places)
@@ -166,6 +167,7 @@ class Oracle:
                 self.fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
             ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
             self.fail(self.batches.added(uri, ids))
+            self.fail(self.notes.wrong_with(uri, queue.state, self._world.files(uri), f"{folder}/{add.path}", ids))
             redriven = dead.is_redriven(entry.transactions)
             live = queue.state if uri == self.live and not copied and not redriven else None
             self.fail(self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()))
@@ -214,8 +216,7 @@ class Oracle:
             fact = QueueFact(row["kind"], json.loads(row["body"]))
             if queue.state is not None and row["seq"] < queue.state.revision:
                 continue  # merged
-            before = queue.state
-            queue.state = queue_core.replay(name, [fact], before)
+            before, queue.state = queue.state, queue_core.replay(name, [fact], queue.state)
             try:
                 if queue.state is not None:
                     queue_invariants.check(before, queue.state, [fact])
@@ -245,8 +246,7 @@ class Oracle:
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
         """What is in these partitions nobody is given any more (mode delete)."""
         for number, end in ends.items():
-            ids = queue.partitions[number].ids[:end] if number in queue.partitions else []
-            self.removed.update(ids)
+            self.removed.update(ids := queue.partitions.get(number, StoredPartition()).ids[:end])
             for reader in self.readers.values():
                 reader.lose(number, ids, end)
 
@@ -283,21 +283,21 @@ class Oracle:
         self.owners.decided(uri, name, state, self._world.scheduler.now_s)
 
     def _group_lives(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
-        reader = self.readers.setdefault(name, Reader())
+        reader, stored = self.readers.setdefault(name, Reader()), self.queues.get((uri, "q"), StoredQueue())
+        is_there = stored.state is not None and fact.queue_id == stored.state.queue_id  # or deleted meanwhile
         if fact.kind == Kind.GROUP_DELETED:
             reader.forget()
-        if fact.kind == Kind.SKIPPED:
-            number = fact.partition_id[1]
-            log = self.queues[uri, "q"].partitions[number]
+        if fact.kind == Kind.SKIPPED and is_there:
+            number, log = fact.partition_id[1], stored.partitions[fact.partition_id[1]]
             ids = log.ids[fact.offset : fact.delivered]
             self.fail(self.dead.left_out(name, [self.sent[i] for i in ids], fact, log.enqueued_ms))
             reader.lose(number, ids, fact.delivered or 0)
         self.dead.decided(name, fact)
-        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 1)):
-            reader.begin(self.queues.get((uri, "q"), StoredQueue()))
-        if fact.kind == Kind.POSITION_RESET:
+        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 2)):
+            reader.begin(stored)
+        if fact.kind == Kind.POSITION_RESET and is_there:
             self._drained_groups -= {name}
-            ids = self.queues[uri, "q"].partitions[fact.partition_id[1]].ids
+            ids = stored.partitions[fact.partition_id[1]].ids
             epochs = {number: own.epoch for (_, number), own in state.partitions.items()}
             reader.reset(fact.partition_id[1], fact.offset or 0, ids, epochs)
 
@@ -326,6 +326,7 @@ class Oracle:
         """Users go on with another store. If the one of before is lost, nobody knows of a group that had attached to the queue since."""
         self.live, self._lost = uri, lost
         stored = self.queues[uri, "q"]
+        self.lost = self.queues[PRIMARY, "q"].places.keys() - stored.places.keys() if lost else set()
         attached = stored.state.groups if stored.state is not None else {}
         for group, reader in self.readers.items():
             ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
@@ -356,15 +357,15 @@ class Oracle:
         elif uri == self.live or (not self._lost and not deleted and self._goes_on(uri, group)):
             reader.stray(number, offset, uri == self.live)
         self.fail(problem.replace("it got", f"group {group} got"))
-        if deleted or (epoch is not None and epoch <= reader.since.get(number, -1)):
+        if deleted or reader.is_late(number, epoch, id_):
             return
-        late = offset < reader.let_go.get(number, 0) or id_ in self.copied
+        was_removed = self.retention and self.live != PRIMARY and id_ in self.removed  # elsewhere
+        late = offset < reader.let_go.get(number, 0) or id_ in self.copied or was_removed
         late = late or (queue is not None and was_stuck(queue, number, offset)) or self.dead.is_out_of_order(group, id_)
         if owned and not late and message.key in self.dead.held.get(group, ()):
             self.fail(f"HELD: group {group} got {id_} of key {message.key}, of which a message is dead")
-        seen = id_ in reader.given or (
-            not owned and id_ in reader.excused | self.removed
-        )  # others may have left it out
+        # Others may have left it out.
+        seen = id_ in reader.given or (not owned and id_ in reader.excused | self.removed)
         if message.key is not None and not seen and not late:
             newest = reader.last.get((message.producer, message.key), -1)
             if message.number < newest:
@@ -393,8 +394,7 @@ class Oracle:
 
     def fail(self, what: str) -> None:
         """Stop the run with what is wrong, unless that is empty."""
-        if not what:
-            return
-        self._world.note(f"VIOLATION {what}")
-        self.violations.append(what)
-        raise Violation(what)
+        if what:
+            self._world.note(f"VIOLATION {what}")
+            self.violations.append(what)
+            raise Violation(what)

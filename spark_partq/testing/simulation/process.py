@@ -81,9 +81,9 @@ class World:
         """A file has appeared."""
         self.changes += 1
         if uri == results.URI:
-            self.oracle.fail(self.results.changed(path, data, self.oracle.copied))
+            self.oracle.fail(self.results.changed(path, data, self.oracle.copied | self.oracle.lost))
         elif uri == relayed.URI:
-            self.oracle.fail(self.relayed.changed(self.files(uri), path, data, self.oracle.copied))
+            self.oracle.fail(self.relayed.changed(self.files(uri), path, data, self.oracle.copied | self.oracle.lost))
         else:
             self.oracle.changed(uri, path, data)
 

@@ -12,6 +12,7 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.testing.simulation.notes import COLUMN, note_of
 from spark_partq.testing.simulation.setup import ProducerSetup, Setup
 from spark_partq.testing.simulation.stored import Message
 
@@ -35,7 +36,10 @@ class Source:
 def files_of(queue: Queue, batch: list[Message]) -> list[NewFile]:
     """Write the files of a batch."""
     columns = {"k": [m.key for m in batch], "id": [m.id for m in batch], "ttl": [_own_ms(m.id) for m in batch]}
-    table = pa.RecordBatch.from_pydict(columns, arrow_schema(queue.state.schema))
+    schema = arrow_schema(queue.state.schema)
+    if COLUMN in schema.names:
+        columns[COLUMN] = [note_of(m.id) for m in batch]
+    table = pa.RecordBatch.from_pydict(columns, schema)
     others = [crc32(m.id.encode()) for m in batch]
     return write_rows(queue, [(0, table)], lambda _, rows_: key_hashes(queue.state, rows_, others))
 

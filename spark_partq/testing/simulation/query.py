@@ -22,6 +22,7 @@ from spark_partq.storage.queue.messages import Piece, read_slice
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.barrier import Turn
 from spark_partq.testing.simulation.dead import kills
+from spark_partq.testing.simulation.notes import COLUMN, wrong_note
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.results import URI, ResultsTable
 from spark_partq.testing.simulation.setup import QuerySetup
@@ -172,7 +173,9 @@ class Query:
         part, oracle = piece.slice, self._run.oracle
         turn = replace(self._turn, incarnation=self._planner.membership.incarnation)
         for first, rows in read_slice(self._store, part, self._schema):
-            for i, id_ in enumerate(rows.column("id").to_pylist()):
+            notes = rows.column(COLUMN).to_pylist() if COLUMN in rows.schema.names else [None] * rows.num_rows
+            for i, (id_, note) in enumerate(zip(rows.column("id").to_pylist(), notes, strict=True)):
+                oracle.fail(wrong_note(id_, note))
                 offset = part.base_offset + first + i
                 group, number = self._setup.group, part.partition
                 oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)

@@ -51,10 +51,9 @@ class Reader:
             self.excused |= {i for n, i in enumerate(log.ids) if i not in live or stuck or n < gone}
 
     def lose(self, number: int, ids: list[str], end: int) -> None:
-        """What lies in a partition below `end` it is not given any more."""
+        """What lies in a partition below `end` it need not be given any more; what was planned before may still come."""
         self.excused.update(ids)
-        if number in self.ends:
-            self.ends[number] = max(end, self.ends[number])
+        if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 
     def moved(self, ends: dict[int, int]) -> None:
@@ -79,6 +78,13 @@ class Reader:
         self.given -= set(ids[offset:])
         self.excused = (self.excused | set(ids[:offset])) - set(ids[offset:])
         self.since, self.last, self.let_go = epochs, {}, {}
+
+    def is_late(self, number: int, epoch: int | None, id_: str) -> bool:
+        """Whether a message was planned before positions were set. Where they stayed as they were it is given all the same."""
+        late = epoch is not None and epoch <= self.since.get(number, -1)
+        if late and number not in self.least:
+            self.given.add(id_)
+        return late
 
     def forget(self) -> None:
         """The group was deleted. Should there be one of that name again, it is another; epochs go on."""

@@ -25,6 +25,7 @@ def put_back(run: Run) -> Callable[[Process], None]:
         store = process.store(run.live)
         if run.setup.holds:
             set_ingress(open_queue(store, "q"), False)
+        run.oracle.dead.interrupted |= bool(run.oracle.dead.all_redriven)
         found = redrive(store, "q")
         set_ingress(open_queue(store, "q"), True)
         run.world.note(f"put back: {found}")

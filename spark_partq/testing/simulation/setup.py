@@ -171,6 +171,8 @@ class Setup:
         How long consumers wait at the barrier for others that acknowledge by hand.
     ingress_s : tuple or None
         When ingress is disabled, and when it is enabled again. `discards`: what comes in between is discarded, not refused.
+    column_added_s : float or None
+        When the queue gets a column, which producers write from then on.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
     recreated_s : float or None
@@ -211,6 +213,7 @@ class Setup:
     queries: tuple[QuerySetup, ...] = ()
     scalings: tuple[Scaling, ...] = ()
     alterings: tuple[Altering, ...] = ()
+    column_added_s: float | None = None
     maintain_every_s: float | None = None
     replicas: int = 0
     promoted_s: float | None = None

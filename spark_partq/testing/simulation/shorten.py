@@ -15,6 +15,7 @@ _KIND = ":"
 # What a run can do without.
 _OPTIONAL: dict[str, Any] = {
     "maintain_every_s": None,
+    "column_added_s": None,
     "delete_group_s": None,
     "reset": None,
     "discards": False,

@@ -192,7 +192,7 @@ def test_tables_remember_removed_files_for_a_longer_grace(store: str) -> None:
 def test_maintenance_lets_the_tables_follow_where_a_command_was_interrupted(store: str) -> None:
     make(store, 1)
     with (
-        mock.patch("spark_partq.storage.procedures.alter.follow_settings", side_effect=InterruptedError),
+        mock.patch("spark_partq.storage.procedures.alter.follow_queue", side_effect=InterruptedError),
         pytest.raises(InterruptedError),
     ):
         partq.alter_queue(store, "q", vacuum_grace_ms=100 * HOUR)

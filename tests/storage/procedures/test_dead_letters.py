@@ -251,7 +251,7 @@ def stored(store: str, name: str) -> dict[int, list[int]]:
     return {
         table.partition: [
             value
-            for part in slices(name, table.partition, table.index, table.first_offset, table.next_offset)
+            for part in slices(queue.state, table.partition, table.index, table.first_offset, table.next_offset)
             for _, rows in read_slice(queue.store, part, schema)
             for value in rows.column("v").to_pylist()
         ]

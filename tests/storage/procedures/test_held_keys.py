@@ -15,6 +15,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.consume import held, planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.messages import read_slice
@@ -319,3 +320,25 @@ def test_what_cannot_be_is_refused(store: str) -> None:
     with pytest.raises(partq.InvalidArgumentError, match="'q' has none"):
         partq.alter_queue(store, "q", dead_letter_order="hold")
     assert partq.describe_queue(store, "q").settings["dead_letter_order"] == "skip"
+
+
+def test_what_is_put_back_while_a_query_plans_is_delivered(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query has read which keys are held, and looks for messages after they were released and put back."""
+    make(store, partitions=1)
+    producing = Producing(store)
+    producing.put(("a", 1), ("a", 2))
+    query, refresh = Query(store, {1}), Subscription.refresh
+    query.run()
+    query.deadly.clear()
+
+    def late(subscription: Subscription) -> None:
+        monkeypatch.setattr(Subscription, "refresh", refresh)
+        assert put_back(store) == {"q": 2}
+        refresh(subscription)
+
+    found = planner.Planner(query._settings, "g", "a")
+    monkeypatch.setattr(Subscription, "refresh", late)
+    end = found.next(query.offsets[-1], Limits())
+    assert end is not None
+    query.offsets.append(end)
+    assert query._batch(found) and query.of("a") == [1, 2] and dead(store) == []

@@ -109,7 +109,7 @@ def test_no_message_is_read_twice_and_few_at_once(store: str, monkeypatch: pytes
     read: list[tuple[int, int]] = []
     slices = lifetimes.slices
 
-    def noted(queue: str, partition: int, index: Any, start: int, end: int) -> Any:
+    def noted(queue: Any, partition: int, index: Any, start: int, end: int) -> Any:
         read.append((start, end))
         return slices(queue, partition, index, start, end)
 

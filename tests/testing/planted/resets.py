@@ -74,7 +74,7 @@ def a_reset_moves_one_too_far(original, group, queues, goal, now_us):
 )
 def a_resize_is_forgotten_after_a_reset(original, subscription, state):
     """A map that the group had settled once is not asked for again, though the group was set back before it."""
-    for queue in subscription.queues:
+    for queue in subscription.queues.values():
         if any(queue_id == queue.state.queue_id for queue_id, _ in state.reset_epochs):
             subscription._first_open[queue.state.queue_id] = queue.state.generation
     return original(subscription, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.testing.planted import (
     altering,
     by_hand,
+    columns,
     dead,
     delivery,
     logs,
@@ -31,6 +32,7 @@ SUBJECTS = (
     manifests,
     resizes,
     by_hand,
+    columns,
     maintenance,
     replicas,
     recreated,

@@ -78,6 +78,6 @@ def hashes(queue: Queue, table: PartitionTable, start: int, end: int) -> Iterato
     state = queue.state
     fields = [field for field in state.schema["fields"] if field["name"] in state.key]
     schema = arrow_schema({"type": "struct", "fields": fields})
-    for part in slices(queue.name, table.partition, table.index, start, end):
+    for part in slices(queue.state, table.partition, table.index, start, end):
         for row, batch in read_slice(queue.store, part, schema):
             yield from enumerate(identities(state, batch, [None] * batch.num_rows), part.base_offset + row)

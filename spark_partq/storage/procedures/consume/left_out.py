@@ -30,11 +30,20 @@ DEAD, HELD, EXPIRED = "dead", "held", "expired"
 
 @dataclass(frozen=True)
 class Due:
-    """Messages that are to be left out."""
+    """Messages that are to be left out.
+
+    Attributes
+    ----------
+    dead_letter_queue : str or None
+        None discards them.
+    held : frozenset of int
+        The keys that were held when they were found to be of one.
+    """
 
     partition_id: PartitionId
     messages: DeadMessages
-    dead_letter_queue: str | None  # None discards them
+    dead_letter_queue: str | None
+    held: frozenset[int] = frozenset()
 
 
 class LeftOut:
@@ -80,13 +89,17 @@ class LeftOut:
         ClockSkewError
             If messages seem too old to a clock that is wrong.
         """
-        membership, queues = self._membership, self._by_id()
+        membership, queues = self._membership, self._subscription.queues
         for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
             checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
+        if any(item.held for item in due):
+            membership.group.refresh()  # after the tables: what is there may have been put back since
         for item in due:
             messages, name = item.messages, item.dead_letter_queue
             if item.partition_id not in plannable(membership.group.state, membership.incarnation):
                 continue  # it was taken from this process by what was decided meanwhile
+            if not item.held <= membership.group.state.held.get(item.partition_id[0], frozenset()):
+                continue  # the keys were released
             queue, table, holds = queues[item.partition_id[0]], tables[item.partition_id], frozenset[int]()
             if name is not None:
                 holds = self._keys(queue, table, messages)
@@ -113,7 +126,7 @@ class LeftOut:
         if run is None or not run.first == start < run.end:
             return []
         count, _ = deliveries(*self._attempts(partition_id), start)
-        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), name)]
+        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), name, run.keys)]
 
     def _run(self, queue: Queue, table: PartitionTable, start: int, end: int) -> Run | None:
         """The first messages of held keys; None if no key is held."""
@@ -235,16 +248,13 @@ class LeftOut:
         since = group.state.reset_epochs.get(partition_id, 0)  # what users want to read again is counted from 0
         return group.acks.attempts_since(partition_id, since), group.acks.delivered(partition_id, since)
 
-    def _by_id(self) -> dict[str, Queue]:
-        return {queue.state.queue_id: queue for queue in self._subscription.queues}
-
     def _most_deliveries(self) -> dict[PartitionId, int]:
         """Of the partitions that this process owns, where deliveries are counted."""
         return {p: n for p, queue in self._queues().items() if (n := queue.state.settings.max_deliveries) is not None}
 
     def _queues(self) -> dict[PartitionId, Queue]:
         """Of the partitions that this process owns, where messages may be left out: their queues."""
-        queues = {id_: queue for id_, queue in self._by_id().items() if queue.state.settings.leaves_out}
+        queues = {id_: queue for id_, queue in self._subscription.queues.items() if queue.state.settings.leaves_out}
         if not queues:
             return {}
         partitions, incarnation = self._membership.group.state.partitions, self._membership.incarnation

@@ -93,7 +93,7 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
     fields = [field for field in queue.state.schema["fields"] if field["name"] == settings.message_ttl_column]
     schema = arrow_schema({"type": "struct", "fields": fields})
     found = [np.empty(0, np.int64)]
-    for part in slices(queue.name, table.partition, table.index, start, end):
+    for part in slices(queue.state, table.partition, table.index, start, end):
         for _, batch in read_slice(queue.store, part, schema):
             own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
             ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)

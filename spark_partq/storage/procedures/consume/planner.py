@@ -21,6 +21,7 @@ from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
 from spark_partq.core.group.facts import Member, Ownership, Status
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.consume.application import Connect, no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.gate import Gate
@@ -129,11 +130,12 @@ class Planner:
             ranges = self._replay(end) if plan is None else by_id(end)
             assigned = self._replay_assignment(ranges) if plan is None else plan
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
-            tables = dict(self._tables())
+            tables, queues = dict(self._tables()), self._subscription.queues
             filled = [p for p, r in ranges.items() if r.end > r.start]
             for partition_id in sorted(filled, key=lambda p: (tables[p].queue, p[1])):
                 flow, delivered = assigned[partition_id]
-                flows[flow % len(flows)] += self._pieces(tables[partition_id], ranges[partition_id], delivered)
+                state = queues[partition_id[0]].state
+                flows[flow % len(flows)] += self._pieces(state, tables[partition_id], ranges[partition_id], delivered)
         return [tuple(pieces) for pieces in flows]
 
     def flow_name(self, flow: int) -> str:
@@ -155,7 +157,9 @@ class Planner:
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
         """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
         queues = self._subscription.queues
-        return [((queue.state.queue_id, n), queue.table(n)) for queue in queues for n in queue.state.all_partitions]
+        return [
+            ((queue.state.queue_id, n), queue.table(n)) for queue in queues.values() for n in queue.state.all_partitions
+        ]
 
     def _is_at_end(self) -> bool:
         """Whether a query that ends when it has read everything knows which partitions it gets, and that the others' owners live.
@@ -285,7 +289,7 @@ class Planner:
         partitions = self._group.state.partitions
         return {p: Assigned(_flow_number(partitions[p]), r.end) for p, r in ranges.items()}
 
-    def _pieces(self, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
+    def _pieces(self, queue: QueueState, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
         """The slices of a range; messages below `delivered` may have been delivered before."""
         first = self._check_available(table, planned.start, planned.end)
         cut = min(max(first, delivered), planned.end)
@@ -293,7 +297,7 @@ class Planner:
             Piece(part, planned.epoch, redelivered)
             for low, high, redelivered in ((first, cut, True), (cut, planned.end, False))
             if high > low
-            for part in slices(table.queue, table.partition, table.index, low, high)
+            for part in slices(queue, table.partition, table.index, low, high)
         ]
 
     # ---- where a partition's next range starts and ends

@@ -8,6 +8,7 @@ from typing import Literal
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.errors import QueueNotFoundError
 from spark_partq.core.patterns import matches
+from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.group import assignors
 from spark_partq.storage.queue.control import list_queues
 from spark_partq.storage.store import Store
@@ -29,6 +30,8 @@ class ConsumerSettings:
         Those that the query supports, best first.
     max_barrier_wait_ms : int
         How long messages above the cut of a resize wait for members that acknowledge by hand (S5, H5).
+    payload : dict or None
+        The columns that it reads; None is all that its queues share.
     """
 
     store: Store
@@ -48,6 +51,7 @@ class ConsumerSettings:
     max_poll_interval_ms: int = 300_000
     manual_acknowledgement: bool = False
     max_barrier_wait_ms: int = 60_000
+    payload: Struct | None = None
 
     @property
     def cooperative(self) -> bool:

@@ -21,6 +21,7 @@ from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
+from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_primary
@@ -57,7 +58,7 @@ class Subscription:
         self._queues = {name: open_queue(self._store, name) for name in settings.subscribed_queues()}
         for queue in self._queues.values():
             check_primary(queue, opening=True)
-        self._payload = same_payload(list(self._queues.values()))
+        self._payload = settings.payload or same_payload(list(self._queues.values()))
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
         numbers = {name: queue.state.partition_numbers for name, queue in self._queues.items()}
@@ -75,8 +76,9 @@ class Subscription:
         return {queue.state.queue_id: in_group(queue) for queue in self._queues.values()}
 
     @property
-    def queues(self) -> list[Queue]:
-        return list(self._queues.values())
+    def queues(self) -> dict[str, Queue]:
+        """By id."""
+        return {queue.state.queue_id: queue for queue in self._queues.values()}
 
     def tables(self) -> Iterator[tuple[PartitionId, PartitionTable]]:
         for queue in self._queues.values():
@@ -232,7 +234,7 @@ class Subscription:
             queue = self._open(name)
             if queue is None or queue.state.queue_id != read[name]:
                 continue  # the group learns of its deletion at the next check
-            if queue.state.schema != self._payload:
+            if not self._can_read(queue):
                 raise SchemaMismatchError(
                     f"the group reads queue {name!r}, which matches queuePattern={self._settings.queue_pattern!r} and has other "
                     "columns than the queues that this query reads; use a narrower pattern, or another group",
@@ -258,13 +260,16 @@ class Subscription:
         """The queues that match now and have the columns of those that were there first."""
         queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
         for queue in queues:
-            if queue.state.schema != self._payload and queue.state.queue_id not in self._refused:
+            if not self._can_read(queue) and queue.state.queue_id not in self._refused:
                 self._refused.add(queue.state.queue_id)
                 _log.warning(
                     "queue %s matches the pattern %s, but has other columns than the queues that are read; it is left out",
                     queue.name, self._settings.queue_pattern,
                 )  # fmt: skip
-        return [queue for queue in queues if queue.state.schema == self._payload]
+        return [queue for queue in queues if self._can_read(queue)]
+
+    def _can_read(self, queue: Queue) -> bool:
+        return is_readable_as(queue.state.schema, queue.state.added, self._payload)
 
     def _open(self, name: str) -> Queue | None:
         """A queue as it is now; None while it cannot be read, as when it is being made or deleted."""
