@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from spark_partq.storage.procedures.consume.planner import Planner
 from tests import jvm, queries
 
 collect_ignore = ["plugins"]  # a package that only applications of tests see
@@ -71,6 +73,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_are_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of planners that did not leave end with the test: a later one counts what is read and committed."""
+    started: list[Planner] = []
+    start = Planner._start_threads
+
+    def start_threads(planner: Planner) -> None:
+        started.append(planner)
+        start(planner)
+
+    monkeypatch.setattr(Planner, "_start_threads", start_threads)
+    yield
+    for planner in started:
+        planner.membership.stopping.set()
+    for thread in threading.enumerate():
+        if started and thread.name in ("partq-heartbeats", "partq-coordinator"):
+            thread.join(timeout=5)
 
 
 @pytest.fixture

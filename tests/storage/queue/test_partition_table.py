@@ -325,12 +325,10 @@ def test_retention_beside_producers(queue: str) -> None:
 
 def test_looking_costs_nothing_when_nothing_came(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q7: an idle refresh does not read the log, yet sees the next commit at once."""
-    table = opened(queue).partitions[0]
-    reads = []
-    read = DiskFiles.read
-    monkeypatch.setattr(
-        DiskFiles, "read", lambda self, path, most=None: (reads.append(path), read(self, path, most))[1]
-    )
+    handle = opened(queue)
+    table, files, reads = handle.partitions[0], handle.store.files, []
+    read = files.read
+    monkeypatch.setattr(files, "read", lambda path, most=None: (reads.append(path), read(path, most))[1])
     assert not any(table.refresh() or table.may_have_changed() for _ in range(10))
     assert set(reads) == {f"{table.folder}/_delta_log/{1:020d}.json"}  # only whether there is a next entry
     put(queue, 0, [1])
