@@ -23,7 +23,8 @@ setup: .venv/.ready .venv/.jars
 demo: setup
 	$(BIN)/spark-partq demo
 
-test: lint .venv/classes.jsa
+# Lint is part of it.
+test: .venv/classes.jsa
 	$(BIN)/python tools/run_tests.py
 
 # Classes that each of the tests' JVMs would read anew.

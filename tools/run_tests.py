@@ -1,4 +1,4 @@
-"""Run the tests that need a JVM, the simulation and all others in processes side by side; each line tells which of them it is from."""
+"""Run lint and the suites of tests in processes side by side; each line tells which of them it is from."""
 
 import os
 import subprocess
@@ -8,14 +8,16 @@ import threading
 LONGEST = "spark"  # the others leave it the processors when it wants them
 SUITES = {
     "spark": ["tests/spark", "--plain=without"],
+    "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
-    "other": ["tests", "--plain=only", "--ignore=tests/testing"],
+    "other": ["tests", "--ignore=tests/spark", "--ignore=tests/testing"],
 }
 
 
 def main() -> int:
-    """Arguments go to all; the exit code is 1 if one fails."""
+    """Arguments go to all suites; the exit code is 1 if one fails."""
     processes = {name: start(name, [*where, *sys.argv[1:]]) for name, where in SUITES.items()}
+    processes["lint"] = piped(["make", "lint"])
     readers = [threading.Thread(target=tell, args=item) for item in processes.items()]
     for reader in readers:
         reader.start()
@@ -31,10 +33,13 @@ def main() -> int:
 
 
 def start(name: str, arguments: list[str]) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25", *arguments]
+    return piped(command if name == LONGEST else ["nice", "-n", "5", *command])
+
+
+def piped(command: list[str]) -> "subprocess.Popen[str]":
     # The tests start hundreds of processes: what one has compiled, the others need not compile again.
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", "--durations=25", *arguments]
-    command = command if name == LONGEST else ["nice", "-n", "5", *command]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
     )

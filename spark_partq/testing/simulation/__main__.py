@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +33,6 @@ def main(
     disk: Annotated[bool, typer.Option(help="On a disk instead of in memory.")] = False,
     jobs: Annotated[int, typer.Option(help="Processes at once.", min=1)] = 1,
     shorten: Annotated[bool, typer.Option(help="Make a run that goes wrong smaller before it is shown.")] = True,
-    core: Annotated[int | None, typer.Option(help="Stay on this one of the processor's cores.", min=0)] = None,
 ) -> None:
     """Run what producers, consumers and commands do on simulated stores and clocks, and check what must hold.
 
@@ -46,8 +44,6 @@ def main(
         raise typer.Exit(subprocess.run(arguments, env=environment, check=False).returncode)
     logging.disable(logging.CRITICAL)
     seldom_collected()
-    if core is not None:
-        _stay_on(core)
     if seed is not None:
         raise typer.Exit(_one(seed, disk, shorten))
     if jobs > 1:
@@ -59,13 +55,6 @@ def seldom_collected() -> None:
     """A run leaves few cycles, and looking for them took a tenth of it."""
     gc.freeze()
     gc.set_threshold(50_000)
-
-
-def _stay_on(core: int) -> None:
-    """One actor runs at a time, and threads of one core hand over in four fifths of the time."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[core % len(cores)]})
 
 
 def execute(setup: Setup, disk: bool = False) -> Outcome:
@@ -133,14 +122,14 @@ def _several(seeds: int, first: int, disk: bool, jobs: int) -> int:
     """Shares of the seeds in processes of their own."""
     shares = [(first + seeds * i // jobs, first + seeds * (i + 1) // jobs) for i in range(jobs)]
 
-    def run(core: int, share: tuple[int, int]) -> subprocess.CompletedProcess[str]:
-        arguments = ["--first", str(share[0]), "--seeds", str(share[1] - share[0]), "--core", str(core)]
+    def run(share: tuple[int, int]) -> subprocess.CompletedProcess[str]:
+        arguments = ["--first", str(share[0]), "--seeds", str(share[1] - share[0])]
         arguments += ["--disk"] if disk else []
         command = [sys.executable, "-m", "spark_partq.testing.simulation", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     with ThreadPoolExecutor(jobs) as pool:
-        done = list(pool.map(run, count(), [share for share in shares if share[1] > share[0]]))
+        done = list(pool.map(run, [share for share in shares if share[1] > share[0]]))
     totals: dict[str, Any] = {}
     for process in done:
         *lines, last = process.stdout.splitlines() or [""]

@@ -1,6 +1,6 @@
 """Which thread of a simulated world runs next, and what time it is there.
 
-Each actor is a thread, and one of them runs at a time. At every operation on the store, and wherever a thread waits, the scheduler may let
+Each actor is a thread of that world with a stack of its own (a greenlet), and one of them runs at a time. At every operation on the store, and wherever a thread waits, the scheduler may let
 another go on: always the one with the highest priority of those that can. Priorities are drawn, and at a few drawn steps the actor that
 runs drops to the lowest (PCT: Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
 
@@ -11,38 +11,20 @@ keeps others from their work, and minutes of that world take milliseconds.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
+
+try:
+    from greenlet import getcurrent, greenlet
+except ModuleNotFoundError:
+    told = "the package greenlet is not installed; run: pip install 'spark_partq[simulation]'"
+    raise ModuleNotFoundError(told, name="greenlet") from None
 
 
 class Killed(BaseException):
     """The process of this thread has been killed; nothing may catch this."""
-
-
-def _taken_lock() -> threading.Lock:
-    """A lock that one thread takes again and another releases: the quickest way to hand over."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-class _Worker:
-    """A thread that is one actor after another: to start a thread for each costs more than what most of them do."""
-
-    idle: ClassVar[list[_Worker]] = []  # of all schedulers
-
-    def __init__(self) -> None:
-        self.turn = _taken_lock()
-        self.work: Callable[[], None] = lambda: None
-        threading.Thread(target=self._loop, name="actor", daemon=True).start()
-
-    def _loop(self) -> None:
-        while True:
-            self.turn.acquire()
-            self.work()
 
 
 @dataclass(eq=False)
@@ -60,7 +42,7 @@ class Actor:
     name: str
     is_dead: Callable[[], bool]
     priority: float
-    turn: threading.Lock
+    stack: greenlet
     wakes_s: float | None = None
     condition: Callable[[], bool] | None = None
     done: bool = False
@@ -88,8 +70,9 @@ class Scheduler:
         self._running: list[Actor] = []  # those that can go on
         self._waiting: list[Actor] = []
         self._changed = False  # something happened on which one of these may wait
-        self._main = _taken_lock()
-        self._local = threading.local()
+        self._main = getcurrent()
+        self._ended = False  # `run` is to return
+        self.current: Actor | None = None  # who runs
         self._lowest = 0.0
         self._until: Callable[[], bool] = lambda: False
         self._limit_s, self._limit_steps = 0.0, 0
@@ -98,16 +81,13 @@ class Scheduler:
     # ---- for whoever sets the world up
     def spawn(self, name: str, run: Callable[[], object], is_dead: Callable[[], bool], *, first: bool = False) -> Actor:
         """A new actor, which can run from now on; `first`: before all that are not, until it drops."""
-        worker = _Worker.idle.pop() if _Worker.idle else _Worker()
         parent, priority = self.current, self._rng.random() + first
         if (
             parent is not None and parent.priority < 0
         ):  # what a thread starts that has dropped does not overtake others for it
             priority = parent.priority
-        actor = Actor(name, is_dead, priority, worker.turn)
 
         def body() -> None:
-            self._local.actor = actor
             try:
                 if not actor.is_dead():
                     run()
@@ -118,10 +98,8 @@ class Scheduler:
             actor.done = True
             self._running.remove(actor)
             self.notify()
-            _Worker.idle.append(worker)  # who takes it may hand over to it before this has ended
-            self._hand_over()
 
-        worker.work = body
+        actor = Actor(name, is_dead, priority, greenlet(body, self._main))
         self._running.append(actor)
         return actor
 
@@ -135,8 +113,11 @@ class Scheduler:
         """
         self._until, self.stopped = until, ""
         self._limit_s, self._limit_steps = self.now_s + limit_s, self.steps + limit_steps
-        self._hand_over()
-        self._main.acquire()
+        self._ended = False
+        while not self._ended and (following := self._next()) is not None:  # again when an actor has ended
+            self.current = following
+            following.stack.switch()
+        self.current = None
         return not self.stopped
 
     def notify(self) -> None:
@@ -144,11 +125,6 @@ class Scheduler:
         self._changed = True
 
     # ---- for actors
-    @property
-    def current(self) -> Actor | None:
-        """The actor in whose thread this is called."""
-        return getattr(self._local, "actor", None)
-
     def point(self) -> None:
         """Another actor may go on here."""
         actor = self.current
@@ -187,14 +163,10 @@ class Scheduler:
     def _switch(self, actor: Actor) -> None:
         following = self._next()
         if following is not actor:
-            (self._main if following is None else following.turn).release()
-            actor.turn.acquire()
+            self.current, self._ended = following, following is None
+            (self._main if following is None else following.stack).switch()
         if actor.is_dead():
             raise Killed
-
-    def _hand_over(self) -> None:
-        following = self._next()
-        (self._main if following is None else following.turn).release()
 
     def _next(self) -> Actor | None:
         """Who goes on; None for whoever called `run`."""
