@@ -26,7 +26,8 @@ from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, Parti
 
 Wanted = Mapping[str, Any]
 
-# Messages that move within the queue meanwhile are found by another pass; who goes on writing the key keeps nobody here for longer.
+# Messages that somebody copies meanwhile, from queue to queue or partition to partition, are found by another pass. Who goes on writing
+# the key keeps nobody here for longer than these.
 _PASSES = 5
 
 
@@ -50,26 +51,39 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     check_usable(queue.control)
     check_primary(queue, opening=True)
     wanted = key_values(queue.state, key)
-    deleted = _delete(queue, wanted)
+    searches = [_Search(queue, wanted)]
     dead_letters = queue.state.settings.dead_letter_queue
     if dead_letters is not None:
-        deleted += _delete(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name})
-    return deleted
-
-
-def _delete(queue: Queue, wanted: Wanted) -> int:
-    deleted, seen = 0, dict[int, int]()
+        searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
     for _ in range(_PASSES):
-        found = 0
-        queue.control.refresh()
-        for number in queue.state.all_partitions:
-            count, seen[number] = _delete_from(queue, queue.table(number), seen.get(number, 0), wanted)
-            found += count
-        deleted += found
-        if not found:
+        if not sum([search.go_on() for search in searches]):
             break
-    queue.control.decide(lambda state: deletion.note_deletion(state, deleted))
-    return deleted
+    return sum(search.end() for search in searches)
+
+
+class _Search:
+    """A queue, how far it was searched, and what was found and deleted."""
+
+    def __init__(self, queue: Queue, wanted: Wanted) -> None:
+        self._queue, self._wanted = queue, wanted
+        self._ends: dict[int, int] = {}  # of each partition
+        self._deleted = 0
+
+    def go_on(self) -> int:
+        """Search what has come since the last time; how many messages were deleted."""
+        self._queue.control.refresh()
+        found = 0
+        for number in self._queue.state.all_partitions:
+            table, start = self._queue.table(number), self._ends.get(number, 0)
+            deleted, self._ends[number] = _delete_from(self._queue, table, start, self._wanted)
+            found += deleted
+        self._deleted += found
+        return found
+
+    def end(self) -> int:
+        """Record how many were deleted in all, and return it."""
+        self._queue.control.decide(lambda state: deletion.note_deletion(state, self._deleted))
+        return self._deleted
 
 
 def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted) -> tuple[int, int]:

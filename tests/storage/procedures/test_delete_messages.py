@@ -202,6 +202,17 @@ def test_dead_messages_are_deleted_too(store: str) -> None:
     assert left == {("b", "q"), ("a", "other"), ("b", "other")} and not rows_at(store)
 
 
+def test_a_message_dies_meanwhile(store: str) -> None:
+    """It is in the dead-message queue by the time at which the queue is searched."""
+    make(store, partitions=1, dead_letter_queue="dead")
+    fill(store, "ab", "a")
+
+    def act() -> None:
+        put(opened(store, "dead"), 0, {"k": "a", "v": 0, "origin_queue": "q"})
+
+    assert between(store, act) == 3 and not rows_at(store, "dead")
+
+
 def test_a_parent_is_copied_without_them(store: str) -> None:
     make(store, partitions=0)
     fill(store, "abcab")
