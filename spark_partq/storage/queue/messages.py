@@ -320,6 +320,18 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
         ) from error
 
 
+def rows_left(store: Store, piece: Slice) -> Ints:
+    """The numbers of those rows of a slice that were not deleted.
+
+    Raises
+    ------
+    CorruptTableError
+        As `read_slice`.
+    """
+    runs = read_slice(store, piece, pa.schema([pa.field("_row", pa.int64())]))
+    return np.concatenate([np.empty(0, np.int64), *(rows.column(0).to_numpy() for _, rows in runs)])
+
+
 def _lacking(held: pa.Schema, wanted: pa.Schema, may_lack: Collection[str]) -> set[str]:
     """Those of the columns that were added which a file lacks: also one of another type, whose fact was lost with a primary."""
     types = {name: wanted.field(name).type for name in wanted.names if name in may_lack}

@@ -21,6 +21,11 @@ class Deletions:
     ) -> tuple[set[str], str]:
         """A file of a partition came in the place of another one; the messages that are gone by that, and what is wrong."""
         (add,), (remove,), log = entry.adds, entry.removes, queue.partitions[number]
+        if log.fenced or remove.path not in log.files:
+            return (
+                set(),
+                f"REWRITTEN: {remove.path} of partition {number}, which is {'fenced' if log.fenced else 'not there'}",
+            )
         low, high = log.files.pop(remove.path)
         log.files[add.path] = low, high
         left = {low + row: id_ for row, id_ in ids_at(files, f"{folder}/{add.path}").items()}

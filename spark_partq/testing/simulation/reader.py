@@ -45,7 +45,7 @@ class Reader:
         self.began, self.last = True, {}
         state = queue.state
         for number, log in queue.partitions.items():
-            live = {i for low, high in log.files.values() for i in log.ids[low:high]}
+            live = {i for low, high in log.files.values() for i in log.between(low, high).values()}
             stuck = state is None or (number == PARENT and state.first != PARENT)
             gone = 0 if state is None else state.removed_ends.get(number, 0)
             gone = max(gone, queue.removed.get(number, 0))  # its files may be there for a while

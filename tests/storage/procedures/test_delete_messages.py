@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import delete_messages as procedure
+from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.queue.messages import MessageFile, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
@@ -164,6 +165,26 @@ def test_a_consumer_goes_on_behind_them(store: str) -> None:
     again.planner.leave()
     assert position(store, "g", 0) == 6
     assert partq.describe_group(store, "g").lag == 0
+
+
+def test_nobody_acknowledges_them(store: str) -> None:
+    """An application that acknowledges by hand is never given them, so maintenance and resizes do not wait for it."""
+    make(store, partitions=1)
+    fill(store, "abcaa")
+    partq.delete_messages(store, "q", {"k": "a"})
+    query = Query(store, "a", manual_acknowledgement=True)
+    assert query.next() == {0: (0, 5)} and given_to(query) == [(1, "b"), (2, "c")]
+    query.next()
+    assert position(store, "g", 0) == 1
+    epochs = {("q", 0): 1}
+    assert not acknowledge(Store(store), "g", {("q", 0): 2}, epochs)
+    query.next()
+    assert position(store, "g", 0) == 2
+    assert not acknowledge(Store(store), "g", {("q", 0): 3}, epochs)
+    query.next()
+    assert position(store, "g", 0) == 5
+    put(opened(store), 7, {"k": "d", "v": 9})
+    assert query.next() == {0: (5, 6)}
 
 
 def test_what_is_too_old_is_left_out_around_them(store: str) -> None:
