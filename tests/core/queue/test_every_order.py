@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import alter, decide
+from spark_partq.core.queue import alter, decide, deletion
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
 from spark_partq.core.queue.partition_map import PARENT
@@ -44,6 +44,8 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     for wanted in ({"vacuum_grace_ms": 7_200_000}, {"vacuum_grace_ms": 86_400_000, "retention_ms": 5}):
         yield partial(alter.alter_settings, state, wanted, end)
     yield partial(alter.add_columns, state, payload_schema("note string"))
+    yield partial(deletion.allow_deletion, state)
+    yield partial(deletion.note_deletion, state, 3)
     for location in locations:
         yield partial(decide.add_replica, state, location)
         yield partial(decide.remove_replica, state, location)
