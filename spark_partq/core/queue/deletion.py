@@ -20,6 +20,6 @@ def allow_deletion(state: QueueState) -> Facts:
 
 def note_deletion(state: QueueState, messages: int) -> Facts:
     """Say how many messages were deleted; of whom, nobody is to know any more."""
-    if not state.usable or state.fenced_by is not None or not messages:
+    if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES not in state.format.features:
         return ()
-    return [QueueFact(Kind.MESSAGES_DELETED, {"messages": messages})]
+    return [QueueFact(Kind.MESSAGES_DELETED, {"messages": messages})] if messages else ()
