@@ -17,7 +17,7 @@ _BEFORE = f"""
 import json, os, shlex, subprocess, sys
 sys.path.insert(0, {str(ROOT)!r})
 os.chdir(sys.argv[1])
-os.environ["PYTHONPATH"] = {str(ROOT)!r}
+os.environ["PYTHONPATH"] = os.pathsep.join([{str(ROOT)!r}, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
 from tests.helpers import eventually
 import spark_partq as partq
 
