@@ -40,7 +40,8 @@ def main(names: list[str]) -> None:
             NotebookClient(notebook, km=kernel, timeout=300, resources={"metadata": {"path": folder}}).execute()
         tidy(notebook)
         written = nbformat.writes(notebook) + "\n"
-        assert len(written) < MOST_BYTES, f"{path.name} has {len(written):,} bytes; show less"
+        if len(written) >= MOST_BYTES:
+            raise SystemExit(f"{path.name} has {len(written):,} bytes; show less")
         path.write_text(written)
         print(f"{path.relative_to(ROOT)}: {len(written):,} bytes")
 
