@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_partq.core.format import DELETED_MESSAGES
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import Entry
 from spark_partq.storage.queue.file_index import OFFSETS
@@ -17,9 +18,18 @@ class Deletions:
         self.keys: set[str | None] = set()
 
     def rewritten(
-        self, queue: StoredQueue, number: int, files: Files, folder: str, entry: Entry, sent: Mapping[str, Message]
+        self,
+        queue: StoredQueue,
+        number: int,
+        files: Files,
+        folder: str,
+        entry: Entry,
+        sent: Mapping[str, Message],
+        is_copy: bool,
     ) -> tuple[set[str], str]:
         """A file of a partition came in the place of another one; the messages that are gone by that, and what is wrong."""
+        if not is_copy and (queue.state is None or DELETED_MESSAGES not in queue.state.format.features):
+            return set(), f"REWRITTEN: partition {number}, and older programs may still read it"
         (add,), (remove,), log = entry.adds, entry.removes, queue.partitions[number]
         if log.fenced or remove.path not in log.files:
             return (

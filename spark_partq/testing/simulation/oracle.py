@@ -162,7 +162,7 @@ class Oracle:
             self.fail(f"partition {number} goes from version {log.version} to {version}")
         log.version, files = version, self._world.files(uri)
         if any(add.tags for add in entry.adds):
-            gone, problem = self.deletions.rewritten(queue, number, files, folder, entry, self.sent)
+            gone, problem = self.deletions.rewritten(queue, number, files, folder, entry, self.sent, uri != self.live)
             ids = column_of(files, f"{folder}/{entry.adds[0].path}", "id")
             self.fail(self.notes.wrong_with(uri, queue.state, files, f"{folder}/{entry.adds[0].path}", ids))
             self._world.note(f"partition {number}: {' '.join(sorted(gone))} deleted")
