@@ -11,7 +11,7 @@ import spark_partq as partq
 
 # In the order of `--help`:
 # isort: off
-from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, monitoring, dead_letters, stores
+from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, monitoring, console, dead_letters, stores
 
 # isort: on
 from spark_partq.cli.common import app
@@ -21,6 +21,7 @@ from spark_partq.cli.settings import duration_ms
 __all__ = [
     "altering",
     "app",
+    "console",
     "dead_letters",
     "duration_ms",
     "groups",
