@@ -125,10 +125,17 @@ class Console:
         return await self._read(request, history_answer, request.path_params["group"], wanted, before, most)
 
     async def timeline(self, request: Request) -> Response:
-        """Parameters: seconds, first."""
+        """Parameters: seconds, first, moved."""
         seconds = _whole(request.query_params.get("seconds"), "seconds", _MOST_SECONDS) or 900
         first = _whole(request.query_params.get("first"), "first", MOST) or 0
-        return await self._read(request, timeline_answer, request.path_params["group"], float(seconds), first)
+        return await self._read(
+            request,
+            timeline_answer,
+            request.path_params["group"],
+            float(seconds),
+            first,
+            "moved" in request.query_params,
+        )
 
     async def explain(self, request: Request) -> Response:
         """Parameter: partition, as QUEUE/NUMBER."""

@@ -19,6 +19,8 @@ from spark_partq.storage.store import Store
 
 # Of so many groups at once the history is open, and of so many looks the sums are kept.
 _MOST_READERS = 2
+# A look that takes longer is followed by a pause as long.
+_LONG_S = 1.0
 TREND = 60
 
 _log = logging.getLogger("spark_partq")
@@ -58,7 +60,7 @@ class Looks:
         self._recent: OrderedDict[str, tuple[int, Sequence[Row]]] = OrderedDict()
 
     def refresh(self) -> None:
-        """Look, if it is time to: not before the interval is over, and not more than half of the time."""
+        """Look, if it is time to."""
         began_s = self.store.runtime.monotonic_s()
         if self._number and began_s < self._due_s:
             return
@@ -74,8 +76,8 @@ class Looks:
             self.last, self.error = Look(self._number, self.store.now(), took_s, sample), None
             self.rates.add(began_s, sample)
             self._add_sums(sample)
-        ended_s = self.store.runtime.monotonic_s()
-        self._due_s = max(began_s + self.every_s, ended_s + (ended_s - began_s))
+        took_s = self.store.runtime.monotonic_s() - began_s
+        self._due_s = began_s + max(self.every_s, 2 * took_s if took_s > _LONG_S else 0.0)
 
     def trend(self, kind: str, name: str) -> list[int]:
         """What a queue held at each of the last looks, or how far behind a group was; the newest last."""

@@ -21,14 +21,16 @@ from spark_partq.storage.rows import Row
 
 # A picture is of no more facts, and has no more rows.
 MOST_FACTS = 5_000
-MOST_ROWS = 64
+MOST_ROWS = 32
 
 Place = tuple[str, int]  # queue, partition
 _NAME_FORMER_OWNER = (Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_STARTED, Kind.HANDOFF_CANCELLED)
 
 
-def timeline_answer(looks: Looks, group: str, seconds: float, first: int) -> dict[str, Any]:
+def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved: bool) -> dict[str, Any]:
     """The last seconds of a group: a row for each partition from the `first` on, and the statuses of the whole group.
+
+    With `moved` only those partitions count that somebody got, gave up or lost in that time.
 
     A bar is the time for which a flow owned a partition; one whose `began` is None began before the picture, one whose `ended` is None goes
     on. `whole` is False if more facts were decided in that time than the picture has: then it begins later.
@@ -52,7 +54,7 @@ def timeline_answer(looks: Looks, group: str, seconds: float, first: int) -> dic
     rows: list[Row] = facts.to_pylist()
     bars = _bars(frame, rows, opened.state)
     handed = _handed(frame)
-    places = sorted({*bars, *handed})
+    places = sorted(place for place in {*bars, *handed} if not moved or place in handed or _moved(bars[place]))
     shown = places[first : first + MOST_ROWS]
     before = rows[0]["seq"] if rows else reader.end
     last_status = reader.page(FactFilter(kinds=(Kind.STATUS_CHANGED,)), before, most=1).facts
@@ -96,6 +98,10 @@ def _bars(facts: pd.DataFrame, rows: Iterable[Row], state: GroupState) -> dict[P
         if now.flow is not None and place not in told and not kept:
             kept.append(_bar(now.flow, None, None, None, "", None))
     return found
+
+
+def _moved(bars: list[dict[str, Any]]) -> bool:
+    return len(bars) > 1 or any(bar["began"] or bar["ended"] for bar in bars)
 
 
 def _end_of(rows: Iterable[Row], first: Row) -> Row | None:

@@ -10,7 +10,7 @@ import { get, path, Refused, token } from "./net.js";
 import { overview, seen } from "./overview.js";
 import { queue } from "./queue.js";
 import { changed, here, to } from "./route.js";
-import { owners, SECONDS } from "./timeline.js";
+import { MOST_ROWS, owners, SECONDS } from "./timeline.js";
 
 const main = document.getElementById("main"), dialog = document.getElementById("dialog");
 const TIMELINE_EVERY_MS = 10_000; // between two, if nothing was decided
@@ -60,7 +60,7 @@ async function details({ kind, name, asked }, moved, mine) {
     data.members = [...new Set([...data.group.description.members.map((member) => member.instance), ...owners(data.timeline)])].sort();
     await keep("history", get(`${path("groups", name, "history")}?${query(asked)}`));
     const stale = !data.timeline || moved || data.timeline.end !== data.history.end || Date.now() - data.timeline.read > TIMELINE_EVERY_MS;
-    if (stale && data.group.description.state !== "Dead") await keep("timeline", history_(name, asked));
+    if (stale && data.group.description.state !== "Dead") await keep("timeline", ownership(name, asked));
     if (asked.get("why") && dialog.open) await why(name, asked.get("why"), mine);
     return null;
   } catch (error) {
@@ -69,10 +69,12 @@ async function details({ kind, name, asked }, moved, mine) {
   }
 }
 
-async function history_(name, asked) {
+async function ownership(name, asked) {
   const wanted = new URLSearchParams({ seconds: asked.get("range") ?? SECONDS, first: asked.get("rows") ?? "0" });
+  const few = data.group.description.partitions.length <= MOST_ROWS;
+  if ((asked.get("which") ?? (few ? "all" : "moved")) === "moved") wanted.set("moved", "");
   const found = await get(`${path("groups", name, "timeline")}?${wanted}`);
-  return { ...found, end: data.history.end, read: Date.now() };
+  return { ...found, many: !few, end: data.history.end, read: Date.now() };
 }
 
 // ---- showing
@@ -111,7 +113,7 @@ function turned({ kind, name, asked }) {
     window.scrollTo(0, 0);
   }
   for (const control of main.querySelectorAll("form [name]")) {
-    const wanted = asked.get(control.name) ?? (control.name === "range" ? SECONDS : control.name === "sort" ? "partition" : "");
+    const wanted = asked.get(control.name) ?? (USUAL[control.name] ?? "");
     if (control !== document.activeElement && control.value !== wanted) control.value = wanted;
   }
   const place = asked.get("why");
@@ -150,6 +152,7 @@ const FORMS = {
   history: { before: null, fact: null },
   timeline: { rows: null },
 };
+const USUAL = { range: SECONDS, sort: "partition", which: "moved" };
 let typing = 0;
 
 function filtered(event) {

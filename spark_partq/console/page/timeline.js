@@ -7,6 +7,7 @@ import { changed, to } from "./route.js";
 
 const RANGES = { 300: "5 minutes", 900: "15 minutes", 3600: "hour", 21600: "6 hours", 86400: "day", 604800: "week" };
 export const SECONDS = "3600";
+export const MOST_ROWS = 32; // as the console sends them
 const ROW = 20;
 const TOP = 34; // the times and the statuses
 const MOST_EVENTS = 12;
@@ -18,13 +19,15 @@ export function timeline(group, found, asked) {
   const instances = [...new Set(found.rows.flatMap((row) => row.bars.map((bar) => bar.instance)))].sort();
   return [
     h("form", { class: "tools", "data-key": "timeline-tools", "data-form": "timeline", "data-keep": true },
-      h("label", null, "of ", h("select", { name: "range" }, Object.entries(RANGES).map(option)))),
+      h("label", null, "of ", h("select", { name: "range" }, Object.entries(RANGES).map(option))),
+      found.many && h("label", null, "show ", h("select", { name: "which" },
+        [["moved", "partitions that moved"], ["all", "all partitions"]].map(([value, text]) => h("option", { value, selected: (asked.get("which") ?? "moved") === value }, text))))),
     !found.whole && h("p", { class: "quiet" }, `More was decided in that time than fits: the picture begins at ${moment(found.from)}.`),
-    found.rows.length ? drawing(group, found) : h("p", { class: "quiet" }, "The group has no partition."),
+    found.rows.length ? drawing(group, found) : h("p", { class: "quiet" }, "No partition came or went in that time."),
     h("ul", { class: "legend" }, instances.map((name) => h("li", { "data-key": name }, swatch(group, name), name)),
       h("li", null, h("span", { class: "swatch hatched", "aria-hidden": "true" }), "handoff"),
-      h("li", null, h("span", { class: "swatch Holddown", "aria-hidden": "true" }), "holddown"),
-      h("li", null, h("span", { class: "swatch Rebalancing", "aria-hidden": "true" }), "rebalancing")),
+      h("li", null, h("span", { class: "swatch holddown", "aria-hidden": "true" }), "holddown"),
+      h("li", null, h("span", { class: "swatch rebalancing", "aria-hidden": "true" }), "rebalancing")),
     rest(found),
     events(group, found),
   ];
@@ -33,8 +36,8 @@ export function timeline(group, found, asked) {
 function rest({ partitions: count, first, rows }) {
   if (count <= rows.length) return null;
   const link = (text, n) => (n < 0 || n >= count ? h("span", { class: "quiet" }, text) : h("a", { href: changed({ rows: n || null }) }, text));
-  return h("nav", { class: "pages", "aria-label": "Partitions of the picture" }, link("‹ before", first - 64),
-    h("span", null, `${number(first + 1)} to ${number(first + rows.length)} of ${number(count)} partitions`), link("after ›", first + 64));
+  return h("nav", { class: "pages", "aria-label": "Partitions of the picture" }, link("‹ before", first - MOST_ROWS),
+    h("span", null, `${number(first + 1)} to ${number(first + rows.length)} of ${number(count)} partitions`), link("after ›", first + MOST_ROWS));
 }
 
 // ---- the picture
@@ -56,7 +59,7 @@ function drawing(group, found) {
 
 function band(status, x, from, to_, height) {
   const left = x(status.began, from), width = Math.max(2, x(status.ended, to_) - left);
-  return s("g", { class: `band ${status.status}` }, s("title", null, `${status.status} from ${moment(status.began)}: ${status.cause}`),
+  return s("g", { class: `band ${status.status.toLowerCase()}` }, s("title", null, `${status.status} from ${moment(status.began)}: ${status.cause}`),
     s("rect", { class: "shade", x: left, y: 20, width, height: height - 20 }), s("rect", { x: left, y: 22, width, height: 6, rx: 2 }));
 }
 

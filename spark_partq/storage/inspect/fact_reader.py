@@ -7,6 +7,7 @@ which fact, and a part of the history costs the files that it lies in.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,10 +62,9 @@ class FactFilter:
             masks.append(_any([pc.equal(facts["instance"], self.member), *flows]))
         if self.text:
             masks.append(_any([pc.match_substring(facts[name], self.text, ignore_case=True) for name in _TEXTS]))
-        for mask in masks:
-            mask = pc.fill_null(mask, False)
-            facts, masks = facts.filter(mask), [m.filter(mask) for m in masks]
-        return facts
+        if not masks:
+            return facts
+        return facts.filter(functools.reduce(pc.and_, [pc.fill_null(mask, False) for mask in masks]))
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,4 @@ class FactReader:
 
 def _any(masks: list[pa.ChunkedArray]) -> pa.ChunkedArray:
     """True where one of them is; null counts as False."""
-    found = pc.fill_null(masks[0], False)
-    for mask in masks[1:]:
-        found = pc.or_(found, pc.fill_null(mask, False))
-    return found
+    return functools.reduce(pc.or_, [pc.fill_null(mask, False) for mask in masks])
