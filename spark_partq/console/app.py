@@ -200,7 +200,8 @@ def _tagged(request: Request, body: bytes, type_: str) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, PartqError)
+    if not isinstance(error, PartqError):
+        raise error
     code = (
         404
         if isinstance(error, GroupNotFoundError | QueueNotFoundError)

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-TOKEN_HEADER = "x-partq-token"
+_SENT_AS = "x-partq-token"  # what the page names the header
 
 # Everything that the page loads comes from here, and no text of the store can become markup or a script in it.
 _POLICY = (
@@ -95,5 +95,5 @@ def may_act(headers: Headers, token: str | None) -> bool:
     """Whether a request may change something: it is from the page itself, and has the token."""
     origin, host = urlsplit(headers.get("origin", "")), headers.get("host", "")
     from_here = origin.scheme in ("http", "https") and origin.netloc.lower() == host.lower()
-    given = headers.get(TOKEN_HEADER, "")
+    given = headers.get(_SENT_AS, "")
     return token is not None and from_here and hmac.compare_digest(given.encode(), token.encode())

@@ -1,7 +1,7 @@
 // Numbers, times and sizes as people read them. Times are in UTC, as everywhere in this project.
 
 const WHOLE = new Intl.NumberFormat("en");
-const SHORT = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const SHORT = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 export const NONE = "–";
 
 export const number = (n) => (n === null || n === undefined ? NONE : WHOLE.format(n));
@@ -9,7 +9,7 @@ export const number = (n) => (n === null || n === undefined ? NONE : WHOLE.forma
 /** Messages per second. */
 export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined) return NONE;
-  return perSecond > 0 && perSecond < 0.1 ? "< 0.1" : perSecond < 100 ? SHORT.format(perSecond) : WHOLE.format(Math.round(perSecond));
+  return perSecond === 0 ? "0" : perSecond < 100 ? SHORT.format(perSecond) : WHOLE.format(Math.round(perSecond));
 }
 
 /** A number of seconds. */
@@ -22,8 +22,8 @@ export function age(seconds) {
   return parts.slice(first, first + 2).filter(([n]) => n > 0).map(([n, unit]) => `${n} ${unit}`).join(" ");
 }
 
-/** The age of a message; 0 is that of none. */
-export const waiting = (seconds) => (seconds ? age(seconds) : NONE);
+/** The age of the oldest of so many messages. */
+export const waiting = (seconds, count) => (count ? age(seconds) : NONE);
 
 export function size(bytes) {
   let n = bytes;

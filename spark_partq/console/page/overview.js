@@ -39,7 +39,7 @@ function group(found) {
   ].filter(Boolean);
   const cells = [
     h("a", { href: to("group", found.name) }, found.name), badge(found.state), assignor(found), number(found.members), number(found.partitions),
-    number(found.lag), trend(found.trend, "lag"), waiting(found.oldest_s), rate(found.out_per_s), notes.join(", "),
+    number(found.lag), trend(found.trend, "lag"), waiting(found.oldest_s, found.lag), rate(found.out_per_s), notes.join(", "),
   ];
   return { key: found.name, cells };
 }
@@ -53,7 +53,7 @@ function queue(found) {
     h("a", { href: to("queue", found.name) }, found.name), badge(found.status),
     operating === configured ? partitions(operating) : `${partitions(operating)} → ${partitions(configured)}`,
     found.groups.map((name, i) => [i ? ", " : "", h("a", { href: to("group", name) }, name)]),
-    number(found.depth), trend(found.trend, "depth"), waiting(found.oldest_s), rate(found.in_per_s), notes.join(", "),
+    number(found.depth), trend(found.trend, "depth"), waiting(found.oldest_s, found.size_bytes), rate(found.in_per_s), notes.join(", "),
   ];
   return { key: found.name, cells };
 }

@@ -61,7 +61,7 @@ function row(group, p) {
   const owner = p.flow === null ? h("span", { class: "bad" }, "unassigned") : [swatch(group, instance(p.flow)), p.flow];
   const cells = [
     [h("span", { class: "quiet" }, `${p.queue}/`), partition(p.partition)], owner, number(p.position), number(p.delivered - p.position), number(p.end), number(p.lag),
-    waiting(p.oldest), rate(p.comes), rate(p.goes), number(p.epoch), p.reason || (p.lag ? "reading" : "up to date"),
+    waiting(p.oldest, p.lag), rate(p.comes), rate(p.goes), number(p.epoch), p.reason || (p.lag ? "reading" : "up to date"),
     h("a", { class: "button", href: changed({ why: place }), "aria-label": `Why is ${place} where it is?` }, "Why?"),
   ];
   return { key: place, cells, class: p.reason ? "waits" : null };

@@ -37,7 +37,7 @@ function facts({ description: found, oldest_s, in_per_s }) {
     ["in use", partitions(found.operating_partitions)],
     ["ingress", found.ingress ? "enabled" : h("strong", { class: "bad" }, "disabled")],
     ["depth", number(found.depth)],
-    ["oldest stored", waiting(Math.max(0, ...oldest_s))],
+    ["oldest stored", waiting(Math.max(0, ...oldest_s), found.partitions.some((p) => p.files > 0))],
     ["in/s", rate(known.length ? known.reduce((a, b) => a + b) : null)],
     found.discarded > 0 && ["discarded", number(found.discarded)],
     found.lost > 0 && ["lost by scaling", number(found.lost)],
@@ -65,11 +65,11 @@ function scaling(found, readers) {
 
 const reader = (group) => ({
   key: group.name,
-  cells: [h("a", { href: to("group", group.name) }, group.name), badge(group.state), number(group.lag), waiting(group.oldest_s), rate(group.out_per_s), number(group.waiting)],
+  cells: [h("a", { href: to("group", group.name) }, group.name), badge(group.state), number(group.lag), waiting(group.oldest_s, group.lag), rate(group.out_per_s), number(group.waiting)],
 });
 
 function row(p, oldest, comes) {
   const state = p.fenced ? "fenced" : p.sealed ? "sealed" : "";
-  const cells = [partition(p.partition), number(p.first_offset), number(p.next_offset), number(p.depth), waiting(oldest), rate(comes), number(p.files), size(p.size_bytes), state];
+  const cells = [partition(p.partition), number(p.first_offset), number(p.next_offset), number(p.depth), waiting(oldest, p.files), rate(comes), number(p.files), size(p.size_bytes), state];
   return { key: String(p.partition), cells };
 }
