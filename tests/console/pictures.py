@@ -15,11 +15,11 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from tests.console.scene import GROUP, Scene
 from tests.console.served import Served, console
-from tests.helpers import ROOT
+from tests.helpers import ROOT, eventually
 
 IMAGES = ROOT / "docs" / "images"
 MISSING = "the browser of these tests is missing: run apt-get install chromium"
-_WIDE, _TALL, _NARROW = {"width": 1280, "height": 860}, {"width": 1280, "height": 1180}, {"width": 400, "height": 860}
+_WIDE, _NARROW = {"width": 1280, "height": 860}, {"width": 400, "height": 860}
 
 
 @contextmanager
@@ -78,13 +78,17 @@ def take(browser: Browser, scene: Scene, served: Served, folder: Path) -> list[P
         if "group" in fragment:
             expect(page.locator("#timeline svg")).to_be_visible()
             expect(page.locator("#history tbody tr").first).to_be_visible()
+        if "queue" in fragment:
+            expect(page.locator("#settings tbody tr").first).to_be_visible()
         if part == "dialog":
             expect(page.locator("dialog .steps li").first).to_be_visible()
-        if name in ("console-group", "console-group-dark"):
-            page.set_viewport_size(_TALL)  # type: ignore[arg-type]
+        if part is None and "narrow" not in look:
+            height = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+            page.set_viewport_size({"width": 1280, "height": min(1180, int(height))})
         path = folder / f"{name}.png"
         shown = page.locator(part) if part and part != "dialog" else page
         shown.screenshot(path=path)
+        page.unroute_all(behavior="wait")  # what is under way ends before its page does
         page.close()
         taken.append(path)
     return taken
@@ -109,28 +113,26 @@ def busy() -> Iterator[tuple[Scene, Served]]:
             scene.join("billing-b", flows=1)
             scene.wait_until(2)
             scene.join("audit-1", flows=1, group="audit", queue="orders,refunds")
-            with console(scene.store, every_s=1.0) as served:
+            with console(scene.store, every_s=0.5) as served:
                 yield scene, served
         finally:
             scene.end()
 
 
-def seen(page: Page, looks: int) -> None:
-    """Wait until so many looks were shown."""
-    page.wait_for_function(f"fetch('api/store').then((answer) => answer.json()).then((found) => found.look >= {looks})")
+def watch(served: Served, looks: int) -> None:
+    """Until so many looks were taken: rates and trends are of several."""
+    eventually(lambda: served.found("/api/store")["look"] >= looks, f"look {looks}", every_s=0.2)
 
 
 def main() -> int:
     IMAGES.mkdir(exist_ok=True)
     with busy() as (scene, served), browser() as chromium:
-        warm = opened(chromium, served, f"#/group/{GROUP}")  # rates and trends are of some looks
-        seen(warm, 20)
+        watch(served, 30)
         scene.join("billing-c")
         scene.wait_until(3)
-        seen(warm, 40)
+        watch(served, 60)
         for path in take(chromium, scene, served, IMAGES):
             print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
-        warm.close()
     return 0
 
 
