@@ -62,6 +62,9 @@ class Console:
         self._store, self._token = store, token
         self._looks, self._reader = Looks(store, every_s), Reader(store.runtime)
         self._actions = Actions(store)
+        self._told = store_answer(
+            self._looks
+        )  # of the last look; made by the reader alone, as it changes what it is made of
 
     def app(self, host: str) -> Starlette:
         gets = {
@@ -94,15 +97,17 @@ class Console:
     # ---- what it asks for
     async def store(self, request: Request) -> Response:
         """The store in short. While a look takes long, what the last one saw."""
-        look = self._reader.begin(self._looks.refresh)
         late = False
         try:
-            await asyncio.wait_for(asyncio.wrap_future(look), _PATIENCE_S)
+            await asyncio.wait_for(self._reader.do(self._look), _PATIENCE_S)
         except TimeoutError:
             late = True
-        answer = store_answer(self._looks)
         more = {"late": late, "actions": self._token is not None, "rebalancing": self._actions.rebalancing}
-        return _json(request, answer | more)
+        return _json(request, self._told | more)
+
+    def _look(self) -> None:
+        self._looks.refresh()
+        self._told = store_answer(self._looks)
 
     async def queue(self, request: Request) -> Response:
         return await self._read(request, queue_answer, request.path_params["queue"])

@@ -216,6 +216,7 @@ def test_rates(store: str, first: Consumer, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_trend_is_of_the_last_looks(store: str, first: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks, "TREND", 3)
+    monkeypatch.setattr(looks, "_LONG_S", float("inf"))
     watched = Looks(Store(store), 0.0)
     for _ in range(5):
         watched.refresh()
