@@ -15,6 +15,19 @@ from tests.helpers import put
 @pytest.fixture
 def first(store: str) -> Consumer:
     """Client `a` of group `g`; queue `q` has 4 partitions with 10 messages each, of which it has read 3 of partition 0."""
+    return begun(store)
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A console of such a store, for tests that change nothing."""
+    store = str(tmp_path_factory.mktemp("still") / "store")
+    begun(store)
+    with console(store) as found:
+        yield found
+
+
+def begun(store: str) -> Consumer:
     partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
     for number in range(4):
         put(store, number, range(10))

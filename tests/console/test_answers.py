@@ -133,8 +133,8 @@ def test_an_empty_store(store: str) -> None:
         ("/api/groups/g/explain", {"partition": "other/0"}, 400, "does not read queue 'other'"),
     ],
 )
-def test_refused(served: Served, path: str, asked: dict[str, str], status: int, words: str) -> None:
-    error = served.refused(path, status, **asked)
+def test_refused(still: Served, path: str, asked: dict[str, str], status: int, words: str) -> None:
+    error = still.refused(path, status, **asked)
     assert words in error["message"] and error["class"] and error["next_step"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -43,6 +44,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
     return store
 
 
+@pytest.fixture(scope="module")
+def served(large: str) -> Iterator[Served]:
+    with console(large, every_s=3600.0) as found:
+        yield found
+
+
 @pytest.mark.parametrize(
     ("path", "asked"),
     [
@@ -56,28 +63,23 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("/api/groups/g/explain", {"partition": f"q/{PARTITIONS - 1}"}),
     ],
 )
-def test_answers_are_small(large: str, path: str, asked: dict[str, Any]) -> None:
-    with console(large) as served:
-        answer = served.get(path, {"accept-encoding": "gzip"}, **asked)
-        assert answer.status == 200 and len(answer.body) < MOST_BYTES and answer.sent < MOST_SENT
+def test_answers_are_small(served: Served, path: str, asked: dict[str, Any]) -> None:
+    answer = served.get(path, {"accept-encoding": "gzip"}, **asked)
+    assert answer.status == 200 and len(answer.body) < MOST_BYTES and answer.sent < MOST_SENT
 
 
-def test_the_first_fact_is_found(large: str) -> None:
-    with console(large) as served:
-        page = served.found("/api/groups/g/history", kind="GroupCreated")
-        if page["older"] is not None:  # so many facts are searched at a time
-            page = served.found("/api/groups/g/history", kind="GroupCreated", before=page["older"])
-        assert [fact["seq"] for fact in page["facts"]] == [0] and page["end"] > FACTS
+def test_the_first_fact_is_found(served: Served) -> None:
+    page = served.found("/api/groups/g/history", kind="GroupCreated")
+    if page["older"] is not None:  # so many facts are searched at a time
+        page = served.found("/api/groups/g/history", kind="GroupCreated", before=page["older"])
+    assert [fact["seq"] for fact in page["facts"]] == [0] and page["end"] > FACTS
 
 
-def test_a_picture_has_so_many_rows(large: str) -> None:
-    with console(large) as served:
-        found = served.found("/api/groups/g/timeline", seconds=86_400)
-        assert (found["partitions"], len(found["rows"]), found["whole"]) == (PARTITIONS, 32, False)
-        assert (
-            served.found("/api/groups/g/timeline", seconds=86_400, first=PARTITIONS - 1)["rows"][0]["partition"]
-            == PARTITIONS - 1
-        )
+def test_a_picture_has_so_many_rows(served: Served) -> None:
+    found = served.found("/api/groups/g/timeline", seconds=86_400)
+    assert (found["partitions"], len(found["rows"]), found["whole"]) == (PARTITIONS, 32, False)
+    last = served.found("/api/groups/g/timeline", seconds=86_400, first=PARTITIONS - 1)["rows"]
+    assert [row["partition"] for row in last] == [PARTITIONS - 1]
 
 
 def test_reads_do_not_grow_with_the_history(large: str) -> None:
@@ -102,7 +104,7 @@ def test_reads_do_not_grow_with_the_history(large: str) -> None:
 def test_a_browser_more_reads_nothing_more(large: str) -> None:
     files = Watched(Store(large).files)
     with console(Store.over(files, uri=large), every_s=3600.0) as served:
-        assert isinstance(served, Served) and served.found("/api/store")["look"] == 1
+        assert served.found("/api/store")["look"] == 1
         files.calls.clear()
         for _ in range(3):
             served.found("/api/store")
