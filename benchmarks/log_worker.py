@@ -25,20 +25,18 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable, delta_stats
+from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000
 FACTS_A_COMMIT = 100
+STATS = '{"numRecords": 1000, "minValues": {"id": 0}, "maxValues": {"id": 1000000}}'  # of any file
 COMMITS = 30  # to each partition of the wide queue
 
 
 def files(count: int) -> list[NewFile]:
     """Log entries only: nobody opens the files, so there are none."""
-    return [
-        NewFile(0, f"part-{uuid.uuid4().hex}.parquet", 1000, 50_000, delta_stats(1000, {"id": (0, 10**6)}), i)
-        for i in range(count)
-    ]
+    return [NewFile(0, f"part-{uuid.uuid4().hex}.parquet", 1000, 50_000, STATS, i) for i in range(count)]
 
 
 def seconds(what: Callable[[], object]) -> float:

@@ -19,9 +19,10 @@ from benchmarks.report import Figure, at_most
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.procedures.create import create_queue
-from spark_partq.storage.queue.partition_table import PartitionTable, delta_stats
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
+STATS = '{"numRecords": 1000, "minValues": {"id": 0}, "maxValues": {"id": 1000000}}'  # of any file
 PARTITIONS, FILES = 1024, 100
 
 
@@ -50,10 +51,7 @@ def _wide_queue(store: Store) -> None:
     schema = payload_schema("id bigint, k string, body string")
 
     def fill(partition: int) -> None:
-        files = [
-            NewFile(partition, f"part-{i:032x}.parquet", 1000, 50_000, delta_stats(1000, {"id": (0, 10**6)}), i)
-            for i in range(FILES)
-        ]
+        files = [NewFile(partition, f"part-{i:032x}.parquet", 1000, 50_000, STATS, i) for i in range(FILES)]
         PartitionTable(store, "wide", partition, schema).append(files, None)
 
     store.map(fill, range(PARTITIONS))

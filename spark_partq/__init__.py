@@ -22,7 +22,7 @@ __all__ = [
     "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError", "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus",
     "ScaleProgress", "ScalingInProgressError", "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "TargetAheadError",
     "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_column", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue",
-    "dead_letters", "delete_group", "delete_queue", "delta_sink", "describe_group", "describe_queue", "explain", "flow_changes", "history",
+    "dead_letters", "delete_group", "delete_messages", "delete_queue", "delta_sink", "describe_group", "describe_queue", "explain", "flow_changes", "history",
     "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote", "queue_sink", "redrive", "register", "reject", "remove_replica",
     "replicas", "replicate", "reset_offsets", "scale", "session", "set_ingress",
 ]
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from spark_partq.api.dead_letters import dead_letters, redrive, reject
     from spark_partq.api.groups import acknowledge, delete_group, describe_group, explain, history, list_groups, reset_offsets
     from spark_partq.api.listeners import add_listener, flow_changes
-    from spark_partq.api.queues import add_column, alter_queue, copy_stuck, create_queue, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress
+    from spark_partq.api.queues import add_column, alter_queue, copy_stuck, create_queue, delete_messages, delete_queue, describe_queue, list_queues, maintain, scale, set_ingress
     from spark_partq.api.replicas import promote, remove_replica, replicas, replicate
     from spark_partq.api.sinks import append, delta_sink, positions, queue_sink
     from spark_partq.core.assignors import Member, assign
@@ -65,7 +65,7 @@ else:
         "api.dead_letters": "dead_letters redrive reject",
         "api.groups": "acknowledge delete_group describe_group explain history list_groups reset_offsets",
         "api.listeners": "add_listener flow_changes",
-        "api.queues": "add_column alter_queue copy_stuck create_queue delete_queue describe_queue list_queues maintain scale set_ingress",
+        "api.queues": "add_column alter_queue copy_stuck create_queue delete_messages delete_queue describe_queue list_queues maintain scale set_ingress",
         "api.replicas": "promote remove_replica replicas replicate",
         "api.sinks": "append delta_sink positions queue_sink",
         "core.assignors": "Member assign",

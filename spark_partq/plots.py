@@ -1,11 +1,12 @@
-"""Pictures of what `spark_partq.analysis` finds. They need matplotlib: ``pip install 'spark_partq[notebooks]'`` (U3).
+"""Pictures of what `spark_partq.analysis` and `describe_queue` find. They need matplotlib: ``pip install 'spark_partq[notebooks]'`` (U3).
 
-Each function takes facts (or a frame made of them), draws on `ax` or on a new figure, and returns the axes.
+Each function takes facts (or what was made of them), draws on `ax` or on a new figure, and returns the axes. Where nothing has happened yet,
+it says so. Colours are those of Okabe and Ito, which colour-blind readers tell apart; nothing is said by colour alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -17,111 +18,186 @@ from spark_partq.core.group.facts import Status
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STATUS_COLOURS = {Status.HOLDDOWN.value: "#f2c14e", Status.REBALANCING.value: "#7d9bc1"}
-_OUTCOME_COLOURS = {
-    "released": "tab:green", "forced": "tab:red", "restarted": "tab:orange", "owner gone": "tab:brown", "cancelled": "tab:gray",
-    "queue gone": "tab:olive", "open": "tab:blue",
+    from spark_partq import QueueDescription
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
+)  # fmt: skip
+_MEMBERS = (ORANGE, SKY, GREEN, YELLOW, PURPLE, BLUE, VERMILION)
+# Grey, so that no status is taken for a member.
+_STATUS_COLOURS = {Status.HOLDDOWN.value: "#dddddd", Status.REBALANCING.value: "#a6a6a6"}
+_OUTCOME_LOOKS = {
+    "released": (GREEN, ""), "forced": (VERMILION, "xx"), "restarted": (ORANGE, "\\\\"), "owner gone": (PURPLE, ".."),
+    "cancelled": ("#cccccc", ""), "queue gone": ("#cccccc", "--"), "open": (SKY, ""),
 }  # fmt: skip
-_HOW_COLOURS = {"left": "tab:green", "restarted": "tab:orange", "expired": "tab:red"}
+_LINES = ("-", "--", "-.", ":")
+_LINE_COLOURS = (ORANGE, SKY, GREEN, PURPLE, BLUE, VERMILION)  # a yellow line is not seen on white
 # What lasts no time is still to be seen.
 _LEAST_WIDTH = 0.002
+# With more bars than that, nobody can read what stands below each.
+_MOST_LABELS = 30
 
 
 def ownerships(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Who owned what when: a row per partition, a colour per flow, handoffs hatched, the group's status behind it."""
-    ax = _axes(ax, "who owned what")
+    """Who owned what when: a row per partition, a colour per flow, its name on it; handoffs hatched, the group's status behind."""
+    ax = _axes(ax, "Who owned which partition")
     from matplotlib.patches import Patch
 
     owned, handed = analysis.ownerships(facts), analysis.handoffs(facts)
-    last = facts["at"].max() + (facts["at"].max() - facts["at"].min()) / 25  # what goes on shall be seen
+    if not len(owned):
+        return _nothing(ax, "nobody has owned a partition yet")
+    first, last = facts["at"].min(), facts["at"].max()
+    last += (last - first) / 25  # what goes on shall be seen
     places = sorted({*zip(owned["queue"], owned["partition"], strict=True)})
     row = {place: i for i, place in enumerate(places)}
     colours = _colours(sorted(owned["flow"].unique()))
     for status in analysis.statuses(facts).itertuples():
         if status.status in _STATUS_COLOURS:
-            ax.axvspan(status.began, _until(status.ended, last), color=_STATUS_COLOURS[status.status], alpha=0.35, lw=0)
+            ax.axvspan(status.began, _until(status.ended, last), color=_STATUS_COLOURS[status.status], lw=0, zorder=0)
+    whole = _bar(first, last, last)[1]
     for own in owned.itertuples():
         left, width = _bar(own.began, own.ended, last)
         y = row[own.queue, own.partition]
         ax.barh(y, width, left=left, height=0.8, color=colours[own.flow], edgecolor="white", linewidth=0.5)
+        if width > whole * 0.012 * len(own.flow):  # wide enough for its name
+            ax.text(left + width / 2, y, own.flow, ha="center", va="center", fontsize="x-small", clip_on=True)
     for handoff in handed.itertuples():
         left, width = _bar(handoff.began, handoff.ended, last)
         y = row[handoff.queue, handoff.partition]
         ax.barh(y, width, left=left, height=0.8, color="none", edgecolor="black", hatch="////", linewidth=0)
     ax.set_yticks(range(len(places)), [_name(place) for place in places])
+    ax.set_ylabel("queue/partition")
     ax.invert_yaxis()
     legend = [Patch(color=colour, label=flow) for flow, colour in colours.items()]
-    legend += [Patch(color=colour, alpha=0.35, label=status) for status, colour in _STATUS_COLOURS.items()]
+    legend += [Patch(color=colour, label=f"group: {status}") for status, colour in _STATUS_COLOURS.items()]
     legend.append(Patch(facecolor="none", edgecolor="black", hatch="////", label="handoff"))
-    ax.legend(handles=legend, loc="upper left", bbox_to_anchor=(1.01, 1), fontsize="small")
+    _beside(ax, handles=legend)
     _time_axis(ax)
     return ax
 
 
 def handoffs(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Every handoff's length and how it ended, in order."""
-    ax = _axes(ax, "handoffs")
+    ax = _axes(ax, "Handoffs")
     found = analysis.handoffs(facts)
     found = found[found["ended"].notna()].reset_index(drop=True)
-    ax.bar(found.index, found["length_ms"], color=[_OUTCOME_COLOURS[o] for o in found["outcome"]], width=0.8)
-    labels = [
-        f"{h.queue}/{h.partition}\n{h.from_flow}\n→ {h.to_flow or '?'}" for h in found.itertuples()
-    ]  # a few dozen can be read, more cannot
-    if len(found) <= 30:
+    if not len(found):
+        return _nothing(ax, "no handoff has ended yet")
+    looks = [_OUTCOME_LOOKS[outcome] for outcome in found["outcome"]]
+    bars = ax.bar(
+        found.index,
+        found["length_ms"],
+        color=[colour for colour, _ in looks],
+        hatch=[hatch for _, hatch in looks],
+        width=0.8,
+        edgecolor="white",
+        linewidth=0,
+    )
+    if len(found) <= _MOST_LABELS:
+        ax.bar_label(bars, [f"{ms:,.0f}" for ms in found["length_ms"]], fontsize="x-small", padding=1)
+        labels = [f"{h.queue}/{h.partition}\n{h.from_flow}\n→ {h.to_flow or '?'}" for h in found.itertuples()]
         ax.set_xticks(found.index, labels, fontsize="x-small")
-    _legend(ax, {o: _OUTCOME_COLOURS[o] for o in found["outcome"].unique()})
-    ax.set_ylabel("ms")
+    _looks(ax, {outcome: _OUTCOME_LOOKS[outcome] for outcome in found["outcome"].unique()})
+    ax.set_xlabel("partition, from whom, to whom")
+    ax.set_ylabel("length in ms")
+    ax.margins(y=0.12)
     return ax
 
 
 def moves(facts: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How many partitions each rebalance moved, and how many it gave out that nobody had."""
-    ax = _axes(ax, "moves of each rebalance")
+    ax = _axes(ax, "What each rebalance moved")
+    from matplotlib.ticker import MaxNLocator
+
     found = analysis.moves(facts)
+    if not len(found):
+        return _nothing(ax, "there was no rebalance yet")
+    told = {"moved": "had another owner before", "granted": "had no owner before"}
     below = pd.Series(0, index=found.index)
-    for name in ("moved", "granted"):
-        ax.bar(found.index, found[name], bottom=below, label=name)
+    for name, colour, hatch in (("moved", VERMILION, "//"), ("granted", SKY, "")):
+        ax.bar(found.index, found[name], 0.6, below, label=told[name], color=colour, hatch=hatch, edgecolor="white")
         below = below + found[name]
-    if len(found) <= 30:
+    if len(found) <= _MOST_LABELS:
         ax.set_xticks(found.index, [_wrapped(text) for text in found["trigger"]], fontsize="x-small")
+    else:
+        ax.set_xlabel("rebalance, in order")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylabel("partitions")
-    ax.legend(fontsize="small")
+    _beside(ax)
     return ax
 
 
 def lag(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """The lag of each partition and of all together, over time; `found` is of `analysis.lag`."""
-    ax = _axes(ax, "lag")
-    if len(found):
-        wide = found.assign(place=[_name(p) for p in zip(found["queue"], found["partition"], strict=True)])
-        wide = (
-            wide.pivot_table(index="at", columns="place", values="lag", aggfunc="last", sort=False).sort_index().ffill()
-        )
-        for name in wide.columns:
-            ax.step(
-                wide.index, wide[name], where="post", lw=0.8, alpha=0.7, label=name if wide.shape[1] <= 12 else None
-            )
-        ax.step(wide.index, wide.sum(axis=1), where="post", color="black", lw=1.5, label="all")
-        ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
+    ax = _axes(ax, "Lag: messages that are there and not acknowledged")
+    if not len(found):
+        return _nothing(ax, "no position is known yet")
+    wide = found.assign(place=[_name(p) for p in zip(found["queue"], found["partition"], strict=True)])
+    wide = wide.pivot_table(index="at", columns="place", values="lag", aggfunc="last", sort=False).sort_index().ffill()
+    few = wide.shape[1] <= 12
+    for i, name in enumerate(wide.columns):
+        colour, line = _LINE_COLOURS[i % len(_LINE_COLOURS)], _LINES[i % len(_LINES)]
+        ax.step(wide.index, wide[name], where="post", lw=1.2, color=colour, ls=line, label=name if few else None)
+    ax.step(wide.index, wide.sum(axis=1), where="post", color=BLACK, lw=2, label="all")
+    ax.set_ylim(bottom=0)
     ax.set_ylabel("messages")
+    _beside(ax)
     _time_axis(ax)
     return ax
 
 
 def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
-    """What each process that went has cost: how long its partitions had no owner, and what was perhaps delivered twice."""
-    ax = _axes(ax, "what departures cost")
+    """What each process that went has cost: how long nobody read its partitions, and what was perhaps delivered twice.
+
+    That is the time from its last sign of life until the group knew that it was gone, and then until the last of its partitions had an
+    owner again.
+    """
+    ax = _axes(ax, "What departures cost")
     found = analysis.costs(facts, acks)
     found = found[found["unowned_ms"].notna()].reset_index(drop=True)
-    bars = ax.barh(found.index, found["unowned_ms"], 0.5, color=[_HOW_COLOURS[how] for how in found["how"]])
-    ax.bar_label(
-        bars, [f" {row.partitions} partitions, {row.redelivered} messages again" for row in found.itertuples()]
+    if not len(found):
+        return _nothing(ax, "nobody has left a partition to others yet")
+    parts = (
+        ("unnoticed_ms", "until the group knew", VERMILION, "//"),
+        ("unowned_ms", "until its partitions had owners", SKY, ""),
     )
-    ax.set_yticks(found.index, [f"{row.instance} {row.how}" for row in found.itertuples()])
-    ax.set_ylim(len(found) - 0.2, -0.8)
-    ax.margins(x=0.5)
-    _legend(ax, {how: _HOW_COLOURS[how] for how in found["how"].unique()})
-    ax.set_xlabel("ms without an owner")
+    left = pd.Series(0.0, index=found.index)
+    for name, told, colour, hatch in parts:
+        bars = ax.barh(
+            found.index, found[name], 0.5, left, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=told
+        )
+        left = left + found[name]
+    ax.bar_label(bars, [f" {ms:,.0f} ms" for ms in left], fontsize="small")
+    ax.set_yticks(found.index, [_cost(row) for row in found.itertuples()], fontsize="small")
+    ax.set_ylim(len(found) - 0.4, -0.6)
+    ax.set_xlim(0, max(left.max(), 1) * 1.15)  # room for what stands behind a bar
+    ax.set_xlabel("ms since its last sign of life")
+    _beside(ax)
+    return ax
+
+
+def depth(about: QueueDescription | Mapping[str, QueueDescription], ax: Axes | None = None) -> Axes:
+    """How many messages of each partition not every group has acknowledged; of several descriptions by name, side by side."""
+    found = about if isinstance(about, Mapping) else {"": about}
+    names = sorted({description.name for description in found.values()})
+    ax = _axes(ax, f"Depth of each partition of {', '.join(names)}")
+    looks = [(BLUE, ""), (ORANGE, "//"), (GREEN, ".."), (PURPLE, "\\\\")]
+    width = 0.8 / len(found)
+    for i, (told, description) in enumerate(found.items()):
+        colour, hatch = looks[i % len(looks)]
+        places = [p.partition + (i - (len(found) - 1) / 2) * width for p in description.partitions]
+        depths = [p.depth for p in description.partitions]
+        bars = ax.bar(places, depths, width, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=told)
+        if len(places) <= _MOST_LABELS:
+            ax.bar_label(bars, fontsize="x-small", padding=1)
+    numbers = sorted({p.partition for description in found.values() for p in description.partitions})
+    if len(numbers) <= _MOST_LABELS:
+        ax.set_xticks(numbers)
+    ax.set_xlabel("partition")
+    ax.set_ylabel("messages")
+    ax.margins(y=0.12)
+    if len(found) > 1:
+        _beside(ax)
     return ax
 
 
@@ -137,14 +213,38 @@ def _axes(ax: Axes | None, title: str) -> Axes:
             ) from None
         _, ax = plt.subplots(figsize=(9, 3.5), layout="constrained")
     ax.set_title(title)
+    ax.set_axisbelow(True)
     return ax
 
 
-def _colours(names: Iterable[str]) -> dict[str, Any]:
-    from matplotlib import colormaps
+def _nothing(ax: Axes, why: str) -> Axes:
+    """An empty picture that says why it is empty."""
+    ax.text(0.5, 0.5, why, ha="center", va="center", transform=ax.transAxes, color="#555555")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return ax
 
-    palette = colormaps["tab20"].colors  # type: ignore[attr-defined]
-    return {name: palette[i % len(palette)] for i, name in enumerate(names)}
+
+def _colours(flows: Iterable[str]) -> dict[str, Any]:
+    """Of each flow: the flows of one instance have one colour in several shades, as far as there are colours."""
+    from matplotlib.colors import to_rgb
+
+    found: dict[str, Any] = {}
+    by_instance: dict[str, list[str]] = {}
+    for flow in flows:
+        by_instance.setdefault(flow.rpartition("/")[0], []).append(flow)
+    for i, mine in enumerate(by_instance.values()):
+        colour = to_rgb(_MEMBERS[i % len(_MEMBERS)])
+        for n, flow in enumerate(mine):
+            lighter = 0.6 * n / len(mine)
+            found[flow] = tuple(c + (1 - c) * lighter for c in colour)
+    return found
+
+
+def _cost(row: Any) -> str:
+    partitions = "1 partition" if row.partitions == 1 else f"{row.partitions} partitions"
+    again = "1 message again" if row.redelivered == 1 else f"{row.redelivered} messages again"
+    return f"{row.instance} {row.how}\n{partitions},\n{again}"
 
 
 def _until(ended: Any, last: Any) -> Any:
@@ -165,13 +265,21 @@ def _time_axis(ax: Axes) -> None:
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    ax.set_xlabel("UTC")
+    ax.set_xlabel("time (UTC)")
 
 
-def _legend(ax: Axes, colours: dict[str, str]) -> None:
+def _beside(ax: Axes, **given: Any) -> None:
+    """The legend, where it hides nothing."""
+    ax.legend(**given, fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1))
+
+
+def _looks(ax: Axes, looks: Mapping[str, tuple[str, str]]) -> None:
     from matplotlib.patches import Patch
 
-    ax.legend(handles=[Patch(color=colour, label=name) for name, colour in colours.items()], fontsize="small")
+    patches = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name) for name, (colour, hatch) in looks.items()
+    ]
+    _beside(ax, handles=patches)
 
 
 def _name(place: tuple[str, int]) -> str:
@@ -181,4 +289,4 @@ def _name(place: tuple[str, int]) -> str:
 def _wrapped(text: str) -> str:
     from textwrap import fill
 
-    return fill(text, 18)
+    return fill(text, 22)

@@ -150,7 +150,7 @@ def test_costs(story: str) -> None:
     (cost,) = analysis.costs(facts, analysis.acknowledgements(story, "g")).itertuples()
     assert (cost.instance, cost.how, cost.partitions, cost.redelivered) == ("b", "expired", 2, 8)
     assert seconds(pd.Series([cost.last_seen, cost.gone, cost.reowned])) == [20, 30, 35]
-    assert round(cost.unowned_ms / 1000) == 5
+    assert [round(ms / 1000) for ms in (cost.unnoticed_ms, cost.unowned_ms)] == [10, 5]
     assert seconds(analysis.costs(facts)["last_seen"]) == [2]  # without acknowledgements: when it joined
 
 
@@ -309,20 +309,50 @@ def test_plots(story: str) -> None:
     assert len(hatched) == 2
     assert [round(bar.get_height() / 1000) for bar in plots.handoffs(facts).patches] == [1, 3]
     assert len(plots.moves(facts).containers) == 2
-    (cost,) = plots.costs(facts, acks).patches
-    assert round(cost.get_width() / 1000) == 5
+    unnoticed, unowned = plots.costs(facts, acks).patches
+    assert [round(part.get_width() / 1000) for part in (unnoticed, unowned)] == [10, 5]
+    assert [round(part.get_x() / 1000) for part in (unnoticed, unowned)] == [0, 10]
     lag = analysis.lag(analysis.positions(facts, acks), analysis.enqueued(story, "g"))
     assert [line.get_label() for line in plots.lag(lag).lines] == ["q/0", "q/1", "q/2", "q/3", "all"]
+    depth = plots.depth(partq.describe_queue(story, "q"))
+    assert [bar.get_height() for bar in depth.patches] == [10, 10, 5, 6]
+
+
+@pytest.mark.usefixtures("drawing")
+def test_who_sees_no_colours_reads_the_plots(story: str) -> None:
+    """U3: each flow's name stands on its bars, lines and parts of bars differ in more than colour, and each axis has its unit."""
+    facts, acks = analysis.history(story, "g"), analysis.acknowledgements(story, "g")
+    gantt = plots.ownerships(facts)
+    assert {text.get_text() for text in gantt.texts} == {"a/0", "b/0"}
+    lag = plots.lag(analysis.lag(analysis.positions(facts, acks), analysis.enqueued(story, "g")))
+    assert len({line.get_linestyle() for line in lag.lines}) == 4
+    moves, costs, handoffs = plots.moves(facts), plots.costs(facts, acks), plots.handoffs(facts)
+    for ax in (moves, costs, handoffs):
+        assert len({(patch.get_facecolor(), patch.get_hatch()) for patch in ax.patches}) == 2
+        assert len({patch.get_hatch() for patch in ax.patches}) == 2
+    labels = [(gantt.get_xlabel(), gantt.get_ylabel()), (lag.get_xlabel(), lag.get_ylabel())]
+    assert labels == [("time (UTC)", "queue/partition"), ("time (UTC)", "messages")]
+    assert (moves.get_ylabel(), handoffs.get_ylabel()) == ("partitions", "length in ms")
+    assert costs.get_xlabel() == "ms since its last sign of life"
 
 
 @pytest.mark.usefixtures("drawing")
 def test_plots_of_nothing(store: str) -> None:
+    """U3: a history in which nothing of that kind has happened gives an empty picture that says so."""
     partq.create_queue(store, "q", "v long", partitions=1)
     Consumer(store, "a")
     facts = analysis.history(store, "g")
-    for plot in (plots.ownerships, plots.handoffs, plots.moves, plots.costs):
-        plot(facts)
-    plots.lag(analysis.lag(analysis.positions(facts), analysis.enqueued(store, "g")))
+    told = {
+        plots.ownerships: "nobody has owned a partition yet", plots.handoffs: "no handoff has ended yet",
+        plots.moves: "there was no rebalance yet", plots.costs: "nobody has left a partition to others yet",
+    }  # fmt: skip
+    for plot, why in told.items():
+        assert [text.get_text() for text in plot(facts.iloc[:0]).texts] == [why]
+    for plot in (plots.handoffs, plots.costs):
+        assert [text.get_text() for text in plot(facts).texts] == [told[plot]]
+    assert len(plots.ownerships(facts).patches) > 0 and len(plots.moves(facts).patches) > 0
+    of_nothing = analysis.lag(analysis.positions(facts.iloc[:0]), analysis.enqueued(store, "g"))
+    assert [text.get_text() for text in plots.lag(of_nothing).texts] == ["no position is known yet"]
 
 
 def test_plots_without_matplotlib(story: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ NAMES = [
     "create_queue",
     "dead_letters",
     "delete_group",
+    "delete_messages",
     "delete_queue",
     "delta_sink",
     "describe_group",

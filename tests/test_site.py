@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import subprocess
@@ -98,6 +99,18 @@ def test_diagrams(site: Path) -> None:
         for diagram in drawn:
             assert ";" not in diagram, "Mermaid takes a semicolon for the end of a line"
     assert found
+
+
+def test_notebooks(site: Path) -> None:
+    """U3: their pages have the text, the code, the pictures and the tables of the last run."""
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{path.stem}.html").read_text()
+        cells = json.loads(path.read_text())["cells"]
+        outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+        assert page.count("<img alt=") == len([data for data in outputs if "image/png" in data]) > 0
+        assert page.count('class="dataframe"') == len([data for data in outputs if "text/html" in data])
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        assert all(shown(html.escape(text)) in shown(page) for text in code)
 
 
 def test_public_names() -> None:

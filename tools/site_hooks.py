@@ -1,4 +1,4 @@
-"""What the documentation site needs beside mkdocs.yml: files outside docs/, which documents link; the pages of decisions; diagrams.
+"""What the documentation site needs beside mkdocs.yml: files outside docs/, which documents link; the pages of decisions and notebooks; diagrams.
 
 Documents are also read on a code host, so a link leads to a file of the repository. Those of the documents outside docs/ are pages of the
 site, too; of any other file that is linked the site has a copy as plain text. So the site is whole without the repository, and the build fails at
@@ -18,6 +18,7 @@ from pathlib import Path
 from posixpath import dirname, normpath, relpath
 from typing import Any
 
+import site_notebooks  # MkDocs looks in the folder of this file, too
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +26,8 @@ PAGES = {  # of the site, from files outside docs/; MkDocs takes a README.md for
     "README.md": "overview.md",
     **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
 }
-FILES = {page: name for name, page in PAGES.items()}
+WRITTEN = PAGES | site_notebooks.PAGES
+FILES = {page: name for name, page in WRITTEN.items()}
 MERMAID = ROOT / ".mermaid" / "mermaid.min.js"
 DECISIONS = "adr"  # stands in mkdocs.yml for all pages in docs/adr/
 LINK = re.compile(r"(?<=\]\()([^)#\s:]+)(?=(#[^)\s]*)?\))")
@@ -54,6 +56,8 @@ def on_files(files: Files, config: Any) -> Files:
     }
     for path in sorted(linked):
         files.append(File.generated(config, f"source/{path}.txt", abs_src_path=str(ROOT / path)))
+    for file in site_notebooks.files(config):
+        files.append(file)
     if MERMAID.exists():
         files.append(File.generated(config, f"assets/{MERMAID.name}", abs_src_path=str(MERMAID)))
     return files
@@ -99,9 +103,9 @@ def page_of(path: str) -> str:
     """Where a file is on the site; a folder begins with its first page."""
     if (ROOT / path).is_dir():
         path = str(min((ROOT / path).glob("*.md")).relative_to(ROOT))
-    return PAGES.get(path, path.removeprefix("docs/"))
+    return WRITTEN.get(path, path.removeprefix("docs/"))
 
 
 def copied(path: str) -> bool:
     """Whether the site has a copy of it: it is outside docs/, and no page."""
-    return (ROOT / path).is_file() and path not in PAGES and not path.startswith("docs/")
+    return (ROOT / path).is_file() and path not in WRITTEN and not path.startswith("docs/")

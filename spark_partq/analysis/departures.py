@@ -13,7 +13,8 @@ from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import PartitionId
 
 COSTS = (
-    "instance", "incarnation", "host", "how", "last_seen", "gone", "reowned", "unowned_ms", "partitions", "redelivered",
+    "instance", "incarnation", "host", "how", "last_seen", "gone", "reowned", "unnoticed_ms", "unowned_ms", "partitions",
+    "redelivered",
 )  # fmt: skip
 
 
@@ -30,6 +31,7 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame
     how : ``left`` politely, ``expired``: it was not heard of for its session timeout, ``restarted``: a new process took its name
     last_seen : its last sign of life
     gone, reowned : when the group knew, and when the last of its partitions had an owner again
+    unnoticed_ms : from `last_seen` to `gone`: so long, at most, nobody read its partitions, and the group did not know it
     unowned_ms : from `gone` to `reowned`
     partitions : how many it had
     """
@@ -70,6 +72,7 @@ def costs(facts: pd.DataFrame, acks: pd.DataFrame | None = None) -> pd.DataFrame
         cost["reowned"] = None if any(c is cost for c in waiting.values()) else cost["reowned"]
         cost["unowned_ms"] = milliseconds(cost["gone"], cost["reowned"])
         cost["last_seen"] = min(cost["gone"], max([cost["last_seen"], *_beats(acks, cost["incarnation"])]))
+        cost["unnoticed_ms"] = milliseconds(cost["last_seen"], cost["gone"])
     return frame_of([[row.get(name) for name in COSTS] for row in rows], COSTS)
 
 

@@ -20,6 +20,7 @@ from spark_partq.storage.procedures import alter as _alter
 from spark_partq.storage.procedures import copy_stuck as _stuck
 from spark_partq.storage.procedures import create as _create
 from spark_partq.storage.procedures import delete as _delete
+from spark_partq.storage.procedures import delete_messages as _messages
 from spark_partq.storage.procedures import ingress as _ingress
 from spark_partq.storage.procedures import maintain as _retention
 from spark_partq.storage.procedures import scale as _scaling
@@ -277,6 +278,29 @@ def add_column(
     opened = Store.at(store, storage_options)
     _alter.add_columns(open_queue(opened, queue), column)
     return describe_queue(opened, queue)
+
+
+def delete_messages(
+    store: StorePath, queue: str, key: Mapping[str, object], *, storage_options: Mapping[str, str] | None = None
+) -> int:
+    """Delete all messages of one key, also from the queue's dead-message queue, and return how many were deleted.
+
+    The others keep their offsets, so a consumer meets a gap. What producers are writing meanwhile is not deleted, and what consumers have begun
+    they read to its end. The former files are deleted by `maintain` when `vacuum_grace_ms` has passed since. Programs of an earlier
+    release may not use the queue from there on.
+
+    Parameters
+    ----------
+    key : dict
+        A value, or None for null, of each column of the key, for example ``{"customer": "c-7"}``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If these are not the columns of the queue's key, or a value is none of its column's type.
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError, CommitFailedError
+    """
+    return _messages.delete_messages(open_queue(Store.at(store, storage_options), queue), key)
 
 
 def set_ingress(

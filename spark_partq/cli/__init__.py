@@ -11,7 +11,19 @@ import spark_partq as partq
 
 # In the order of `--help`:
 # isort: off
-from spark_partq.cli import queues, tail, altering, scaling, replicas, groups, monitoring, console, dead_letters, stores
+from spark_partq.cli import (
+    queues,
+    tail,
+    altering,
+    deleting,
+    scaling,
+    replicas,
+    groups,
+    monitoring,
+    console,
+    dead_letters,
+    stores,
+)
 
 # isort: on
 from spark_partq.cli.common import app
@@ -23,6 +35,7 @@ __all__ = [
     "app",
     "console",
     "dead_letters",
+    "deleting",
     "duration_ms",
     "groups",
     "main",

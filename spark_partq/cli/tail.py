@@ -40,7 +40,7 @@ def tail(
     columns, as far as they fit.
     """
     target: Target = context.obj
-    wanted = dict(_column(text) for text in key or [])
+    wanted = dict(column_value(text) for text in key or [])
     reader = Tail(open_queue(target.opened, queue), wanted)
     stop = Stop() if follow else None  # a signal that comes while the first are read is heeded, too
     for message in reader.last(count):
@@ -50,7 +50,8 @@ def tail(
             _print(message, as_json)
 
 
-def _column(text: str) -> tuple[str, str]:
+def column_value(text: str) -> tuple[str, str]:
+    """The two sides of an argument ``COLUMN=VALUE``."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise typer.BadParameter(f"--key {text!r} is not of the form COLUMN=VALUE")

@@ -19,7 +19,8 @@ RELEASE = "spark_partq 0.1.0"
 READER, WRITER = 1, 1
 MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than xxhash64
 ADDED_COLUMNS = "addedColumns"  # a queue that got columns later, which its older files lack
-FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS])
+DELETED_MESSAGES = "deletedMessages"  # a queue with files that were rewritten without some of their messages
+FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES])
 
 _MAX_VERSION = 1_000_000
 

@@ -11,6 +11,7 @@ FACTS = {"QueueFact", "GroupFact", "ReplicaFact"}
 # Where a decision may make one.
 DECISIONS = (
     "core/queue/decide.py",
+    "core/queue/deletion",
     "core/queue/alter.py",
     "core/queue/resetting.py",
     "core/replica/decide.py",

@@ -59,6 +59,8 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'q', 'v long', exist_ok=True, partitions=3)", QueueAlreadyExistsError, "queue 'q' exists in STORE and is another one than is to be created: its "),
         python("add_column(store, 'q', 'v string')", SchemaMismatchError, "queue 'q' has a column 'v', which is long and not string; choose another name"),
         python("add_column(store, 'q', 'V string')", InvalidArgumentError, "column names occur twice (case does not count): ['v']"),
+        python("delete_messages(store, 'q', {'v': 'many'})", InvalidArgumentError, "'v' is no column of the key of queue 'q'; its key: k"),
+        python("delete_messages(store, 'q', {})", InvalidArgumentError, "the key of queue 'q' has the columns k; give a value of each"),
         python("add_column(store, 'q', '_offset bigint')", InvalidArgumentError, "columns ['_offset'] have names that every queue uses itself"),
         python("alter_queue(store, 'q', retention_ms=-1, colour='red')", InvalidArgumentError, "queue settings: retention_ms: Input should be greater than or equal to 0; colour: Extra inputs are not permitted. Known settings:"),
         python("alter_queue(store, 'q', retention_ms=1, reset=['retention_ms'])", InvalidArgumentError, "queue settings: retention_ms are both given and reset; do one of the two"),

@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from delta.exceptions.captured import ConcurrentAppendException
+from delta.tables import DeltaMergeBuilder
 from deltalake import DeltaTable
 from pgserver import PostgresServer, get_server
 from pyspark.errors import StreamingQueryException
@@ -83,7 +85,25 @@ def dying(call: Any) -> Any:
     return write
 
 
-def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: PostgresServer) -> None:
+@pytest.fixture
+def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The first two merges lose against another application, with the error that delta-spark then raises."""
+    lost: list[bool] = []
+    execute = DeltaMergeBuilder.execute
+
+    def merge(builder: DeltaMergeBuilder) -> Any:
+        if len(lost) < 2:
+            lost.append(True)
+            raise ConcurrentAppendException(desc="another application was faster", stackTrace="")
+        return execute(builder)
+
+    monkeypatch.setattr(DeltaMergeBuilder, "execute", merge)
+    return lost
+
+
+def test_examples(
+    spark: SparkSession, store: str, tmp_path: Path, database: PostgresServer, conflicts: list[bool]
+) -> None:
     partq.create_queue(
         store,
         "orders",
@@ -168,6 +188,7 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path, database: Pos
         .agg(sf.sum("total").alias("total"))
     )
     assert {row.customer: row.total for row in totals.collect()} == orders.totals
+    assert len(conflicts) == 2
 
     shutil.rmtree(tmp_path / "checkpoints")  # what comes again is given in other micro-batches
     partq.scale(store, "billed", 3)

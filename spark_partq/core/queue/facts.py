@@ -63,6 +63,7 @@ class Kind(StrEnum):
     PROMOTED = "Promoted"  # incarnation, ends; the replica that the queue here was took over
     QUEUE_ALTERED = "QueueAltered"  # settings, those that changed; with a lowered vacuum_grace_ms grace_until_ms, as long as the former one counts
     COLUMNS_ADDED = "ColumnsAdded"  # columns, in Spark's JSON form; messages from before have null there
+    MESSAGES_DELETED = "MessagesDeleted"  # messages; so many of a key were deleted, and their offsets are left free
     FORMAT_RAISED = "FormatRaised"  # the format; older programs may not read it, or not write it, from here on
     QUEUE_DELETED = "QueueDeleted"  # what remains of the queue is being removed
 

@@ -80,6 +80,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.PROMOTED: ({"incarnation": stored.text, "ends": _offsets}, {}),
     Kind.QUEUE_ALTERED: ({"settings": _settings}, {"grace_until_ms": stored.whole}),
     Kind.COLUMNS_ADDED: ({"columns": _columns}, {}),
+    Kind.MESSAGES_DELETED: ({"messages": stored.whole}, {}),
     Kind.FORMAT_RAISED: (_FORMAT, {}),
 }
 

@@ -273,6 +273,11 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return _altered(state, body)
         case Kind.COLUMNS_ADDED:
             return _with_columns(state, body["columns"])
+        case Kind.MESSAGES_DELETED:
+            _must(
+                format.DELETED_MESSAGES in state.format.features, "the format says nothing of messages that are deleted"
+            )
+            return state
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))
     return _after_scaling_fact(state, kind, body)

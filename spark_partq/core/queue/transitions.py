@@ -33,6 +33,7 @@ TRANSITIONS: dict[Kind, tuple[tuple[Phase, Phase], ...]] = {
     Kind.PROMOTED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_ALTERED: _IN_ANY_USABLE_PHASE,
     Kind.COLUMNS_ADDED: _IN_ANY_USABLE_PHASE,
+    Kind.MESSAGES_DELETED: _IN_ANY_USABLE_PHASE,
     Kind.FORMAT_RAISED: _IN_ANY_USABLE_PHASE,
     Kind.QUEUE_DELETED: tuple((phase, Phase.DELETED) for phase in Phase if phase is not Phase.UNKNOWN),
 }

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from spark_partq.core.errors import InvalidArgumentError
-from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.key_values import key_value
 from spark_partq.storage.queue.messages import Slice, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -43,7 +41,7 @@ class Tail:
 
     def __init__(self, queue: Queue, key: Mapping[str, str]) -> None:
         self._queue = queue
-        self._wanted = {name: _parsed(queue, name, text) for name, text in key.items()}
+        self._wanted = {name: key_value(queue.state, name, text) for name, text in key.items()}
         self._seen: dict[int, int] = {}  # of each partition the offset of the next message to show
 
     def last(self, count: int) -> list[Message]:
@@ -87,24 +85,3 @@ class Tail:
             for n, values in enumerate(batch.to_pylist()):
                 if all(values[name] == value for name, value in self._wanted.items()):
                     yield Message(piece.partition, piece.base_offset + row + n, piece.enqueued_us, values)
-
-
-def _parsed(queue: Queue, name: str, text: str) -> Any:
-    """A value of a column of the key."""
-    state = queue.state
-    if name not in state.key:
-        raise InvalidArgumentError(
-            f"{name!r} is no column of the key of queue {queue.name!r}; its key: {', '.join(state.key) or 'none'}",
-            queue=queue.name,
-            column=name,
-        )
-    column: Struct = {"type": "struct", "fields": [f for f in state.schema["fields"] if f["name"] == name]}
-    type_ = arrow_schema(column).field(0).type
-    try:
-        return pa.scalar(text).cast(type_).as_py()
-    except pa.ArrowException:
-        raise InvalidArgumentError(
-            f"{text!r} is no value of column {name!r} of queue {queue.name!r}, which is a {type_}",
-            queue=queue.name,
-            column=name,
-        ) from None

@@ -54,6 +54,7 @@ _ADD = pa.struct(
         ("modificationTime", pa.int64()),
         ("dataChange", pa.bool_()),
         ("stats", pa.string()),
+        ("tags", _TEXTS),
     ]
 )
 _REMOVE = pa.struct(
@@ -180,10 +181,10 @@ def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None
         snapshot.transactions = {app: Transaction(number, updated) for app, number, updated in txns}
     adds = _present(table, "add")
     _refuse_deletion_vectors(adds)
-    names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange"
-    for path, size, values, stats, modified, change in _fields(adds, *names):
+    names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange", "tags"
+    for path, size, values, stats, modified, change, tags in _fields(adds, *names):
         name = file_name(path, folders=not only_ours)
-        snapshot.files[name] = Add(name, size, values or {}, stats, modified, change)
+        snapshot.files[name] = Add(name, size, values or {}, stats, modified, change, tags or None)
     if len(snapshot.files) != len(adds):
         raise ForeignEntry("it names a file twice")
     if tombstones:
@@ -261,6 +262,7 @@ def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
             pa.array([add.modified_ms for add in adds], pa.int64()),
             pa.array([False] * len(adds), pa.bool_()),  # Delta: what a checkpoint holds is no news
             pa.array([add.stats for add in adds], pa.string()),
+            _maps([add.tags or {} for add in adds]),
         ],
         fields=list(_ADD),
     )

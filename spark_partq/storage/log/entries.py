@@ -38,7 +38,7 @@ class ForeignEntry(ValueError):
 
 
 class Add(NamedTuple):
-    """A live file of the table. `path` is its name in the table's folder; `partition_values` are text, `stats` is JSON."""
+    """A live file of the table. `path` is its name in the table's folder; `partition_values` and `tags` are text, `stats` is JSON."""
 
     path: str
     size: int
@@ -46,6 +46,7 @@ class Add(NamedTuple):
     stats: str | None = None
     modified_ms: int = 0
     data_change: bool = True
+    tags: Mapping[str, str | None] | None = None
 
     @property
     def rows(self) -> int | None:
@@ -188,7 +189,7 @@ def _add_json(add: Add) -> dict[str, Any]:
         "modificationTime": add.modified_ms,
         "dataChange": add.data_change,
         "stats": add.stats,
-    }
+    } | ({"tags": add.tags} if add.tags else {})
 
 
 def _remove_json(remove: Remove) -> dict[str, Any]:
@@ -308,7 +309,7 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
 def _add(body: Mapping[str, Any], folders: bool) -> Add:
     if body.get("deletionVector") is not None:
         raise ForeignEntry("a file has a deletion vector")
-    stats = body.get("stats")
+    stats, tags = body.get("stats"), body.get("tags")
     return Add(
         file_name(_text(body["path"]), folders=folders),
         _size(body["size"]),
@@ -316,6 +317,7 @@ def _add(body: Mapping[str, Any], folders: bool) -> Add:
         None if stats is None else _text(stats),
         _number(body["modificationTime"]),
         bool(body["dataChange"]),
+        None if tags is None else _texts(tags),
     )
 
 

@@ -6,6 +6,7 @@ Memory of both is bounded by a row group, whatever the size of a partition.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import integers
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.parquet import repeated_columns
-from spark_partq.storage.queue.file_index import FileIndex, Ints
-from spark_partq.storage.queue.partition_table import SOURCE_SHIFT, delta_stats
+from spark_partq.storage.queue.file_index import FileIndex, Ints, delta_stats
+from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
 from spark_partq.storage.store import Store, partition_folder
 
 if TYPE_CHECKING:  # no task that reads or writes messages needs it
@@ -52,7 +53,7 @@ class MessageWriter:
     def __init__(self, store: Store, queue: str, schema: pa.Schema, key: Sequence[str], sorted_input: bool) -> None:
         self._store, self._queue, self._schema, self._key = store, queue, schema, list(key)
         self._sorted = sorted_input
-        self._open: dict[int, _File] = {}
+        self._open: dict[int, MessageFile] = {}
         self._done: list[NewFile] = []
         self._source = -1
 
@@ -108,7 +109,9 @@ class MessageWriter:
             self._close([p for p in self._open if p not in numbers])
         for number, first, last in zip(numbers.tolist(), firsts, [*firsts[1:], len(partitions)], strict=True):
             if number not in self._open:
-                self._open[number] = _File(self, number, int(order[by_partition[first]]))
+                self._open[number] = MessageFile(
+                    self._store, self._queue, number, self._schema, self._key, int(order[by_partition[first]])
+                )
             self._open[number].write(rows.slice(first, last - first))
         if sum(file.gathered_bytes for file in self._open.values()) > _GATHERED_BYTES:
             max(self._open.values(), key=lambda file: file.gathered_bytes).flush()
@@ -119,22 +122,24 @@ class MessageWriter:
             del self._open[partition]
 
 
-class _File:
+class MessageFile:
     """One file being written."""
 
-    def __init__(self, task: MessageWriter, partition: int, order: int) -> None:
-        self._queue, self._partition, self._order = task._queue, partition, order
-        self._path = f"part-{task._store.runtime.new_uuid().hex}.parquet"
-        self._schema = task._schema.append(pa.field("_row", pa.int64()))
-        self._bounded = [f.name for f in task._schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
-        self._out = _opened(task._store, task._queue, partition, self._path)
+    def __init__(
+        self, store: Store, queue: str, partition: int, schema: pa.Schema, key: Sequence[str], order: int = 0
+    ) -> None:
+        self._queue, self._partition, self._order = queue, partition, order
+        self._path = f"part-{store.runtime.new_uuid().hex}.parquet"
+        self._schema = schema.append(pa.field("_row", pa.int64()))
+        self._bounded = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
+        self._out = _opened(store, queue, partition, self._path)
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
             self._out.sink,
             self._schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=task._key,
+            use_dictionary=list(key),
             write_statistics=self._bounded,
             metadata_collector=self._metadata,
         )
@@ -142,10 +147,12 @@ class _File:
         self.gathered_bytes = 0
         self._rows = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        rows = integers(np.arange(self._rows, self._rows + batch.num_rows))
+    def write(self, batch: pa.RecordBatch, numbers: Ints | None = None) -> None:
+        """Add rows with these numbers; without them they are numbered from 0 on."""
+        if numbers is None:
+            numbers = np.arange(self._rows, self._rows + batch.num_rows)
         self._rows += batch.num_rows
-        self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, rows], schema=self._schema))
+        self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, integers(numbers)], schema=self._schema))
         self.gathered_bytes += batch.nbytes
         if self.gathered_bytes >= ROW_GROUP_BYTES:
             self.flush()
@@ -242,6 +249,8 @@ class Slice:
 
     Attributes
     ----------
+    sparse : bool
+        Messages were deleted from the file: a row has the number in its column ``_row``. Else they are numbered from 0.
     may_lack : tuple of str
         Columns that were added to the queue, which are null where the file lacks them.
     """
@@ -255,6 +264,7 @@ class Slice:
     enqueued_us: int
     rows: int
     may_lack: tuple[str, ...] = ()
+    sparse: bool = False
 
 
 @dataclass(frozen=True)
@@ -271,14 +281,15 @@ def slices(queue: QueueState, partition: int, index: FileIndex, start: int, end:
     name, may_lack = queue.name, queue.added
     found = []
     for i in index.overlapping(start, end):
-        base, rows = int(index.base[i]), int(index.rows[i])
+        base, rows, left = int(index.base[i]), int(index.rows[i]), int(index.left[i])
         low, high = max(start - base, 0), min(end - base, rows)
-        found.append(Slice(name, partition, index.path(i), low, high, base, int(index.enqueued_us[i]), rows, may_lack))
+        at, sparse = int(index.enqueued_us[i]), left < rows
+        found.append(Slice(name, partition, index.path(i), low, high, base, at, left, may_lack, sparse))
     return found
 
 
 def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of a slice as (row of the first one, batch of exactly `schema`).
+    """The rows of a slice as (row of the first one, batch of exactly `schema`); where messages were deleted, a batch ends.
 
     Raises
     ------
@@ -293,7 +304,10 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             if held != {piece.rows}:
                 raise ValueError(f"it declares {max(held):,} rows, and the log says {piece.rows:,}")
             lacking = _lacking(file.schema_arrow, schema, piece.may_lack) if piece.may_lack else set[str]()
-            yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
+            if piece.sparse:
+                yield from _read_sparse(file, piece, schema, lacking)
+            else:
+                yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
     except (FileMissing, OSError, pa.ArrowException, ValueError, KeyError) as error:
         reason = "it is missing" if isinstance(error, FileMissing) else str(error)
         raise CorruptTableError(
@@ -304,6 +318,18 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             partition=piece.partition,
             path=path,
         ) from error
+
+
+def rows_left(store: Store, piece: Slice) -> Ints:
+    """The numbers of those rows of a slice that were not deleted.
+
+    Raises
+    ------
+    CorruptTableError
+        As `read_slice`.
+    """
+    runs = read_slice(store, piece, pa.schema([pa.field("_row", pa.int64())]))
+    return np.concatenate([np.empty(0, np.int64), *(rows.column(0).to_numpy() for _, rows in runs)])
 
 
 def _lacking(held: pa.Schema, wanted: pa.Schema, may_lack: Collection[str]) -> set[str]:
@@ -345,6 +371,24 @@ def _read_groups(
             if at != end:
                 raise ValueError(f"its row group {g} holds {at - row:,} rows and declares {group.num_rows:,}")
         row = end
+
+
+def _read_sparse(
+    file: pq.ParquetFile, piece: Slice, schema: pa.Schema, lacking: Collection[str]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The same of a file whose rows say their numbers, which only grow."""
+    numbered = schema.append(pa.field("_row", pa.int64()))
+    before = -1
+    for _, batch in _read_groups(file, 0, piece.rows, numbered, lacking):
+        numbers = np.asarray(batch.column(len(schema)).fill_null(-1), dtype=np.int64)
+        if np.any(np.diff(numbers, prepend=before) <= 0):
+            raise ValueError(f"its rows are not in the order of their numbers (around {numbers[0]})")
+        before = int(numbers[-1])
+        low, high = np.searchsorted(numbers, [piece.first_row, piece.last_row]).tolist()
+        cuts = (low + 1 + np.flatnonzero(np.diff(numbers[low:high]) > 1)).tolist()
+        for first, last in itertools.pairwise([low, *cuts, high] if low < high else []):
+            part = batch.slice(first, last - first)
+            yield int(numbers[first]), pa.RecordBatch.from_arrays(part.columns[: len(schema)], schema=schema)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field, lacking: Collection[str]) -> pa.Array:

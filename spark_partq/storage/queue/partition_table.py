@@ -21,7 +21,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import Struct, to_json, with_columns
@@ -29,7 +28,14 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
 from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
-from spark_partq.storage.queue.file_index import FileIndex, GrowingIndex, IrregularFiles, partition_values
+from spark_partq.storage.queue.file_index import (
+    OFFSETS,
+    FileIndex,
+    GrowingIndex,
+    IrregularFiles,
+    offsets_of,
+    partition_values,
+)
 from spark_partq.storage.runtime import derived_id
 from spark_partq.storage.store import Store, partition_folder
 
@@ -164,7 +170,7 @@ class PartitionTable:
             if self._index is not None and self._files is not None and changes == _NO_CHANGES:
                 self._files.check_end(self.next_offset)
                 return self._index
-            if self._files is None or changes.reloaded:
+            if self._files is None or changes.reloaded or any(add.tags for add in changes.added):
                 changed = GrowingIndex(changes.added if changes.reloaded else self._log.snapshot.files.values())
             else:
                 changed = self._files
@@ -315,7 +321,40 @@ class PartitionTable:
             adds = [live[index.path(i)] for i in range(count)]
             removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
             self._log.commit(removes=removes, operation="DELETE")
-            return int(index.rows[:count].sum())
+            return int(index.left[:count].sum())
+
+        return retrying(self._store.runtime, attempt, self._log.what)
+
+    def rewrite(self, path: str, file: NewFile, deadline_s: float) -> bool:
+        """Put a file that lacks messages in the place of the one that had them; False if that is not live any more.
+
+        The messages that are left keep their offsets.
+
+        Parameters
+        ----------
+        deadline_s : float
+            When the new file is too old, by `Runtime.monotonic_s`.
+
+        Raises
+        ------
+        FilesTooOld
+        Fenced
+            If the queue's replica takes over: it would not learn of this.
+        """
+
+        def attempt() -> bool:
+            self.refresh()
+            if self.fenced:
+                raise Fenced
+            if self._store.runtime.monotonic_s() > deadline_s:
+                raise FilesTooOld
+            old = self._log.snapshot.files.get(path)
+            if old is None:
+                return False
+            at, tags = self._store.now_ms(), {OFFSETS: str(offsets_of(old))}
+            new = Add(file.path, file.size_bytes, old.partition_values, file.stats, at, tags=tags)
+            self._log.commit([new], removes=[Remove(path, at, old.size, old.partition_values)], operation="DELETE")
+            return True
 
         return retrying(self._store.runtime, attempt, self._log.what)
 
@@ -355,12 +394,3 @@ def _together(known: Struct, wanted: Struct) -> Struct:
 def _table_settings(vacuum_grace_ms: int) -> dict[str, str]:
     hours = -(-vacuum_grace_ms // 3_600_000) + 1
     return {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}
-
-
-def delta_stats(rows: int, bounds: dict[str, tuple[Any, Any]]) -> str:
-    """Statistics of a data file for Delta's readers: the row count, and bounds of integer and date columns."""
-    stats: dict[str, Any] = {"numRecords": rows}
-    if bounds:
-        stats["minValues"] = {name: low for name, (low, _) in bounds.items()}
-        stats["maxValues"] = {name: high for name, (_, high) in bounds.items()}
-    return json.dumps(stats, default=str)

@@ -18,6 +18,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log.entries import Add, ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.queue.file_index import OFFSETS, IrregularFiles, offsets_of
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -120,11 +121,20 @@ def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> Non
 
 
 def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
-    first = min((_base(add) for add in newer.files.values()), default=None)
+    bases = {_base(add): add for add in newer.files.values()}
+    first = min(bases, default=None)
     for add in copy.files.values():
-        removed = first is None or _base(add) + (add.rows or 0) <= first
-        if add.path not in newer.files and not removed:
+        removed = first is None or _base(add) + _offsets(add) <= first
+        rewritten = _base(add) in bases and OFFSETS in (bases[_base(add)].tags or {})
+        if add.path not in newer.files and not (removed or rewritten):
             raise other_history(source, target, f"lacks the messages from {_base(add)} on, as they are in")
+
+
+def _offsets(add: Add) -> int:
+    try:
+        return offsets_of(add)
+    except IrregularFiles as error:
+        raise DamagedLog(str(error)) from None
 
 
 def _base(add: Add) -> int:

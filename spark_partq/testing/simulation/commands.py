@@ -34,6 +34,7 @@ from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import redriving, relayed
 from spark_partq.testing.simulation.backup import kept, put_back
+from spark_partq.testing.simulation.deleting import delete_key
 from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Reset, Scaling
@@ -72,6 +73,9 @@ def start(run: Run) -> None:
         _once(run, f"alter{i}", _alter(run, altering), altering.at_s)
     if s.column_added_s is not None:
         _once(run, "add-column", _add_column(run), s.column_added_s)
+    if s.deleted_key is not None:
+        key, at_s = s.deleted_key
+        _once(run, "delete-messages", delete_key(run, key), at_s)
     if s.maintain_every_s is not None:
         run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:

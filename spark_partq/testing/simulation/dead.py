@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from zlib import crc32
 
 from spark_partq.core.group.facts import GroupFact, Kind
@@ -103,7 +102,7 @@ class DeadMessages:
         match = _LOG.fullmatch(path)
         if match is None:
             return ""
-        for add in decode(data).adds:
+        for add in (add for add in decode(data).adds if not add.tags):  # with tags it was rewritten
             for row in rows_of(files, f"{match[1]}/{add.path}"):
                 place = row["origin_group"], row["origin_partition"], row["origin_offset"], row["id"]
                 before = self._moves.setdefault(place, set())
@@ -115,26 +114,26 @@ class DeadMessages:
         return ""
 
     def left_out(
-        self, group: str, messages: Sequence[Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
+        self, group: str, messages: Mapping[int, Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
     ) -> str:
-        """A group leaves out messages, as a fact says; what is wrong, or nothing."""
+        """A group leaves out messages, by their offsets, as a fact says; what is wrong, or nothing."""
         body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
-        keys = {message.key for message in messages}
-        if body["why"] == "expired" and (early := self._early(messages, skipped.offset or 0, enqueued_ms)):
+        keys = {message.key for message in messages.values()}
+        if body["why"] == "expired" and (early := self._early(messages, enqueued_ms)):
             return f"EARLY: {', '.join(early)} left out, and not too old"
         if body["why"] == "held" and not keys <= held:
             return f"HELD: group {group} leaves out messages of {keys - held}, of which none is dead"
         if not body["dead_letter_queue"]:
-            return "" if body["why"] == "expired" else f"DEAD LOST: group {group} leaves out {messages[0].id} for good"
+            lost = [message.id for message in messages.values()] if body["why"] != "expired" else []
+            return f"DEAD LOST: group {group} leaves out {', '.join(lost)} for good" if lost else ""
         if self.holds:
             held.update(key for key in keys if key is not None)
-        places = ((group, skipped.partition_id[1], offset) for offset in count(skipped.offset or 0))
-        missing = [m.id for m, place in zip(messages, places, strict=False) if (*place, m.id) not in self._moves]
+        number = skipped.partition_id[1]
+        missing = [m.id for at, m in messages.items() if (group, number, at, m.id) not in self._moves]
         return f"DEAD LOST: group {group} leaves out {', '.join(missing)}" if missing else ""
 
-    def _early(self, messages: Sequence[Message], start: int, enqueued_ms: Mapping[int, int]) -> list[str]:
-        places = enumerate(messages, start)
-        return [message.id for at, message in places if not self.too_old(message.id, enqueued_ms.get(at, 0))]
+    def _early(self, messages: Mapping[int, Message], enqueued_ms: Mapping[int, int]) -> list[str]:
+        return [message.id for at, message in messages.items() if not self.too_old(message.id, enqueued_ms.get(at, 0))]
 
     def decided(self, group: str, fact: GroupFact) -> None:
         """Some facts end that keys are held; after some a message that is there may be put aside once more."""

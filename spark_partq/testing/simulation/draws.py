@@ -76,7 +76,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
-    return _anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup)))))
+    return _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
 
 
 def _anew(s: Setup) -> Setup:
@@ -155,6 +155,17 @@ def _with_a_column(s: Setup) -> Setup:
     return replace(s, column_added_s=_moment(rng, 0, 3)) if rng.random() < 0.2 else s
 
 
+def _with_a_deletion(s: Setup) -> Setup:
+    """The messages of a key are deleted; not where the store is put back to a former state, which has them."""
+    rng = random.Random(f"deletion {s.seed}")
+    if rng.random() < 0.85 or s.put_back_s is not None:
+        return s
+    at_s = _moment(rng, 0, 3)
+    blow = Blow("delete-messages", at_s, rng.randrange(16), rng.choice(_COUNTS), rng.choice(_BLOWS))
+    blows = (*s.blows, blow) if rng.random() < 0.5 else s.blows
+    return replace(s, deleted_key=(f"k{rng.randrange(s.keys)}", at_s), blows=blows)
+
+
 def _written(s: Setup) -> Setup:
     """The applications of many a group write into a table, of some into a queue."""
     rng = random.Random(f"results {s.seed}")
@@ -202,8 +213,7 @@ def _beside_a_promotion(s: Setup) -> Setup:
         s = replace(s, removed_s=at_s)
     else:
         return s
-    counts: tuple[Literal["operations", "commits", "turns"], ...] = ("operations", "commits", "turns")
-    blow = Blow("promote", at_s, rng.randrange(16), rng.choice(counts), rng.choice(_BLOWS))
+    blow = Blow("promote", at_s, rng.randrange(16), rng.choice(_COUNTS), rng.choice(_BLOWS))
     return replace(s, blows=(*s.blows, blow) if rng.random() < 0.7 else s.blows)
 
 
@@ -230,6 +240,7 @@ def jobs(s: Setup) -> dict[str, float]:
     optional = {
         "maintain": None if s.maintain_every_s is None else 0.0,
         "add-column": s.column_added_s,
+        "delete-messages": None if s.deleted_key is None else s.deleted_key[1],
         "promote": s.promoted_s,
         "promote-other": s.other_promoted_s,
         "remove": s.removed_s,
@@ -266,6 +277,7 @@ def _blows(rng: random.Random, s: Setup) -> tuple[Blow, ...]:
 
 
 _COMMANDS = "scale", "alter", "promote", "ingress", "delete-group", "copy-stuck"
+_COUNTS: tuple[Literal["operations", "commits", "turns"], ...] = ("operations", "commits", "turns")
 _BLOWS: tuple[Literal["drop", "stall", "kill before", "kill after"], ...] = (
     "drop", "drop", "drop", "drop", "stall", "kill before", "kill after",
 )  # fmt: skip

@@ -30,10 +30,11 @@ from spark_partq.testing.simulation import dead
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
+from spark_partq.testing.simulation.deletions import Deletions
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.notes import Notes
 from spark_partq.testing.simulation.reader import Reader, was_stuck
-from spark_partq.testing.simulation.removal import undrained, unsettled, wanted
+from spark_partq.testing.simulation.removal import undrained, unsettled, wanted, wrong_cut
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
     Message,
@@ -43,6 +44,7 @@ from spark_partq.testing.simulation.stored import (
     body_in_short,
     column_of,
     fact_in_short,
+    ids_at,
     rows_of,
 )
 
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
 _PATH = re.compile(
     r"(queues|groups)/([^/]+)/(?:(control|acks|replica)(?:-\d+)?|partitions/partition=(-?\d+))/_delta_log/(\d{20})\.(json|checkpoint\.parquet)"
 )
-_SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
 
 
 class Oracle:
@@ -72,7 +73,7 @@ class Oracle:
         self.retention = self.manual = False  # messages may go unread; applications acknowledge by hand
         self.live, self._lost = PRIMARY, False  # where users work; whether the store of before is lost
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
-        self.lives, self.dead = Lives(), dead.DeadMessages()
+        self.lives, self.dead, self.deletions = Lives(), dead.DeadMessages(), Deletions()
         self.copies = Copies(world, self.fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
 
     # ---- what the stores say
@@ -122,7 +123,7 @@ class Oracle:
             log = queue.partitions.setdefault(int(partition), StoredPartition())
             if snapshot.version <= log.version:
                 return
-            offsets = log.jump(snapshot, lambda file: column_of(self._world.files(uri), f"{folder}/{file}", "id"))
+            offsets = log.jump(snapshot, lambda file: ids_at(self._world.files(uri), f"{folder}/{file}"))
             queue.places.update({id_: (int(partition), offset) for id_, offset in offsets.items()})
             self.fail(self.batches.added(uri, offsets))
         elif table == "control":
@@ -159,15 +160,25 @@ class Oracle:
             return
         if version != log.version + 1 and log.version >= 0:
             self.fail(f"partition {number} goes from version {log.version} to {version}")
-        log.version = version
+        log.version, files = version, self._world.files(uri)
+        if any(add.tags for add in entry.adds):
+            gone, problem = self.deletions.rewritten(queue, number, files, folder, entry, self.sent)
+            ids = column_of(files, f"{folder}/{entry.adds[0].path}", "id")
+            self.fail(self.notes.wrong_with(uri, queue.state, files, f"{folder}/{entry.adds[0].path}", ids))
+            self._world.note(f"partition {number}: {' '.join(sorted(gone))} deleted")
+            self.removed.update(gone if uri == self.live else ())
+            for reader in self.readers.values() if uri == self.live else ():
+                reader.excused.update(gone)
+            self.fail(problem)
+            return
         copied = any(app.startswith(f"partq:sink/{STUCK_SINK}") for app in entry.transactions)
         for add in entry.adds:
             base = int(add.partition_values["base_offset"])
             if base != len(log.ids):
                 self.fail(f"DENSE: partition {number} gets offset {base} after {len(log.ids)}")
-            ids = column_of(self._world.files(uri), f"{folder}/{add.path}", "id")
+            ids = column_of(files, f"{folder}/{add.path}", "id")
             self.fail(self.batches.added(uri, ids))
-            self.fail(self.notes.wrong_with(uri, queue.state, self._world.files(uri), f"{folder}/{add.path}", ids))
+            self.fail(self.notes.wrong_with(uri, queue.state, files, f"{folder}/{add.path}", ids))
             redriven = dead.is_redriven(entry.transactions)
             live = queue.state if uri == self.live and not copied and not redriven else None
             self.fail(self.lives.wrong_with(add, [self.sent[i] for i in ids], live, self._world.time_ns()))
@@ -186,21 +197,12 @@ class Oracle:
         for remove in entry.removes:
             low, high = log.files.pop(remove.path)
             self.removed.update(log.ids[low:high])
-            self._check_removal(uri, name, queue, number, low, high)
-        placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
-        if any(generation != log.sealed + 1 for generation in placed):
-            self.fail(f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {log.sealed}")
-        if log.fenced and (entry.adds or "partq:sealed" in entry.transactions):
-            self.fail(f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while it is fenced")
-        for app, txn in entry.transactions.items():
-            if log.record(app, txn.version):
-                self._world.note(f"partition {number}: {app} = {txn.version}")
-            if app.startswith("partq:cut/") and txn.version != len(log.ids):
-                self.fail(f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(log.ids)}")
-
-    def _check_removal(self, uri: str, name: str, queue: StoredQueue, number: int, low: int, high: int) -> None:
-        self._world.note(f"partition {number} loses [{low}, {high})")
-        self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high))
+            self._world.note(f"partition {number} loses [{low}, {high})")
+            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high))
+        told, problem = log.record(number, entry)
+        for what in told:
+            self._world.note(what)
+        self.fail(problem)
 
     def _queue_decided(
         self, uri: str, name: str, rows: Sequence[dict[str, Any]], transactions: Mapping[str, Transaction]
@@ -229,11 +231,7 @@ class Oracle:
 
     def _check_queue(self, uri: str, name: str, queue: StoredQueue, fact: QueueFact) -> None:
         if fact.kind == "GenerationOpened":
-            generation = queue.state.generation - 1 if queue.state is not None else 0
-            for partition, cut in fact.body["cuts"].items():
-                log = queue.partitions.get(int(partition), StoredPartition())
-                if cut != log.cuts.get(generation, cut if uri != PRIMARY else -1):
-                    self.fail(f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}")
+            self.fail(wrong_cut(name, queue, fact, is_copy=uri != PRIMARY))
         elif fact.kind == "ScalingStarted":
             queue.mode = fact.body["mode"]
         elif fact.kind == "PartitionsRemoved":
@@ -289,9 +287,9 @@ class Oracle:
             reader.forget()
         if fact.kind == Kind.SKIPPED and is_there:
             number, log = fact.partition_id[1], stored.partitions[fact.partition_id[1]]
-            ids = log.ids[fact.offset : fact.delivered]
-            self.fail(self.dead.left_out(name, [self.sent[i] for i in ids], fact, log.enqueued_ms))
-            reader.lose(number, ids, fact.delivered or 0)
+            left_out = {n: self.sent[id_] for n, id_ in log.between(fact.offset or 0, fact.delivered or 0).items()}
+            self.fail(self.dead.left_out(name, left_out, fact, log.enqueued_ms))
+            reader.lose(number, [message.id for message in left_out.values()], fact.delivered or 0)
         self.dead.decided(name, fact)
         if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 2)):
             reader.begin(stored)
@@ -353,6 +351,7 @@ class Oracle:
             problem, let_go = overtaken(queue, known, self.owners, uri, group, (number, offset), turn, now_s)
             reader.let_go |= {n: max(cut, reader.let_go.get(n, 0)) for n, cut in let_go.items()}
         if owned:
+            reader.pass_over(number, there.partitions[number].deleted if number in there.partitions else ())
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
         elif uri == self.live or (not self._lost and not deleted and self._goes_on(uri, group)):
             reader.stray(number, offset, uri == self.live)

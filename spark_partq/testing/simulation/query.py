@@ -188,6 +188,7 @@ class Query:
                 self._application.got.setdefault(key, set()).add(index)  # also for those that acknowledge by hand
                 if self._setup.sequence:
                     self._application.take(part.partition, offset, key, index, piece.epoch or 0)
+        self._given[part.partition] = piece.epoch or 0, part.base_offset + part.last_row  # also what was deleted
 
     def _wait_not_for(self, messages: set[str]) -> None:
         """What was gone before the group began never comes, so the sequences that it belongs to are as long as what is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from spark_partq.core.ids import PartitionId
@@ -44,7 +45,7 @@ class Reader:
         self.began, self.last = True, {}
         state = queue.state
         for number, log in queue.partitions.items():
-            live = {i for low, high in log.files.values() for i in log.ids[low:high]}
+            live = {i for low, high in log.files.values() for i in log.between(low, high).values()}
             stuck = state is None or (number == PARENT and state.first != PARENT)
             gone = 0 if state is None else state.removed_ends.get(number, 0)
             gone = max(gone, queue.removed.get(number, 0))  # its files may be there for a while
@@ -108,6 +109,11 @@ class Reader:
         if given > offset and not by_hand:
             return f"RELEASED: {epochs[0][1][1]} at {offset} by {flow}, which was given {given}"
         return ""
+
+    def pass_over(self, number: int, deleted: Collection[int]) -> None:
+        """What was deleted it is not given; it may go on behind it."""
+        while self.upto.get(number, -1) in deleted:
+            self.upto[number] += 1
 
     def stray(self, number: int, offset: int, is_live: bool) -> None:
         """Take a message from somebody who lost the partition, or who still uses the former store: he gives what he had planned."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from spark_partq.core.group.state import GroupState
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
-from spark_partq.testing.simulation.stored import StoredQueue
+from spark_partq.testing.simulation.stored import StoredPartition, StoredQueue
 
 Groups = Mapping[str, GroupState]
 
@@ -55,4 +56,14 @@ def undrained(name: str, before: QueueState, after: QueueState, groups: Groups, 
                 floor = known.committed_floor(partition_id)
                 if floor < cut:
                     return f"DRAIN: partition {number} of {name} is cut at {cut}, and group {group} is at {floor}"
+    return ""
+
+
+def wrong_cut(name: str, queue: StoredQueue, opened: QueueFact, *, is_copy: bool) -> str:
+    """Which partition a new map cuts elsewhere than where it was sealed; or nothing. A copy may not have the seal yet."""
+    generation = queue.state.generation - 1 if queue.state is not None else 0
+    for partition, cut in opened.body["cuts"].items():
+        log = queue.partitions.get(int(partition), StoredPartition())
+        if cut != log.cuts.get(generation, cut if is_copy else -1):
+            return f"CUT: partition {partition} of {name} is cut at {cut}, and was sealed at {log.cuts}"
     return ""

@@ -173,6 +173,8 @@ class Setup:
         When ingress is disabled, and when it is enabled again. `discards`: what comes in between is discarded, not refused.
     column_added_s : float or None
         When the queue gets a column, which producers write from then on.
+    deleted_key : tuple or None
+        A key whose messages are deleted, and when.
     replicas : int
         How many replicas are kept. `promoted_s`: when the first is promoted; `primary_lost`: its primary cannot be reached then.
     recreated_s : float or None
@@ -214,6 +216,7 @@ class Setup:
     scalings: tuple[Scaling, ...] = ()
     alterings: tuple[Altering, ...] = ()
     column_added_s: float | None = None
+    deleted_key: tuple[str, float] | None = None
     maintain_every_s: float | None = None
     replicas: int = 0
     promoted_s: float | None = None

@@ -16,6 +16,7 @@ _KIND = ":"
 _OPTIONAL: dict[str, Any] = {
     "maintain_every_s": None,
     "column_added_s": None,
+    "deleted_key": None,
     "delete_group_s": None,
     "reset": None,
     "discards": False,

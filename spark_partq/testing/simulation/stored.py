@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,11 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.queue.facts import Mode
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.files import Files
-from spark_partq.storage.log.entries import Add
+from spark_partq.storage.log.entries import Add, Entry
 from spark_partq.storage.log.snapshot import Snapshot
+from spark_partq.storage.queue.file_index import offsets_of
 
+_SINK_UNDER_A_MAP = re.compile(r"partq:sink/[^/]+/\d+")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -57,6 +60,7 @@ class StoredPartition:
     sealed: int = -1  # the last generation under which it was sealed
     fence: int = -1  # the number of the last fence
     unfenced: int = -1  # those up to here are taken back
+    deleted: set[int] = field(default_factory=set)  # offsets of files that were rewritten without them
 
     @property
     def fenced(self) -> bool:
@@ -68,8 +72,26 @@ class StoredPartition:
         self.files[add.path] = base, len(self.ids)
         self.enqueued_ms.update(dict.fromkeys(range(base, len(self.ids)), enqueued_ms(add)))
 
-    def record(self, app: str, version: int) -> bool:
-        """Take an application transaction; whether it says something of seals, cuts or fences."""
+    def between(self, low: int, high: int) -> dict[int, str]:
+        """The messages of ``[low, high)`` that were not deleted, by offset."""
+        return {n: self.ids[n] for n in range(low, high) if n not in self.deleted}
+
+    def record(self, number: int, entry: Entry) -> tuple[list[str], str]:
+        """Take what an entry says of batches, seals, cuts and fences; what of it people want to know, and what is wrong."""
+        placed = [int(app.rpartition("/")[2]) for app in entry.transactions if _SINK_UNDER_A_MAP.fullmatch(app)]
+        if any(generation != self.sealed + 1 for generation in placed):
+            return [], f"SEALED: partition {number} takes rows of map {placed}, and is sealed under {self.sealed}"
+        if self.fenced and (entry.adds or "partq:sealed" in entry.transactions):
+            return [], f"FENCED: partition {number} takes {'rows' if entry.adds else 'a seal'} while it is fenced"
+        told = []
+        for app, txn in entry.transactions.items():
+            if self._record(app, txn.version):
+                told.append(f"partition {number}: {app} = {txn.version}")
+            if app.startswith("partq:cut/") and txn.version != len(self.ids):
+                return told, f"CUT: partition {number} is sealed at {txn.version}, and ends at {len(self.ids)}"
+        return told, ""
+
+    def _record(self, app: str, version: int) -> bool:
         if app == "partq:sealed":
             self.sealed = version
         elif app == "partq:fenced":
@@ -80,16 +102,19 @@ class StoredPartition:
             self.cuts[int(app.rpartition("/")[2])] = version
         return app.startswith(("partq:sealed", "partq:fenced", "partq:unfenced", "partq:cut"))
 
-    def jump(self, snapshot: Snapshot, ids_of: Callable[[str], list[str]]) -> dict[str, int]:
+    def jump(self, snapshot: Snapshot, ids_of: Callable[[str], dict[int, str]]) -> dict[str, int]:
         """Become what a checkpoint says; what was removed before is not known. Returns the offset of each message that is there."""
         self.version, self.files = snapshot.version, {}
         offsets: dict[str, int] = {}
         for add in sorted(snapshot.files.values(), key=lambda add: int(add.partition_values["base_offset"] or 0)):
             base, ids = int(add.partition_values["base_offset"] or 0), ids_of(add.path)
-            self.ids += ["?"] * (base - len(self.ids))
-            self.ids[base : base + len(ids)] = ids
-            self.files[add.path] = base, base + len(ids)
-            offsets.update({id_: base + n for n, id_ in enumerate(ids)})
+            end = base + offsets_of(add)
+            self.ids += ["?"] * (end - len(self.ids))
+            for row, id_ in ids.items():
+                self.ids[base + row] = id_
+                offsets[id_] = base + row
+            self.deleted.update(n for n in range(base, end) if n - base not in ids)
+            self.files[add.path] = base, end
         recorded = {app: txn.version for app, txn in snapshot.transactions.items()}
         self.sealed = recorded.get("partq:sealed", -1)
         self.fence, self.unfenced = recorded.get("partq:fenced", -1), recorded.get("partq:unfenced", -1)
@@ -128,6 +153,12 @@ def rows_of(files: Files, path: str) -> list[dict[str, Any]]:
 def column_of(files: Files, path: str, name: str) -> list[str]:
     values: list[str] = _parquet(files, path).read([name], use_threads=False)[name].to_pylist()
     return values
+
+
+def ids_at(files: Files, path: str) -> dict[int, str]:
+    """The messages of a file, each by the number of its row."""
+    rows = _parquet(files, path).read(["_row", "id"], use_threads=False)
+    return dict(zip(rows["_row"].to_pylist(), rows["id"].to_pylist(), strict=True))
 
 
 def _parquet(files: Files, path: str) -> pq.ParquetFile:

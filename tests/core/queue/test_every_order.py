@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import alter, decide
+from spark_partq.core.queue import alter, decide, deletion
 from spark_partq.core.queue.decide import Facts
-from spark_partq.core.queue.facts import MODES, Kind, Phase, Status
+from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.core.queue.scaling import Remainder
@@ -44,6 +44,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     for wanted in ({"vacuum_grace_ms": 7_200_000}, {"vacuum_grace_ms": 86_400_000, "retention_ms": 5}):
         yield partial(alter.alter_settings, state, wanted, end)
     yield partial(alter.add_columns, state, payload_schema("note string"))
+    yield partial(deleted, state)
     for location in locations:
         yield partial(decide.add_replica, state, location)
         yield partial(decide.remove_replica, state, location)
@@ -72,6 +73,12 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
             ends = dict.fromkeys(state.not_named_by(state.scaling.partition_count), end)
             for remainder in (None, Remainder(ends, 0), Remainder(ends, 5)):
                 yield partial(decide.open_generation, state, generation, cuts(state, end), remainder)
+
+
+def deleted(state: QueueState) -> list[QueueFact]:
+    """What the deletion of messages commits, as one commit."""
+    allowed = list(deletion.allow_deletion(state))
+    return [*allowed, *deletion.note_deletion(follow(state, allowed), 3)]
 
 
 def shape(state: QueueState) -> Any:

@@ -132,10 +132,10 @@ def what_was_in_time_once_stays_in_time(original, lifetimes, queue, table, start
 
 
 @bug(
-    "storage.procedures.consume.planner:Planner._behind_what_is_gone",
+    "storage.procedures.consume.gone:Gone.acks",
     test=lambda: in_a_store(test_messages_that_retention_removed_are_in_nobodys_way),
 )
-def what_is_gone_stays_in_the_way(original, planner, starts, acks):
+def what_is_gone_stays_in_the_way(original, gone, queues, tables, starts, acks):
     """The messages behind the gap that are too old are never left out."""
     return []
 

@@ -119,7 +119,7 @@ class QueueCheck(Check):
         self._check_clock(check, table)
         log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
-        return int(table.index.rows.sum()), found.findings
+        return int(table.index.left.sum()), found.findings
 
     def _check_clock(self, check: Check, table: PartitionTable) -> None:
         """A partition's time goes on from the latest that a producer had; one that is far ahead stops retention."""

@@ -94,8 +94,11 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
     schema = arrow_schema({"type": "struct", "fields": fields})
     found = [np.empty(0, np.int64)]
     for part in slices(queue.state, table.partition, table.index, start, end):
-        for _, batch in read_slice(queue.store, part, schema):
+        moments = np.full(part.last_row - part.first_row, np.iinfo(np.int64).max)  # what was deleted never expires
+        for row, batch in read_slice(queue.store, part, schema):
             own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
             ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)
-            found.append(np.where(own > 0, part.enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0))
+            at = row - part.first_row
+            moments[at : at + len(own)] = np.where(own > 0, part.enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0)
+        found.append(moments)
     return np.concatenate(found)

@@ -25,6 +25,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.consume.application import Connect, no_application
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.gate import Gate
+from spark_partq.storage.procedures.consume.gone import Gone
 from spark_partq.storage.procedures.consume.left_out import LeftOut
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
@@ -82,6 +83,7 @@ class Planner:
         self.membership = Membership(settings, group, me, self._subscription, self._loads, connect)
         self._group = self.membership.group
         self._left_out = LeftOut(self._subscription, self.membership)
+        self._gone = Gone(settings, self.membership)
         self._gate = Gate(self.membership, settings.max_barrier_wait_ms)
         self._subscription.refresh()
         if self._group.has_table():
@@ -183,7 +185,7 @@ class Planner:
             mine = plannable(self._group.state, self.membership.incarnation)
             tables = {p: table for p, table in self._subscription.tables() if p in mine}
             starts = {p: self._start(p, table, finished.get(p)) for p, table in tables.items()}
-            acks += self._behind_what_is_gone(starts, acks)
+            acks += self._gone.acks(self._subscription.queues, tables, starts, acks)
             ends = self._deliverable_ends(tables, starts)
             due = self._left_out.due(tables, starts, ends)
             if not due:
@@ -207,19 +209,6 @@ class Planner:
         # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.
         self._last_plan = {_plan_key(end): assigned}
         return end
-
-    def _behind_what_is_gone(self, starts: Offsets, acks: list[Ack]) -> list[Ack]:
-        """Acknowledgements of messages that were removed before they were read, where no earlier one is still to be acknowledged."""
-        if self._settings.fail_on_data_loss:  # then there are none: the query fails
-            return []
-        done = {partition_id: offset for partition_id, _, offset in acks}
-        found = []
-        for partition_id, first in starts.items():
-            read = max(self._group.position(partition_id) or 0, done.get(partition_id, 0))
-            planned = self.membership.last_planned(partition_id)
-            if first > read and (planned is None or planned.end <= read):
-                found.append((partition_id, self._group.state.partitions[partition_id].epoch, first))
-        return found
 
     def _given(
         self, tables: dict[PartitionId, PartitionTable], starts: Offsets, ends: Offsets, limits: Limits

@@ -1,0 +1,41 @@
+"""The command that deletes messages of a key."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import spark_partq as partq
+from spark_partq.cli.common import QueueName, Target, app, count
+from spark_partq.cli.output import say
+from spark_partq.cli.tail import column_value
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.key_values import key_values
+
+
+@app.command("delete-messages")
+def delete_messages(
+    context: typer.Context,
+    queue: QueueName,
+    key: Annotated[
+        list[str],
+        typer.Option(metavar="COLUMN=VALUE", help="A column of the key and its value. Repeat it for each column."),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete all messages of one key, also those that have died, as a person may ask for whose data they are.
+
+    The files with these messages are written again without them; the other messages keep their offsets. maintain deletes the former files
+    when vacuum_grace_ms has passed. What producers write meanwhile is not deleted: run this again.
+    """
+    target: Target = context.obj
+    wanted = dict(column_value(text) for text in key)
+    key_values(open_queue(target.opened, queue).state, wanted)  # refused before anything is asked
+    told = ", ".join(f"{name}={value}" for name, value in wanted.items())
+    if not yes and not typer.confirm(f"Delete all messages of {told} from queue {queue}?", err=True):
+        raise partq.InvalidArgumentError(
+            f"no message of queue {queue!r} was deleted: not confirmed (--yes does not ask)", queue=queue
+        )
+    deleted = partq.delete_messages(target.store, queue, wanted, storage_options=target.storage_options)
+    say(f"deleted {count(deleted, 'message')} of queue {queue}; maintain deletes their files after vacuum_grace_ms")

@@ -1,0 +1,25 @@
+"""Decisions about the deletion of single messages; as those of `core.queue.decide`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_partq.core import format
+from spark_partq.core.queue.decide import Facts
+from spark_partq.core.queue.facts import Kind, QueueFact
+from spark_partq.core.queue.state import QueueState
+
+
+def allow_deletion(state: QueueState) -> Facts:
+    """Keep programs away that would take a file without some of its messages for a damaged one."""
+    if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES in state.format.features:
+        return ()
+    features = (*state.format.features, format.DELETED_MESSAGES)
+    return [QueueFact(Kind.FORMAT_RAISED, replace(state.format, features=features, made_by=format.RELEASE).body())]
+
+
+def note_deletion(state: QueueState, messages: int) -> Facts:
+    """Say how many messages were deleted; of whom, nobody is to know any more."""
+    if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES not in state.format.features:
+        return ()
+    return [QueueFact(Kind.MESSAGES_DELETED, {"messages": messages})] if messages else ()

@@ -1,0 +1,164 @@
+"""Delete the messages of one key, as a person whose data they are may ask for.
+
+Their files are written again without them, and the others keep their offsets. What readers have begun they read to its end, as the old files
+stay for `vacuum_grace_ms`; then maintenance deletes them, and with them the last trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_partq.core.errors import CommitFailedError
+from spark_partq.core.queue import deletion
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
+from spark_partq.storage.queue.key_values import key_values
+from spark_partq.storage.queue.messages import MessageFile, Slice, read_slice, slices
+from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
+
+Wanted = Mapping[str, Any]
+
+# Messages that somebody copies meanwhile, from queue to queue or partition to partition, are found by another pass. Who goes on writing
+# the key keeps nobody here for longer than these.
+_PASSES = 5
+
+
+def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
+    """Delete all messages of a key that are in the queue, or have died in it and are in its dead-message queue; return how many.
+
+    It may be killed and called again.
+
+    Parameters
+    ----------
+    key : dict
+        A value, or None for null, of each column of the key.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If these are not the key's columns, or a value is none of its column's type; nothing is changed.
+    QueueFencedError, ReplicaError, QueueNotFoundError, CommitFailedError, CorruptTableError
+    """
+    queue.control.refresh()
+    check_usable(queue.control)
+    check_primary(queue, opening=True)
+    wanted = key_values(queue.state, key)
+    searches = [_Search(queue, wanted)]
+    dead_letters = queue.state.settings.dead_letter_queue
+    if dead_letters is not None:
+        searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
+    for _ in range(_PASSES):
+        if not sum([search.go_on() for search in searches]):
+            break
+    return sum(search.end() for search in searches)
+
+
+class _Search:
+    """A queue, how far it was searched, and what was found and deleted."""
+
+    def __init__(self, queue: Queue, wanted: Wanted) -> None:
+        self._queue, self._wanted = queue, wanted
+        self._ends: dict[int, int] = {}  # of each partition
+        self._deleted = 0
+
+    def go_on(self) -> int:
+        """Search what has come since the last time; how many messages were deleted."""
+        self._queue.control.refresh()
+        found = 0
+        for number in self._queue.state.all_partitions:
+            table, start = self._queue.table(number), self._ends.get(number, 0)
+            deleted, self._ends[number] = _delete_from(self._queue, table, start, self._wanted)
+            found += deleted
+        self._deleted += found
+        return found
+
+    def end(self) -> int:
+        """Record how many were deleted in all, and return it."""
+        self._queue.control.decide(lambda state: deletion.note_deletion(state, self._deleted))
+        return self._deleted
+
+
+def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted) -> tuple[int, int]:
+    """Delete from a partition; how many, and up to which offset it was searched."""
+    deleted = 0
+    while True:
+        with queue.explained():
+            table.refresh()
+            queue.control.refresh()  # it has every column that a file has
+            end = table.next_offset
+            for part in slices(queue.state, table.partition, table.index, max(start, table.first_offset), end):
+                count = sum(int(match.sum()) for _, _, match in _matched(queue, part, wanted, keys_only=True))
+                if count:
+                    queue.control.decide(deletion.allow_deletion)
+                    if not _rewrite(queue, table, part, wanted):
+                        break  # somebody else has, or it is removed: what is there now is searched
+                    deleted += count
+                start = part.base_offset
+            else:
+                return deleted, end
+
+
+def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
+    """Write a file again without the messages that match; False if it is not there any more, or this took too long."""
+    deadline_s = queue.store.runtime.monotonic_s() + queue.state.settings.vacuum_grace_ms / 2000
+    schema = arrow_schema(queue.state.schema)
+    with _explained(queue):
+        file = MessageFile(queue.store, queue.name, table.partition, schema, queue.state.key)
+        try:
+            for row, batch, match in _matched(queue, part, wanted):
+                left = ~match
+                if left.any():
+                    file.write(batch.filter(pa.array(left)), row + np.flatnonzero(left))
+            new = file.close()
+        except BaseException:
+            file.discard()
+            raise
+        try:
+            return table.rewrite(part.path, new, deadline_s)
+        except FilesTooOld:
+            return False
+        except Fenced:
+            queue.control.refresh()
+            check_primary(queue)
+            raise
+
+
+def _matched(
+    queue: Queue, part: Slice, wanted: Wanted, *, keys_only: bool = False
+) -> Iterator[tuple[int, pa.RecordBatch, Any]]:
+    """The number of a first row, rows from there on, and which of them match."""
+    fields = [f for f in queue.state.schema["fields"] if f["name"] in wanted or not keys_only]
+    schema = arrow_schema({"type": "struct", "fields": fields})
+    matches = [_match(schema.names.index(name), value) for name, value in wanted.items()]
+    for row, batch in read_slice(queue.store, part, schema):
+        found = [match(batch) for match in matches]
+        yield row, batch, np.logical_and.reduce(found)
+
+
+def _match(column: int, value: object) -> Callable[[pa.RecordBatch], Any]:
+    def match(batch: pa.RecordBatch) -> Any:
+        values = batch.column(column)
+        found = values.is_null() if value is None else pc.equal(values, pa.scalar(value, values.type)).fill_null(False)
+        return found.to_numpy(zero_copy_only=False)
+
+    return match
+
+
+@contextlib.contextmanager
+def _explained(queue: Queue) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, FileMissing) as error:
+        raise CommitFailedError(
+            f"messages of queue {queue.name!r} cannot be deleted: {error}; the file in question was not changed. Check the space that is "
+            "left and the permissions, and run this again",
+            queue=queue.name,
+        ) from error

@@ -1,0 +1,59 @@
+"""Values of a queue's key that people give as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from spark_partq.core.errors import InvalidArgumentError
+from spark_partq.core.payload.schema import Struct
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.arrow import arrow_schema
+
+
+def key_value(state: QueueState, name: str, given: object) -> Any:
+    """A value of a column of the key, from itself or from text.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the column is none of the key's, or the value is none of its type.
+    """
+    if name not in state.key:
+        raise InvalidArgumentError(
+            f"{name!r} is no column of the key of queue {state.name!r}; its key: {', '.join(state.key) or 'none'}",
+            queue=state.name,
+            column=name,
+        )
+    column: Struct = {"type": "struct", "fields": [f for f in state.schema["fields"] if f["name"] == name]}
+    type_ = arrow_schema(column).field(0).type
+    try:
+        return pa.scalar(given).cast(type_).as_py()
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        raise InvalidArgumentError(
+            f"{given!r} is no value of column {name!r} of queue {state.name!r}, which is a {type_}",
+            queue=state.name,
+            column=name,
+        ) from None
+
+
+def key_values(state: QueueState, given: Mapping[str, object]) -> dict[str, Any]:
+    """A value of each column of the key; None is null.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `key_value`, or if a column is missing, or the queue has no key.
+    """
+    values = {name: None if value is None else key_value(state, name, value) for name, value in given.items()}
+    missing = [name for name in state.key if name not in values]
+    if missing or not values:
+        raise InvalidArgumentError(
+            f"the key of queue {state.name!r} has the columns {', '.join(state.key) or 'none'}; give a value of each"
+            if state.key
+            else f"queue {state.name!r} has no key, so no message of it is anybody's",
+            queue=state.name,
+        )
+    return values
