@@ -65,7 +65,8 @@ def test_a_wheel_has_the_package_alone(distributions: tuple[Path, Path]) -> None
     wheel, sources = distributions
     names = zipfile.ZipFile(wheel).namelist()
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "spark_partq").rglob("*.py")}
-    assert modules | {"spark_partq/py.typed", "pyspark_partq.py"} == {n for n in names if ".dist-info/" not in n}
+    page = {str(path.relative_to(ROOT)) for path in (ROOT / "spark_partq/console/page").iterdir()}  # what browsers load
+    assert modules | page | {"spark_partq/py.typed", "pyspark_partq.py"} == {n for n in names if ".dist-info/" not in n}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert wheel.name.startswith(f"spark_partq-{VERSION}-") and sources.name == f"spark_partq-{VERSION}.tar.gz"
 

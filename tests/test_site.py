@@ -126,10 +126,10 @@ def test_commands_are_those_of_the_program() -> None:
 def test_faults_of_documents_end_the_build(tmp_path: Path) -> None:
     """A page that nobody can find, and links to a page, a heading and a file that are not there."""
     docs = tmp_path / "docs"
-    for path in (ROOT / "docs").rglob("*.md"):
+    for path in [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.png")]:
         copy = docs / path.relative_to(ROOT / "docs")
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text())
+        copy.write_bytes(path.read_bytes())
     (docs / "orphan.md").write_text("# Orphan\n")
     links = ["[a](nowhere.md)", "[b](rebalance.md#nowhere)", "[c](../spark_partq/nowhere.py)"]
     (docs / "options.md").write_text(

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
+_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}
 _TIMES = ("at", "began", "ended", "last_seen", "gone", "reowned")
 
 
@@ -30,6 +32,12 @@ def commits_of(facts: pd.DataFrame) -> Iterator[list[SimpleNamespace]]:
 
 def milliseconds(began: Any, ended: Any) -> float | None:
     return None if began is None or ended is None else (ended - began).total_seconds() * 1000
+
+
+def nullable_frame(rows: pa.Table) -> pd.DataFrame:
+    """The rows of a group's table; whole numbers and truth values stay what they are beside nulls."""
+    found: pd.DataFrame = rows.to_pandas(types_mapper=_NULLABLE.get)
+    return found
 
 
 def frame_of(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> pd.DataFrame:

@@ -7,17 +7,14 @@ import os
 from collections.abc import Mapping
 
 import pandas as pd
-import pyarrow as pa
 
-from spark_partq.analysis.frames import frame_of
+from spark_partq.analysis.frames import frame_of, nullable_frame
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect import group_history
 from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
-
-_NULLABLE = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype(), pa.bool_(): pd.BooleanDtype()}
 
 
 def history(
@@ -29,14 +26,14 @@ def history(
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
-    return group_history.history(Store.at(store, storage_options), group).to_pandas(types_mapper=_NULLABLE.get)
+    return nullable_frame(group_history.history(Store.at(store, storage_options), group))
 
 
 def acknowledgements(
     store: str | os.PathLike[str], group: str, *, storage_options: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """The acknowledgements and heartbeats that are left: of what is long ago, only the last of each partition."""
-    return group_history.acknowledgements(Store.at(store, storage_options), group).to_pandas(types_mapper=_NULLABLE.get)
+    return nullable_frame(group_history.acknowledgements(Store.at(store, storage_options), group))
 
 
 def enqueued(

@@ -20,6 +20,7 @@ from spark_partq.cli import (
     replicas,
     groups,
     monitoring,
+    console,
     dead_letters,
     stores,
 )
@@ -32,6 +33,7 @@ from spark_partq.cli.settings import duration_ms
 __all__ = [
     "altering",
     "app",
+    "console",
     "dead_letters",
     "deleting",
     "duration_ms",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,7 @@ _FEW = 100
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
+T = TypeVar("T")
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str]]
 
@@ -55,8 +56,15 @@ class RowFiles:
         return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), written
 
     def read(self, path: str) -> list[Row]:
+        return self._read(path, decode_rows)
+
+    def read_table(self, path: str) -> pa.Table:
+        """The same as a table of Arrow, which takes a tenth of the memory."""
+        return self._read(path, decode_table)
+
+    def _read(self, path: str, decode: Callable[[bytes, pa.Schema], T]) -> T:
         try:
-            return decode_rows(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES), self.arrow)
+            return decode(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES), self.arrow)
         except FileMissing:
             raise CorruptTableError(
                 f"file {path} of {self._what} is missing; restore it from a backup", path=path
@@ -90,11 +98,15 @@ def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row
 
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     """The rows of a little file; nobody may change them."""
+    rows: list[Row] = decode_table(data, schema).to_pylist()
+    return rows
+
+
+def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data))
     check_declared(file, schema.names, MAX_ROWS, MAX_BYTES)
     table = read_columns(file, schema.names)
-    rows: list[Row] = (table if table.schema.equals(schema) else table.cast(schema)).to_pylist()
-    return rows
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def in_order(rows: Sequence[Row], what: str) -> list[Row]:

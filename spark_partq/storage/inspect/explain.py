@@ -12,6 +12,7 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import heartbeats
 from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
 from spark_partq.storage.store import Store
@@ -25,14 +26,44 @@ def explain(store: Store, queue: str, partition: int, group: str) -> Explanation
     NotAStoreError, GroupNotFoundError, InvalidArgumentError, CorruptTableError
     """
     opened = open_group(store, check_name("group", group))
-    facts = opened.history()  # which also brings the state to the newest fact
-    partition_id = _partition_id(opened, check_name("queue", queue), partition)
-    silent_s = {name: beat.silent_s for name, beat in heartbeats(opened, facts).items() if beat.expired}
-    seen = replace(_surroundings(store, opened, partition_id), silent_s=silent_s)
-    return explained(opened.state, opened.acks, facts, partition_id, group, seen)
+    partition_id = find_partition(opened, check_name("queue", queue), partition)
+    return explain_open(opened, partition_id, _queue(store, opened, partition_id[0]), FactReader(store, group))
 
 
-def _partition_id(group: Group, queue: str, partition: int) -> PartitionId:
+def explain_open(group: Group, partition_id: PartitionId, queue: Queue | None, facts: FactReader) -> Explanation:
+    """The same of a partition that the group has.
+
+    Parameters
+    ----------
+    queue : Queue or None
+        That of the partition, refreshed after the group; None if it is gone.
+    """
+    state, own = group.state, group.state.partitions[partition_id]
+    facts.refresh()
+    told = facts.about(partition_id, (state.status_seq, own.handoff), state.seq)
+    silent_s = {name: beat.silent_s for name, beat in heartbeats(group, told).items() if beat.expired}
+    seen = replace(_surroundings(group, partition_id, queue), silent_s=silent_s)
+    return explained(state, group.acks, told, partition_id, group.name, seen)
+
+
+def _queue(store: Store, group: Group, queue_id: str) -> Queue | None:
+    try:
+        queue = open_queue(store, group.state.queues[queue_id].name)
+    except (QueueNotFoundError, QueueNotReadyError):
+        return None
+    if queue.state.queue_id != queue_id:
+        return None
+    queue.refresh()
+    return queue
+
+
+def find_partition(group: Group, queue: str, partition: int) -> PartitionId:
+    """
+    Raises
+    ------
+    InvalidArgumentError
+        If the group has no such partition.
+    """
     state = group.state
     queue_id = next((queue_id for queue_id, known in state.queues.items() if known.name == queue), None)
     if queue_id is None:
@@ -49,20 +80,16 @@ def _partition_id(group: Group, queue: str, partition: int) -> PartitionId:
     return queue_id, partition
 
 
-def _surroundings(store: Store, group: Group, partition_id: PartitionId) -> Surroundings:
+def _surroundings(group: Group, partition_id: PartitionId, queue: Queue | None) -> Surroundings:
     queue_id, number = partition_id
-    try:
-        queue = open_queue(store, group.state.queues[queue_id].name)
-    except (QueueNotFoundError, QueueNotReadyError):
-        return Surroundings(store.now())
-    if queue.state.queue_id != queue_id:
-        return Surroundings(store.now())
-    queue.refresh()
+    now = group.store.now()
+    if queue is None:
+        return Surroundings(now)
     ends = {table.partition: table.next_offset for table in queue.partitions}
     barrier = barrier_of(queue, group.state.committed_floors(queue_id))
     waits_for = waiting(group.state, group.acks, queue_id, barrier, ends).get(number, {})
     return Surroundings(
-        store.now(), ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
+        now, ends.get(number), waits_for, _scaling(queue, number), queue.state.fenced_by,
         held_keys=_held(queue, group.state.held.get(queue_id, frozenset()), number),
         dead_letter_queue=queue.state.settings.dead_letter_queue,
     )  # fmt: skip

@@ -95,6 +95,20 @@ class StoreWatch:
         told = [self._queue(queue, groups, failed) for queue in queues.values()]
         return Sample(tuple(one for one in told if one is not None), tuple(found), failed)
 
+    def group(self, name: str) -> Group | None:
+        """A group that exists, as of the last look; None if that could not read it or saw no such group."""
+        found = self._groups.get(name)
+        return found if found is not None and found.state.exists else None
+
+    def queue(self, name: str) -> Queue | None:
+        """The same of a queue."""
+        return self._queues.get(name)
+
+    def queues_of(self, group: Group) -> dict[str, Queue]:
+        """The queues that a group reads and that are there, by id, as of the last look."""
+        by_id = {queue.state.queue_id: queue for queue in self._queues.values()}
+        return {queue_id: by_id[queue_id] for queue_id in group.state.queues if queue_id in by_id}
+
     def _refreshed(
         self, kind: str, known: dict[str, H], names: list[str], failed: dict[tuple[str, str], PartqError]
     ) -> dict[str, H]:

@@ -1,0 +1,116 @@
+"""The newest look at the store, which all browsers share: one in an interval, and none while nobody asks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_partq.console.rates import Rates
+from spark_partq.core.errors import PartqError
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.fact_reader import FactReader
+from spark_partq.storage.inspect.heartbeats import RECENT_FACTS
+from spark_partq.storage.inspect.watch import Sample, StoreWatch
+from spark_partq.storage.rows import Row
+from spark_partq.storage.store import Store
+
+# Of so many groups at once the history is open, and of so many looks the sums are kept.
+_MOST_READERS = 2
+# A look that takes longer is followed by a pause as long.
+_LONG_S = 1.0
+TREND = 60
+
+_log = logging.getLogger("spark_partq")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen, and when by this machine's clock; `took_s` is how long that took."""
+
+    number: int
+    at: dt.datetime
+    took_s: float
+    sample: Sample
+
+
+class Looks:
+    """Looks at a store when somebody asks and the last look is older than the interval. Used by one thread.
+
+    Attributes
+    ----------
+    last : Look or None
+        The newest look that saw the store.
+    error : PartqError or None
+        Why the one after it did not.
+    """
+
+    def __init__(self, store: Store, every_s: float) -> None:
+        self.store, self.every_s = store, every_s
+        self.watch = StoreWatch(store)
+        self.last: Look | None = None
+        self.error: PartqError | None = None
+        self.rates = Rates()
+        self._due_s = 0.0
+        self._number = 0
+        self._sums: dict[tuple[str, str], deque[int]] = {}
+        self._readers: OrderedDict[str, FactReader] = OrderedDict()
+        self._recent: OrderedDict[str, tuple[int, Sequence[Row]]] = OrderedDict()
+
+    def refresh(self) -> None:
+        """Look, if it is time to."""
+        began_s = self.store.runtime.monotonic_s()
+        if self._number and began_s < self._due_s:
+            return
+        self._number += 1
+        try:
+            sample = self.watch.look()
+        except PartqError as error:
+            if str(error) != str(self.error):
+                _log.warning("%s cannot be read: %s", self.store.uri, error)
+            self.error = error
+        else:
+            took_s = self.store.runtime.monotonic_s() - began_s
+            self.last, self.error = Look(self._number, self.store.now(), took_s, sample), None
+            self.rates.add(began_s, sample)
+            self._add_sums(sample)
+        took_s = self.store.runtime.monotonic_s() - began_s
+        self._due_s = began_s + max(self.every_s, 2 * took_s if took_s > _LONG_S else 0.0)
+
+    def trend(self, kind: str, name: str) -> list[int]:
+        """What a queue held at each of the last looks, or how far behind a group was; the newest last."""
+        return list(self._sums.get((kind, name), ()))
+
+    def facts(self, group: str) -> FactReader:
+        """The history of a group, as it is now.
+
+        Raises
+        ------
+        PartqError
+        """
+        reader = self._readers.pop(group, None) or FactReader(self.store, group)
+        reader.refresh()  # one that fails is not kept: the store may be another by now
+        self._readers[group] = reader
+        while len(self._readers) > _MOST_READERS:
+            self._readers.popitem(last=False)
+        return reader
+
+    def recent(self, group: Group) -> Sequence[Row]:
+        """The last facts of a group, as of the last look."""
+        seq, rows = self._recent.pop(group.name, (-1, ()))
+        if seq != group.state.seq:
+            rows = group.recent_facts(RECENT_FACTS)
+        self._recent[group.name] = group.state.seq, rows
+        while len(self._recent) > _MOST_READERS:
+            self._recent.popitem(last=False)
+        return rows
+
+    def _add_sums(self, sample: Sample) -> None:
+        now = {("queue", queue.name): sum(p.depth for p in queue.partitions) for queue in sample.queues}
+        now |= {("group", group.description.group): group.description.lag for group in sample.groups}
+        for gone in self._sums.keys() - now.keys():
+            del self._sums[gone]
+        for key, value in now.items():
+            self._sums.setdefault(key, deque(maxlen=TREND)).append(value)
