@@ -49,6 +49,7 @@ def arguments(path: tuple[str, ...]) -> list[str]:
     values = {
         "action": "enable",
         "group": "g",
+        "key": "k=v",
         "partition": "0",
         "partitions": "3",
         "schema": "v long",

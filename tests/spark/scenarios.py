@@ -10,7 +10,6 @@ from tests.applications import Scenario
 
 # A test runs with plain applications, and with Spark in `make long`, or with both at once.
 PLAIN = pytest.mark.parametrize("pool", ["plain", pytest.param("spark", marks=pytest.mark.long)], indirect=True)
-BOTH = pytest.mark.parametrize("pool", ["plain", "spark"], indirect=True)
 
 
 class NewScenario(Protocol):

@@ -9,7 +9,7 @@ import pytest
 from spark_partq.testing.checker import missed
 from tests.applications import Pool, Scenario
 from tests.helpers import eventually
-from tests.spark.scenarios import BOTH, PLAIN, NewScenario
+from tests.spark.scenarios import PLAIN, NewScenario
 
 
 def flow_loads(s: Scenario) -> list[int]:
@@ -330,7 +330,7 @@ def test_one_instance_twice_and_options_that_disagree(scenario: NewScenario, poo
     s.check()
 
 
-@BOTH
+@PLAIN
 def test_killed(scenario: NewScenario, pool: Pool) -> None:
     """R2, R4, W1: SIGKILL of a consumer in its work, and then of the one that decided what follows from that. The one that is left takes
     everything, and one of the killed comes back with its checkpoint."""

@@ -70,7 +70,7 @@ def test_scale(here: Here, store: str) -> None:
     assert json.loads(here("scale", *about, "1", "--mode", "delete", "--confirm-lost", "5").out)["lost"] == 5
 
 
-@pytest.mark.parametrize("by", ["python", "spark-submit"])
+@pytest.mark.parametrize("by", ["python", pytest.param("spark-submit", marks=pytest.mark.long)])
 def test_scale_that_is_told_to_stop(start: Start, here: Here, store: str, by: str) -> None:
     """U1: what it has begun is gone on with."""
     partq.create_queue(store, "q", "v long", partitions=1)
