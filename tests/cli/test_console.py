@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import spark_partq.console
 from spark_partq.storage.inspect.watch import StoreWatch
 from tests.cli.outcome import Command, assert_refused
 from tests.cli.queues import HEEDS_CTRL_C
@@ -86,6 +87,7 @@ def test_without_the_extra(
     command: Command, store: str, living: Consumer, monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     """It says how to install it; what is wrong with another package is not hidden."""
+    monkeypatch.setattr(spark_partq, "console", spark_partq.console)  # what is imported once more goes after the test
     for name in [name for name in sys.modules if name.startswith((package, "spark_partq.console"))]:
         monkeypatch.delitem(sys.modules, name)
     missing, importing = package, builtins.__import__

@@ -170,7 +170,8 @@ class PartitionTable:
             if self._index is not None and self._files is not None and changes == _NO_CHANGES:
                 self._files.check_end(self.next_offset)
                 return self._index
-            if self._files is None or changes.reloaded or any(add.tags for add in changes.added):
+            rewritten = any(add.tags for add in changes.added)  # a file in the midst, which is seldom
+            if self._files is None or changes.reloaded or rewritten:
                 changed = GrowingIndex(changes.added if changes.reloaded else self._log.snapshot.files.values())
             else:
                 changed = self._files
