@@ -51,9 +51,8 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelManager]:
     kernel.shutdown_kernel(now=True)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "quickstart" else pytest.mark.long) for name in PICTURES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", PICTURES)
 def test_runs(kernel: KernelManager, name: str) -> None:
     """U3: each cell runs, with no name of another notebook, in a Spark session of its own, and what it shows is what happened."""
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)

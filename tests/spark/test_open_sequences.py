@@ -47,7 +47,7 @@ class Shop:
             partq.acknowledge(self.store, "g", {p: min(first[p], default=end) for p, end in self.read.items()})
 
 
-@pytest.fixture(params=["plain", "spark"])
+@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> SparkSession | None:
     """A session, or None for queries without a JVM; the queries are stopped afterwards."""
     request.getfixturevalue("stopped_queries" if request.param == "spark" else "ended_queries")
