@@ -78,6 +78,7 @@ def maintain(store: Store, _: Store | None = None) -> int:
 def scale(store: Store, _: Store | None = None) -> int:
     partq.set_ingress(store, "q", False)
     partq.set_ingress(store, "q", True)
+    assert partq.delete_messages(store, "q", {"k": "k3"})
     return partq.scale(store, "q", 3).configured_partitions
 
 
