@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,6 +18,7 @@ from spark_partq.core.format import RELEASE
 from tests.helpers import ROOT, finished
 from tests.spark.test_readme import ORDER, THREE, code
 
+PYRIGHT = "1.1.414"
 VERSION = RELEASE.removeprefix("spark_partq ")
 
 
@@ -120,6 +123,34 @@ def test_types_are_known(python: Path, tmp_path: Path) -> None:
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
     assert len(errors) == 1 and 'expected "int"' in errors[0], done.stdout
     assert "MemberDescription" in done.stdout
+
+
+@pytest.mark.long
+def test_pyright_knows_them_too(python: Path, tmp_path: Path) -> None:
+    """The examples of the documents are right, and a wrong call is found. Node's npm fetches pyright."""
+    assert shutil.which("npm"), "install Node.js with npm, as Debian's package npm does"
+    run(
+        "npm",
+        "install",
+        "--silent",
+        "--no-fund",
+        "--no-audit",
+        "--prefix",
+        tmp_path,
+        f"pyright@{PYRIGHT}",
+        cwd=tmp_path,
+    )
+    examples = {"readme.py": code("README.md"), "quickstart.py": code("docs/quickstart.md"), "program.py": TYPED}
+    for name, text in examples.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [tmp_path / "node_modules" / ".bin" / "pyright", "--outputjson", "--pythonpath", python, *examples],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    (error,) = [one for one in told if one["severity"] != "information"]
+    assert Path(error["file"]).name == "program.py" and error["rule"] == "reportArgumentType"
+    assert any("MemberDescription" in one["message"] for one in told)
 
 
 def test_the_supported_versions_are_those_that_it_asks_for() -> None:

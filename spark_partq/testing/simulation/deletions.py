@@ -12,10 +12,11 @@ from spark_partq.testing.simulation.stored import Message, StoredQueue, ids_at
 
 
 class Deletions:
-    """Which keys somebody has begun to delete."""
+    """Which keys somebody has begun to delete, and which messages are gone by that, from whatever store."""
 
     def __init__(self) -> None:
         self.keys: set[str | None] = set()
+        self.gone: set[str] = set()
 
     def rewritten(
         self,
@@ -44,6 +45,7 @@ class Deletions:
         others = [id_ for id_ in gone.values() if sent[id_].key not in self.keys]
         came_back = [id_ for n, id_ in left.items() if n in log.deleted]
         log.deleted.update(gone)
+        self.gone.update(gone.values())
         queue.places = {i: at for i, at in queue.places.items() if i not in gone.values() or at[0] != number}
         told = (add.partition_values["base_offset"], (add.tags or {}).get(OFFSETS))
         if misplaced or others or came_back or told != (str(low), str(high - low)):
