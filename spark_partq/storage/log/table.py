@@ -194,8 +194,12 @@ class DeltaLog:
             raise self._replaced() from None
         except Stranger:
             sure = True  # that is what is there, or what this handle knows
-        if self._version == before and (self._was_replaced() if self.files.is_local else sure and not self._is_there()):
+        if self._version == before and self._is_gone(sure):
             self._reload()
+
+    def _is_gone(self, sure: bool) -> bool:
+        """Whether the last entry that was read is gone, or another; of two that a disk's clock does not tell apart only the token is `sure`."""
+        return not self._is_there() if sure else self.files.is_local and self._was_replaced()
 
     def _is_there(self) -> bool:
         """Whether the last entry that was read is still there; asks the store."""

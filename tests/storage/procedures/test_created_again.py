@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.faults import Crash, FaultyFiles
+from tests.helpers import opened
 from tests.s3server import BUCKET, S3Server, running
 from tests.scaled import Sink, make, messages, stored
 from tests.storage.log.tables import Died, Watched, count, entries, entry_path, fresh, handle, made, once
@@ -70,6 +72,19 @@ def test_producer_of_the_queue_of_before(place: Store, batches: int) -> None:
     with pytest.raises(partq.QueueNotFoundError, match="created again"):
         old.write(3, messages(3, 5))
     check_sound(place, batches)
+
+
+def test_queue_that_is_created_again_within_a_tick_of_the_clock(tmp_path: Path) -> None:
+    """The first entries of both have one size and one time; who knows the former one would try again and again to commit the second."""
+    store, entry = Store(str(tmp_path / "store")), tmp_path / "store" / LOG / f"{0:020d}.json"
+    make(store, 1)
+    table, before = opened(store).partitions[0], entry.stat()
+    anew(store, 1)
+    assert entry.stat().st_size == before.st_size
+    os.utime(entry, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(partq.CorruptTableError, match="is another table than before"):
+        table.refresh()
+    check_sound(store, 1)
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3, 4, 6])
