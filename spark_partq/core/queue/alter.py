@@ -89,9 +89,12 @@ def add_columns(state: QueueState, wanted: Struct) -> Facts:
     new = new_columns(state, wanted)
     if not state.usable or state.fenced_by is not None or not new:
         return ()
-    added = QueueFact(Kind.COLUMNS_ADDED, {"columns": new})
-    if format.ADDED_COLUMNS in state.format.features:
-        return [added]
-    features = (*state.format.features, format.ADDED_COLUMNS)
-    raised = replace(state.format, features=features, made_by=format.RELEASE)
-    return [QueueFact(Kind.FORMAT_RAISED, raised.body()), added]
+    return [*require_feature(state, format.ADDED_COLUMNS), QueueFact(Kind.COLUMNS_ADDED, {"columns": new})]
+
+
+def require_feature(state: QueueState, feature: str) -> Facts:
+    """Keep programs away from the queue that do not know a feature of the format, unless they are already."""
+    if feature in state.format.features:
+        return ()
+    raised = replace(state.format, features=(*state.format.features, feature), made_by=format.RELEASE)
+    return [QueueFact(Kind.FORMAT_RAISED, raised.body())]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from spark_partq.core import format
+from spark_partq.core.queue.alter import require_feature
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.state import QueueState
@@ -12,10 +11,9 @@ from spark_partq.core.queue.state import QueueState
 
 def allow_deletion(state: QueueState) -> Facts:
     """Keep programs away that would take a file without some of its messages for a damaged one."""
-    if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES in state.format.features:
+    if not state.usable or state.fenced_by is not None:
         return ()
-    features = (*state.format.features, format.DELETED_MESSAGES)
-    return [QueueFact(Kind.FORMAT_RAISED, replace(state.format, features=features, made_by=format.RELEASE).body())]
+    return require_feature(state, format.DELETED_MESSAGES)
 
 
 def note_deletion(state: QueueState, messages: int) -> Facts:

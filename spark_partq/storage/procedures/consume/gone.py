@@ -34,6 +34,8 @@ class Gone:
         acks : list
             Those that are about to be committed.
         """
+        if self._settings.fail_on_data_loss and not self._settings.manual_acknowledgement:
+            return []  # what was removed fails the query, and what was deleted is acknowledged with its micro-batch
         group, done = self._membership.group, {partition_id: offset for partition_id, _, offset in acks}
         found = []
         for partition_id, first in starts.items():
