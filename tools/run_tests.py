@@ -18,7 +18,8 @@ def main() -> int:
     """Arguments go to all suites; the exit code is 1 if one fails."""
     processes = {name: start(name, [*where, *sys.argv[1:]]) for name, where in SUITES.items()}
     processes["lint"] = piped(["make", "lint"])
-    readers = [threading.Thread(target=tell, args=item) for item in processes.items()]
+    said: list[str] = []
+    readers = [threading.Thread(target=tell, args=(*item, said)) for item in processes.items()]
     for reader in readers:
         reader.start()
     try:
@@ -28,6 +29,7 @@ def main() -> int:
     for reader in readers:
         reader.join()
     failed = [name for name, code in codes.items() if code != 0]
+    print(*said, sep="", end="")
     print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
     return 1 if failed else 0
 
@@ -45,9 +47,12 @@ def piped(command: list[str]) -> "subprocess.Popen[str]":
     )
 
 
-def tell(name: str, process: "subprocess.Popen[str]") -> None:
+def tell(name: str, process: "subprocess.Popen[str]", said: list[str]) -> None:
+    """Print each line as it comes, and add those of a test that failed to what is said at the end."""
     for line in process.stdout or []:
         print(f"{name} | {line}", end="", flush=True)
+        if line.startswith(("FAILED ", "ERROR ")):
+            said.append(f"{name} | {line}")
 
 
 if __name__ == "__main__":
