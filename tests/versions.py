@@ -29,8 +29,8 @@ class Program:
     FEATURES: frozenset[str]
 
 
-OLDER = Program("spark_partq 0.1.0", 1, 1, frozenset())
-NEWER = Program("spark_partq 0.2.0", 2, 2, frozenset({"tides"}))
+OLDER = Program("spark_partq 0.2.0", 1, 1, frozenset())
+NEWER = Program("spark_partq 0.3.0", 2, 2, frozenset({"tides"}))
 
 
 @contextlib.contextmanager

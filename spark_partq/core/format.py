@@ -14,7 +14,7 @@ from typing import Any
 from spark_partq.core import stored
 from spark_partq.core.errors import NewerStoreError
 
-RELEASE = "spark_partq 0.1.0"
+RELEASE = "spark_partq 0.2.0"
 # What this program knows. Tables may need less than that.
 READER, WRITER = 1, 1
 MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than xxhash64

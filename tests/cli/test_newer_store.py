@@ -14,7 +14,7 @@ from tests.groups import Consumer
 from tests.helpers import put
 from tests.versions import OLDER, needs, raise_group, raise_queue, running
 
-UPGRADE = "upgrade it to spark_partq 0.2.0 or newer"
+UPGRADE = "upgrade it to spark_partq 0.3.0 or newer"
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,7 @@ def test_a_newer_group(store: str, first: Consumer) -> None:
             ("queue", "other", "NEWER_STORE"),
         ]
         for path in ("/api/groups/late", "/api/groups/late/history", "/api/queues/other"):
-            assert "upgrade it to spark_partq 0.2.0" in served.refused(path, 503)["message"]
+            assert "upgrade it to spark_partq 0.3.0" in served.refused(path, 503)["message"]
 
 
 def test_a_store_that_does_not_answer(store: str, first: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:

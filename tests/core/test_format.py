@@ -47,8 +47,8 @@ def test_a_new_table_is_for_older_programs_too() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (needs(2), "reader version 2, and this program (spark_partq 0.1.0) has 1"),
-        (needs(1, 1, "a", "tides"), "the feature 'a', and this program (spark_partq 0.1.0) has no features"),
+        (needs(2), "reader version 2, and this program (spark_partq 0.2.0) has 1"),
+        (needs(1, 1, "a", "tides"), "the feature 'a', and this program (spark_partq 0.2.0) has no features"),
     ],
 )
 def test_what_only_a_newer_program_may_read(body: dict[str, Any], says: str) -> None:
@@ -58,9 +58,9 @@ def test_what_only_a_newer_program_may_read(body: dict[str, Any], says: str) -> 
                 check(of(body), "table t")
             assert found.value.error_class == "NEWER_STORE"
             assert str(found.value).startswith(
-                f"[NEWER_STORE] table t needs {says}: upgrade it to spark_partq 0.2.0 or newer."
+                f"[NEWER_STORE] table t needs {says}: upgrade it to spark_partq 0.3.0 or newer."
             )
-            assert found.value.params["upgrade"] == "spark_partq 0.2.0"
+            assert found.value.params["upgrade"] == "spark_partq 0.3.0"
 
 
 def test_what_only_a_newer_program_may_write() -> None:

@@ -24,6 +24,7 @@ from spark_partq.core.queue.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from tests.core.queue.queues import create, cuts, follow
 
 Decision = Callable[[], Facts]
+NOTE = payload_schema("note string")
 
 
 def decisions(state: QueueState, end: int, counts: range, locations: str = "ab") -> Iterator[Decision]:
@@ -43,7 +44,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
         yield partial(decide.set_ingress, state, enabled)
     for wanted in ({"vacuum_grace_ms": 7_200_000}, {"vacuum_grace_ms": 86_400_000, "retention_ms": 5}):
         yield partial(alter.alter_settings, state, wanted, end)
-    yield partial(alter.add_columns, state, payload_schema("note string"))
+    yield partial(alter.add_columns, state, NOTE)
     yield partial(deleted, state)
     for location in locations:
         yield partial(decide.add_replica, state, location)
