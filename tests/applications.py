@@ -277,7 +277,7 @@ class Scenario:
 
     def listener_calls(self, name: str) -> list[list[Any]]:
         """What was said, to whom it was said, when: ``["revoked", [1, 2], 17.0]``."""
-        return [json.loads(line) for line in (self.folder / f"{name}.listener").read_text().splitlines()]
+        return whole_lines(self.folder / f"{name}.listener")
 
     def stop(self, name: str) -> None:
         self._where[name].ask("stop", name=name)
@@ -292,14 +292,8 @@ class Scenario:
 
     # ---- what is there
     def records(self, *names: str) -> list[dict[str, Any]]:
-        found = []
-        for path in sorted(self.folder.glob("*.jsonl")):
-            if not names or path.stem in names:
-                # Whoever is killed may leave half a line.
-                found += [
-                    json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")
-                ]
-        return found
+        paths = [path for path in sorted(self.folder.glob("*.jsonl")) if not names or path.stem in names]
+        return [record for path in paths for record in whole_lines(path)]
 
     def rows(self, *names: str) -> list[dict[str, Any]]:
         return [r for r in self.records(*names) if r["kind"] == "row"]
@@ -391,3 +385,9 @@ class Scenario:
         report = check(self.records(), self.history(), self.sent, positions, manual=manual)
         assert report.ok, f"{report}\n{self.explain()}"
         return report
+
+
+def whole_lines(path: Path) -> list[Any]:
+    """What a process has written so far: it may not have begun, and whoever is killed or still writes leaves half a line."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]

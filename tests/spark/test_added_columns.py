@@ -14,6 +14,7 @@ from tests.spark.test_queue_to_queue import stored
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
 
+@pytest.mark.long
 def test_a_running_query_goes_on_and_has_the_column_once_it_is_started_again(
     spark: SparkSession, store: str, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def dead(store: str) -> dict[int, tuple[str, int]]:
     }
 
 
+@pytest.mark.long
 def test_message_that_ends_its_worker(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """It ends in the dead-message queue after `max_deliveries`, and all others are in the result once."""
     make(store, max_deliveries=2)

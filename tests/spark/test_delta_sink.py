@@ -97,6 +97,7 @@ def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str
     assert values(table) == [*range(5), *range(500, 3000, 100)]
 
 
+@pytest.mark.long
 def test_a_table_of_delta_spark(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Constraints, NOT NULL, deletion vectors, and what Delta does beside the sink; the table has its own columns only."""
     table = tmp_path / "t"

@@ -101,6 +101,7 @@ def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return lost
 
 
+@pytest.mark.long
 def test_examples(
     spark: SparkSession, store: str, tmp_path: Path, database: PostgresServer, conflicts: list[bool]
 ) -> None:

@@ -35,6 +35,7 @@ def stored(spark: SparkSession, store: str, queue: str) -> list[Any]:
     return sorted(row.v for row in read.select("v").collect())
 
 
+@pytest.mark.long
 def test_a_chain_of_queues_and_a_table(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     """Each step's query dies once after it has written, and comes back with a lost checkpoint; the queues are resized meanwhile."""
     table = tmp_path / "t"

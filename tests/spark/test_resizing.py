@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import spark_partq as partq
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from spark_partq.testing.keycheck import check_keys
-from tests.applications import Application, Pool, Scenario
+from tests.applications import Application, Pool, Scenario, whole_lines
 from tests.helpers import eventually
 
 ROWS, KEYS = 26, 13
@@ -64,8 +63,7 @@ class Resizing(Scenario):
 
     def batches(self, name: str) -> int:
         """How many micro-batches of a producer are in."""
-        lines = self._batches(name).read_text().splitlines(keepends=True) if self._batches(name).exists() else []
-        return len({json.loads(line)[0] for line in lines if line.endswith("\n")})
+        return len({batch_id for batch_id, *_ in whole_lines(self._batches(name))})
 
     def more(self, count: int = 3) -> None:
         """Wait until every producer has written so many more micro-batches."""
