@@ -201,6 +201,76 @@ def depth(about: QueueDescription | Mapping[str, QueueDescription], ax: Axes | N
     return ax
 
 
+def capacity(found: pd.DataFrame, measured: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
+    """How many messages per second each number of flows keeps up with; `found` is of `analysis.capacity`, for one rate.
+
+    `measured` has the columns `flows` and `most_per_s`, of runs that were tried. Hatched is where more flows do not help.
+    """
+    ax = _axes(ax, "Most messages per second that the flows keep up with")
+    if not len(found):
+        return _nothing(ax, "no number of flows was asked for")
+    found = found.sort_values("flows")
+    ax.plot(found["flows"], found["most_per_s"], color=BLUE, marker="o", label="predicted")
+    if measured is not None:
+        looks: dict[str, Any] = {
+            "color": VERMILION,
+            "marker": "D",
+            "markersize": 9,
+            "fillstyle": "none",
+            "markeredgewidth": 2,
+        }
+        ax.plot(measured["flows"], measured["most_per_s"], ls="", label="measured", **looks)
+    if found["rate"].max() > 0:
+        ax.axhline(found["rate"].max(), color=BLACK, ls="--", lw=1.2, label="rate asked for")
+    enough = found.loc[(found["limited_by"] == "flows")[::-1].cummax()[::-1].eq(False), "flows"]
+    if len(enough) > 1:
+        span = ax.axvspan(enough.min(), enough.max(), zorder=0, fc="none", ec="#a6a6a6", hatch="//", lw=0)
+        span.set_label("more flows do not help")
+    ax.set_xticks(sorted({*found["flows"]})[:_MOST_LABELS])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("flows")
+    ax.set_ylabel("messages per second")
+    _beside(ax)
+    return ax
+
+
+def waits(found: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """How long a message waits at which rate, a line per number of flows; `found` is of `analysis.capacity`, for several rates."""
+    ax = _axes(ax, "How long a message waits, on average")
+    found = found[found["keeps_up"]]
+    if not len(found):
+        return _nothing(ax, "no number of flows keeps up")
+    top = 12 * found["wait_s"].min()  # a line goes to infinity where its flows no longer keep up
+    for i, (flows, rows) in enumerate(found[found["wait_s"] <= top].groupby("flows")):
+        colour, line = _LINE_COLOURS[i % len(_LINE_COLOURS)], _LINES[i % len(_LINES)]
+        ax.plot(rows["rate"], rows["wait_s"], color=colour, ls=line, label="1 flow" if flows == 1 else f"{flows} flows")
+        ax.annotate(str(flows), (rows["rate"].iloc[-1], rows["wait_s"].iloc[-1]), (3, 0), textcoords="offset points")
+    ax.set_ylim(0, max(top, _LEAST_WIDTH) * 1.08)
+    ax.set_xlabel("messages per second that come in")
+    ax.set_ylabel("seconds until it is processed")
+    _beside(ax)
+    return ax
+
+
+def drain(found: pd.DataFrame, measured: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
+    """How a depth is worked off: `found` is of `analysis.drain`; `measured` has the columns `seconds` and `depth`."""
+    ax = _axes(ax, "Depth while it is worked off")
+    if not len(found):
+        return _nothing(ax, "no micro-batch was asked for")
+    seconds, depths = [found["began_s"].iloc[0], *found["ended_s"]], [found["waiting"].iloc[0], *found["depth"]]
+    ax.plot(seconds, depths, color=BLUE, marker="o", label="predicted, after each micro-batch")
+    if measured is not None:
+        ax.step(
+            measured["seconds"], measured["depth"], where="post", color=VERMILION, ls="--", lw=1.6, label="measured"
+        )
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("seconds")
+    ax.set_ylabel("messages")
+    _beside(ax)
+    return ax
+
+
 # ---- helpers
 def _axes(ax: Axes | None, title: str) -> Axes:
     if ax is None:

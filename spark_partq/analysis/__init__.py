@@ -8,10 +8,23 @@ those that the deciding processes' clocks said, so differences between clocks of
     facts = analysis.history("store", "billing")
     analysis.handoffs(facts).groupby("outcome").length_ms.describe()
     plots.ownerships(facts)
+
+`capacity` looks ahead instead: how many partitions and flows a rate of messages needs, from what micro-batches were measured to cost.
 """
 
 from __future__ import annotations
 
+from spark_partq.analysis.capacity import (
+    CAPACITY,
+    DRAIN,
+    BatchCost,
+    Shares,
+    batch_cost,
+    capacity,
+    drain,
+    observed_shares,
+    shares,
+)
 from spark_partq.analysis.changes import HANDOFFS, OWNERSHIPS, handoffs, ownerships, statuses
 from spark_partq.analysis.departures import COSTS, costs
 from spark_partq.analysis.over_time import lag, positions
@@ -19,18 +32,27 @@ from spark_partq.analysis.reading import acknowledgements, enqueued, history
 from spark_partq.analysis.rebalances import MOVES, moves
 
 __all__ = [
+    "CAPACITY",
     "COSTS",
+    "DRAIN",
     "HANDOFFS",
     "MOVES",
     "OWNERSHIPS",
+    "BatchCost",
+    "Shares",
     "acknowledgements",
+    "batch_cost",
+    "capacity",
     "costs",
+    "drain",
     "enqueued",
     "handoffs",
     "history",
     "lag",
     "moves",
+    "observed_shares",
     "ownerships",
     "positions",
+    "shares",
     "statuses",
 ]

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 from tools.notebooks import MOST_BYTES, NOTEBOOKS, code_hash
 
-PICTURES = {"assignment_history": 5, "quickstart": 2}
+PICTURES = {"assignment_history": 5, "capacity": 3, "quickstart": 2}
 
 # Counted again from the facts alone: what the notebook's tables, which its pictures draw, have to say.
 AGAIN = {
@@ -32,6 +32,20 @@ assert "forced" in set(found["outcome"])
 assert cost["unnoticed_ms"].min() > 0
 of_all = lag.pivot_table(index="at", columns="partition", values="lag", aggfunc="last").ffill().sum(axis=1)
 assert (of_all.diff() < 0).sum() >= 8, of_all  # it goes down while messages are consumed
+""",
+    # Predictions and runs on a machine that does other things, too: of the same size, and in the same order.
+    "capacity": """
+assert max(abs(a - b) for a, b in zip(shares.partitions, observed.partitions, strict=True)) < 1e-9
+assert list(measured.index) == [1, 2, 4]
+ratio = measured / predicted.set_index("flows")["most_per_s"].loc[[1, 2, 4]]
+assert ratio.between(0.5, 2).all(), ratio
+assert measured[1] < min(measured[2], measured[4]), measured
+assert lags["depth"].iloc[-1] <= ENOUGH < depth
+assert 1 / 3 < until["measured"] / until["predicted"] < 3, until
+assert skewed.loc[12 * 4, "limited_by"].iloc[-1] == "key"
+assert (uneven["messages"] - uneven["busiest"]).abs().max() <= 12, uneven  # a message of each partition is rounding
+assert uneven["messages"].iloc[-1] == MAX_ROWS  # in the end one flow has all
+assert (choices["utilisation_after_crash"].dropna() <= 0.9).all()
 """,
     "quickstart": """
 assert (about.depth, sum(p.depth for p in about.partitions)) == (3000, 3000)
