@@ -97,13 +97,20 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
             for part in slices(queue.state, table.partition, table.index, max(start, table.first_offset), end):
                 count = sum(int(match.sum()) for _, _, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
-                    queue.control.decide(deletion.allow_deletion)
+                    _allow_deletion(queue)
                     if not _rewrite(queue, table, part, wanted):
                         break  # somebody else has, or it is removed: what is there now is searched
                     deleted += count
                 start = part.base_offset
             else:
                 return deleted, end
+
+
+def _allow_deletion(queue: Queue) -> None:
+    """Nothing is decided of a queue that was deleted meanwhile, or whose replica is taking over; then nothing may be deleted either."""
+    queue.control.decide(deletion.allow_deletion)
+    check_usable(queue.control)
+    check_primary(queue)
 
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:

@@ -15,9 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_partq as partq
+from spark_partq.core.format import DELETED_MESSAGES
+from spark_partq.core.queue import decide
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import delete_messages as procedure
 from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.queue.control import open_control
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageFile, read_slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
@@ -298,6 +302,24 @@ def test_messages_come_and_go_meanwhile(store: str) -> None:
     between(store, act)
     left = rows_at(store)
     assert all(row["k"] != "a" for row in left.values()) and opened(store).partitions[0].next_offset == 6
+
+
+def test_a_replica_is_taking_over_meanwhile(store: str, tmp_path: Path) -> None:
+    """The queue is fenced, its partitions are not yet. Older programs may still read it, as nobody could keep them away any more."""
+    make(store, partitions=1)
+    fill(store, "ab")
+    replica = str(tmp_path / "replica")
+    partq.replicate(store, "q", replica)
+    check_primary, before = procedure.check_primary, rows_at(store)
+
+    def fenced_behind_it(queue: Queue, opening: bool = False) -> None:
+        check_primary(queue, opening)
+        open_control(Store.at(store), "q").decide(lambda state: decide.fence(state, replica))
+
+    with mock.patch.object(procedure, "check_primary", fenced_behind_it), pytest.raises(partq.QueueFencedError):
+        partq.delete_messages(store, "q", {"k": "a"})
+    assert rows_at(store) == before
+    assert DELETED_MESSAGES not in opened(store).state.format.features
 
 
 def test_a_column_comes_meanwhile(store: str) -> None:
