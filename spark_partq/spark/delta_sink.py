@@ -122,7 +122,7 @@ class DeltaSink:
             lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
             batch = batch.withColumns({f["name"]: sf.lit(None).cast(type_name(f["type"])) for f in lacking})
         rows = batch.select(
-            *(quoted(f["name"]).alias(f"_{i}") for i, f in enumerate(columns)),
+            *(sf.col(quoted(f["name"])).alias(f"_{i}") for i, f in enumerate(columns)),
             *(sf.expr(f"boolean({condition})").alias(f"c{i}") for i, condition in enumerate(constraints.values())),
             sf.col("_queue").cast("string").alias("queue"),
             sf.col("_partition").cast("long").alias("partition"),

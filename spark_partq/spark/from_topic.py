@@ -17,6 +17,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import SOURCE, MicroBatch, ends_of
 from spark_partq.spark.sink import append_once
+from spark_partq.spark.write_job import WrittenRows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
@@ -126,6 +127,7 @@ class TopicSink:
         self._sink_id = check_name("sink", sink_id)
         self._columns, self._topic, self._null_keys = tuple(columns), topic, null_keys
         self._target = PositionsQueue(self._queue, positions_sink(sink_id, sink_id))
+        self._last: WrittenRows | None = None
 
     def starting_offsets(self, otherwise: str, fail_on_data_loss: bool) -> str:
         """Where to begin with a new checkpoint, in Spark's JSON: behind what the queue has.
@@ -175,7 +177,8 @@ class TopicSink:
             *self._columns, f"topic as {SOURCE[0]}", f"partition as {SOURCE[1]}", f"offset as {SOURCE[2]}"
         )
         try:
-            append_once(self._target, MicroBatch(self._sink_id, planned(topic, ends)), self._marked(rows))
+            of_topic = MicroBatch(self._sink_id, planned(topic, ends))
+            self._last = append_once(self._target, of_topic, self._marked(rows), last=self._last)
         except InvalidArgumentError as error:
             if error.params.get("queue") != _NOWHERE:
                 raise
@@ -193,7 +196,7 @@ class TopicSink:
         key = self._queue.state.key
         if self._null_keys or not key or any(name not in rows.columns for name in key):
             return rows
-        lacks = reduce(Column.__and__, [quoted(name).isNull() for name in key])
+        lacks = reduce(Column.__and__, [sf.col(quoted(name)).isNull() for name in key])
         return rows.withColumn(SOURCE[0], sf.when(~lacks, sf.col(SOURCE[0])))
 
     def _check_begun(self, topic: Topic, batch_id: int) -> None:

@@ -1,9 +1,11 @@
-"""The partition of a row as a Spark expression; `core.payload.keys` computes the same in Python."""
+"""The partition of a row as a Spark expression; `core.payload.keys` computes the same in Python.
+
+It is one SQL text: what PySpark asks the JVM for each function and column would take longer than a small batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -17,8 +19,8 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
 
 
-def hash_column(state: QueueState, given: Collection[str], salt: str) -> Column:
-    """The hash of each row, a long, which decides its partition under any map of the queue.
+def partition_column(state: QueueState, given: Collection[str], salt: str) -> Column:
+    """The partition number of each row, an int, under the map in force.
 
     A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
     `salt` (Q3), which names the batch and so spreads rows that are all alike.
@@ -27,15 +29,27 @@ def hash_column(state: QueueState, given: Collection[str], salt: str) -> Column:
     ----------
     given : collection of str
         The columns that the rows have.
+    salt : str
+        Of letters and digits.
     """
+    count = state.partition_count
+    if not count:
+        return sf.lit(PARENT)
     content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"] if f["name"] in given]
-    spread = sf.xxhash64(*content, sf.lit(salt))
+    spread = f"xxhash64({', '.join(content)}, '{salt}')"
     if not state.key:
-        return spread
+        return _partition(spread, count)
     key = [quoted(name) for name in state.key]
-    all_null = reduce(Column.__and__, [column.isNull() for column in key])
-    hash_ = murmur2_column(*key) if state.key_hash == "murmur2" else sf.xxhash64(*key)
-    return sf.when(all_null, spread).otherwise(hash_)
+    lacks_key = " and ".join(f"{column} is null" for column in key)
+    if state.key_hash == "murmur2":
+        return sf.when(sf.expr(lacks_key), _partition(spread, count)).otherwise(
+            sf.pmod(murmur2_column(sf.col(*key)), sf.lit(count)).cast("int")
+        )
+    return _partition(f"if({lacks_key}, {spread}, xxhash64({', '.join(key)}))", count)
+
+
+def _partition(hash_: str, count: int) -> Column:
+    return sf.expr(f"cast(pmod({hash_}, {count}) as int)")
 
 
 def murmur2_column(key: Column) -> Column:
@@ -48,15 +62,10 @@ def _murmur2(keys: pa.Array) -> pa.Array:
     return pa.array(positive_murmur2s(keys))
 
 
-def partition_column(hash_: Column, partitions: int) -> Column:
-    """The partition number of each row, an int, under a map of this count."""
-    return sf.pmod(hash_, sf.lit(partitions)).cast("int") if partitions else sf.lit(PARENT)
+def _hashable(name: str, type_: object) -> str:
+    return quoted(name) if is_hashable(type_) else f"to_json(struct({quoted(name)}))"
 
 
-def _hashable(name: str, type_: object) -> Column:
-    return quoted(name) if is_hashable(type_) else sf.to_json(sf.struct(quoted(name)))
-
-
-def quoted(name: str) -> Column:
-    """The column of exactly this name, whatever it contains."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+def quoted(name: str) -> str:
+    """How the column of exactly this name is written, whatever it contains."""
+    return "`" + name.replace("`", "``") + "`"

@@ -123,7 +123,7 @@ def _check_columns(rows: DataFrame, queue: Queue) -> None:
 
 def _dead_messages(rows: DataFrame, queue: Queue, group: str, reason: str | Column) -> DataFrame:
     """The columns of the dead-message queue, and those that say which messages they are."""
-    payload = [quoted(f["name"]) for f in queue.state.schema["fields"]]
+    payload = [sf.col(quoted(f["name"])) for f in queue.state.schema["fields"]]
     return rows.select(
         *payload,
         sf.col("_queue").alias("origin_queue"),

@@ -1,4 +1,4 @@
-"""The sink: one Spark job writes the messages' files, then the driver commits each partition's (Q3, Q4, Q5)."""
+"""The sink: a Spark job, or the driver, writes the messages' files, then the driver commits each partition's (Q3, Q4, Q5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
-from spark_partq.spark.hashing import hash_column, partition_column
+from spark_partq.spark.hashing import partition_column
 from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -38,6 +38,7 @@ class QueueSink:
         self._producer = Producer(self._queue)
         self._order_by, self._exactly_once = tuple(order_by), exactly_once
         self._by_group: dict[str, PositionsQueue] = {}
+        self._last: WrittenRows | None = None
         self._sink_id = None if sink_id is None else check_name("sink", sink_id)
         for column in self._order_by:
             if column not in [f["name"] for f in self._queue.state.schema["fields"]]:
@@ -75,14 +76,13 @@ class QueueSink:
 
         self._producer.refresh()
         _check_columns(batch.schema.jsonValue(), queue)
-        hash_ = hash_column(queue.state, batch.columns, salt)
-        return self._producer.write(
-            record,
-            lambda: (
-                write_files(batch, queue, self._order_by, partition_column(hash_, queue.state.partition_count)).files
-            ),
-            batch.count,
-        )
+
+        def files() -> Sequence[NewFile]:
+            partition = partition_column(queue.state, batch.columns, salt)
+            self._last = write_files(batch, queue, self._order_by, partition, last=self._last)
+            return self._last.files
+
+        return self._producer.write(record, files, batch.count)
 
     def _deliver_once(self, batch: DataFrame) -> None:
         """Append what became of messages of other queues, each once, whoever delivers them."""
@@ -91,7 +91,7 @@ class QueueSink:
         if target is None:
             target = PositionsQueue(self._queue, positions_sink(planned.group, self._sink_id))
             self._by_group[planned.group] = target
-        append_once(target, planned, batch, self._order_by, self._sink_id)
+        self._last = append_once(target, planned, batch, self._order_by, self._sink_id, last=self._last)
 
 
 def append_once(
@@ -101,7 +101,8 @@ def append_once(
     order_by: Sequence[str] = (),
     name: str | None = None,
     since: Mapping[PartitionId, int] | None = None,
-) -> None:
+    last: WrittenRows | None = None,
+) -> WrittenRows | None:
     """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
 
     Parameters
@@ -112,6 +113,8 @@ def append_once(
         Tells several uses of one sink in a micro-batch apart (`position_app`).
     since : dict, optional
         As `deliver_once` has it.
+    last : WrittenRows, optional
+        What this returned for the micro-batch before.
 
     Raises
     ------
@@ -127,14 +130,15 @@ def append_once(
     except SchemaMismatchError:
         queue.control.refresh()  # it may have got a column
         _check_columns(payload, queue)
-    hash_ = hash_column(queue.state, batch.columns, uuid.uuid4().hex)
+    salt = uuid.uuid4().hex
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
         wanted, found = planned.wanted(left), WrittenRows([], {})
 
         def files() -> Sequence[NewFile]:
-            nonlocal found
-            found = write_files(batch, queue, order_by, partition_column(hash_, queue.state.partition_count), wanted)
+            nonlocal found, last
+            partition = partition_column(queue.state, batch.columns, salt)
+            last = found = write_files(batch, queue, order_by, partition, wanted, last)
             return found.files
 
         def messages() -> int:
@@ -147,6 +151,7 @@ def append_once(
 
     target.begin()
     deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)
+    return last
 
 
 def _check_columns(given: Struct, queue: Queue) -> None:

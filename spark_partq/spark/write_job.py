@@ -1,11 +1,14 @@
-"""The Spark job that writes the messages' files, each task those of its rows (Q3, Q4)."""
+"""The Spark job that writes the messages' files, each task those of its rows; those of a small batch the driver writes (Q3, Q4)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -25,9 +28,14 @@ _PARTITION, _ORDER = "__partq_partition", "__partq_order"
 _DIRECT_TASKS = 8
 _DIRECT_PARTITIONS = 256
 
+# Up to here a batch is small: to bring its rows to the driver takes less time than a job with Python workers.
+_SMALL_ROWS = 20_000
+_SMALL_BYTES = 16 << 20
+_ROW_IN_TASK = (1 << 33) - 1  # the bits of monotonically_increasing_id below the number of the task
+
 
 class WrittenRows(NamedTuple):
-    """What a job has written, or counted.
+    """What was written, or counted.
 
     Attributes
     ----------
@@ -37,22 +45,33 @@ class WrittenRows(NamedTuple):
         Of each partition from which rows come, the offset after the last of their messages.
     counted : int
         How many rows there are, if they were counted instead of written.
+    rows_read, bytes_read : int
+        How much there was to write, with what was left out; bytes in memory.
     """
 
     files: list[NewFile]
     ends: dict[QueuePartition, int]
     counted: int = 0
+    rows_read: int = 0
+    bytes_read: int = 0
 
 
 def write_files(
-    batch: DataFrame, queue: Queue, order_by: Sequence[str], partition: Column, wanted: Wanted | None = None
+    batch: DataFrame,
+    queue: Queue,
+    order_by: Sequence[str],
+    partition: Column,
+    wanted: Wanted | None = None,
+    last: WrittenRows | None = None,
 ) -> WrittenRows:
-    """Run the job; null is written into columns of the queue that the batch lacks.
+    """Write the files of a batch's messages; null is written into columns of the queue that the batch lacks.
 
     Parameters
     ----------
     wanted : dict, optional
         Write only rows that come from these messages; the batch says it in `SOURCE`.
+    last : WrittenRows, optional
+        What the sink wrote last. If that was little, the driver writes this batch itself, unless it turns out to be larger.
 
     Raises
     ------
@@ -62,26 +81,48 @@ def write_files(
     state = queue.state
     fields = StructType.fromJson(state.schema).fields
     columns, given = [field.name for field in fields], set(batch.columns)
+    # A string is a column's name, which costs less than a Column.
     values = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
+    source = [] if wanted is None else _source()
+    rows = batch.select(*values, partition, sf.monotonically_increasing_id(), *source)
     # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
-    rows = batch.select(
-        *(value.alias(f"_{i}") for i, value in enumerate(values)),
-        partition.alias(_PARTITION),
-        sf.monotonically_increasing_id().alias(_ORDER),
-        *([] if wanted is None else _source()),
-    )
+    rows = rows.toDF(*(f"_{i}" for i in range(len(fields))), _PARTITION, _ORDER, *([] if wanted is None else SOURCE))
+    task = partial(write_task, queue.store, state.name, columns, state.key, wanted=wanted)
+    order = [f"_{columns.index(c)}" for c in order_by]
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
-    partitions = max(1, state.partition_count)
-    direct = not order_by and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
-    if direct:
+    if not order and slots <= _DIRECT_TASKS:
         rows = rows.coalesce(slots)
-    else:
+    if _is_small(rows, last) and (found := _brought_here(rows, order)) is not None:
+        return _written(task(sorted_input=False)(found.to_batches()))
+    partitions = max(1, state.partition_count)
+    direct = not order and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
+    if not direct:
         tasks = min(partitions, slots)
-        order = [f"_{columns.index(c)}" for c in order_by]
         rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
             _PARTITION, *order, _ORDER
         )
-    return _run(rows, write_task(queue.store, state.name, columns, state.key, not direct, wanted))
+    return _run(rows, task(sorted_input=not direct))
+
+
+def _is_small(rows: DataFrame, last: WrittenRows | None) -> bool:
+    """Whether the batch is probably small: the sink's last one was; of its first, Spark's estimate tells."""
+    if last is not None:
+        return last.rows_read <= _SMALL_ROWS and last.bytes_read <= _SMALL_BYTES
+    estimate: int = rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return estimate <= _SMALL_BYTES
+
+
+def _brought_here(rows: DataFrame, order: Sequence[str]) -> pa.Table | None:
+    """The rows of a batch, in order; None if they are more than a small one has. No task gives more than one row too many."""
+    some = rows.where(f"({_ORDER} & {_ROW_IN_TASK}L) <= {_SMALL_ROWS}")
+    if order:
+        some = some.repartition(1).sortWithinPartitions(*order, _ORDER)
+    found = some.toArrow()
+    if found.num_rows > _SMALL_ROWS:
+        return None
+    # In this order they are one sequence, whichever tasks have read them.
+    place = found.schema.get_field_index(_ORDER)
+    return found.set_column(place, _ORDER, pa.array(np.arange(found.num_rows)))
 
 
 def count_rows(batch: DataFrame, wanted: Wanted) -> WrittenRows:
@@ -95,7 +136,11 @@ def _source() -> list[Column]:
 
 
 def _run(rows: DataFrame, task: Task) -> WrittenRows:
-    found = [json.loads(row[RESULT]) for row in rows.mapInArrow(task, f"{RESULT} string").collect()]
+    return _written(rows.mapInArrow(task, f"{RESULT} string").toArrow().to_batches())
+
+
+def _written(results: Iterable[pa.RecordBatch]) -> WrittenRows:
+    found = [json.loads(result) for batch in results for result in batch.column(0).to_pylist()]
     foreign = [result["foreign"] for result in found if "foreign" in result]
     if foreign:
         raise foreign_row(*foreign[0])
@@ -104,4 +149,5 @@ def _run(rows: DataFrame, task: Task) -> WrittenRows:
         ends[queue, partition] = max(end, ends.get((queue, partition), 0))
     files = [NewFile(**result["file"]) for result in found if "file" in result]
     count = sum(result["count"] for result in found if "count" in result)
-    return WrittenRows(sorted(files, key=lambda file: file.order), ends, count)
+    read = [sum(of_tasks) for of_tasks in zip(*(result["read"] for result in found if "read" in result), strict=True)]
+    return WrittenRows(sorted(files, key=lambda file: file.order), ends, count, *read)

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from spark_partq.spark import write_job
 from tests.applications import Kind, Pool, Scenario
 from tests.helpers import ROOT
 from tests.spark.jobs import SPARK_SUBMIT, Here, Lent, Outcome, Start, process
@@ -55,6 +56,14 @@ def start() -> Iterator[Start]:
         if one.poll() is None:
             os.killpg(one.pid, signal.SIGKILL)
             one.communicate()
+
+
+@pytest.fixture(params=["driver", "job"])
+def written_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who writes the files of small batches: the driver, as ever, or a Spark job, as those of large ones."""
+    if request.param == "job":
+        monkeypatch.setattr(write_job, "_SMALL_BYTES", -1)
+    return str(request.param)
 
 
 @pytest.fixture

@@ -202,6 +202,7 @@ def test_golden_placement(spark: SparkSession, store: str) -> None:
         assert row._partition == partq.partition_of([row.c, row.a, row.b], ["date", "string", "decimal(20,2)"], 7)
 
 
+@pytest.mark.usefixtures("written_by")
 def test_null_keys_are_spread(spark: SparkSession, store: str) -> None:
     """Q3: messages without a key are spread, also if they are all alike, over the batches."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=4)
@@ -215,6 +216,7 @@ def test_null_keys_are_spread(spark: SparkSession, store: str) -> None:
     assert len(counts) == 4 and max(counts.values()) <= 6
 
 
+@pytest.mark.usefixtures("written_by")
 def test_queue_without_a_key(spark: SparkSession, store: str) -> None:
     """Q3: a queue that has no key spreads all of its messages."""
     partq.create_queue(store, "q", ORDERS, partitions=4)
@@ -228,6 +230,7 @@ def assert_even(counts: list[int]) -> None:
     assert all(abs(count - 2_500) < 260 for count in counts)
 
 
+@pytest.mark.usefixtures("written_by")
 def test_order_by(spark: SparkSession, store: str) -> None:
     """Q4: inside a batch the named columns give the order, equal ones keep the order in which they were read."""
     partq.create_queue(store, "q", "k string, at timestamp, n bigint", key="k", partitions=3)
@@ -252,6 +255,7 @@ def by_key(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return found
 
 
+@pytest.mark.usefixtures("written_by")
 @pytest.mark.parametrize(("partitions", "files"), [(1, 5), (3, 1), (3, 2), (3, 5), (3, 13), (300, 5)])
 def test_order_as_read(spark: SparkSession, store: str, partitions: int, files: int) -> None:
     """Q4: without order_by the order in which Spark reads the rows is kept, whatever the number of input partitions."""
@@ -290,8 +294,8 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
     partq.create_queue(store, "q", ORDERS, key="k", partitions=3, vacuum_grace_ms=7_200_000)
     write_files, clock = sink.write_files, {"now": 0.0, "jobs": 0}
 
-    def late(*arguments: Any) -> Any:
-        written = write_files(*arguments)
+    def late(*arguments: Any, **given: Any) -> Any:
+        written = write_files(*arguments, **given)
         clock["jobs"] += 1
         if clock["jobs"] == 1:  # the first job takes two hours
             clock["now"] += 7_200
@@ -308,6 +312,7 @@ def test_files_too_old_are_written_again(spark: SparkSession, store: str, monkey
     assert len(list(Path(store).rglob("partition=*/*.parquet"))) > 3
 
 
+@pytest.mark.usefixtures("written_by")
 def test_task_retries_leave_no_trace(spark: SparkSession, store: str) -> None:
     """Q5: files of tasks that failed are never committed (here: nothing of the whole batch)."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)

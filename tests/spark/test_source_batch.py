@@ -185,6 +185,7 @@ def typed(spark: SparkSession) -> DataFrame:
     return df.select(*(sf.col(f.name).cast(f.dataType) for f in schema))
 
 
+@pytest.mark.usefixtures("written_by")
 @pytest.mark.parametrize("large", [False, True], ids=["arrow", "large arrow types"])
 def test_every_type_in_and_out(spark: SparkSession, store: str, large: bool) -> None:
     """Q6: what was written is what is read, for every payload type, in a session zone that is not UTC."""

@@ -18,7 +18,7 @@ from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted, sorted_out
 
-RESULT = "result"  # the job's one column, JSON: a file, the end of a partition's messages, a count, or a row at fault
+RESULT = "result"  # the job's one column, JSON: a file, the end of a partition's messages, a size, a count, or a row at fault
 
 Batches = Iterable[pa.RecordBatch]
 Task = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -32,8 +32,10 @@ def write_task(
     def write(batches: Batches) -> Iterator[pa.RecordBatch]:
         writer: MessageWriter | None = None
         ends: dict[QueuePartition, int] = {}
+        rows_read = bytes_read = 0
         for batch in batches:
             rows = batch
+            rows_read, bytes_read = rows_read + batch.num_rows, bytes_read + batch.nbytes
             if wanted is not None:
                 keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)
                 if foreign is not None:
@@ -51,7 +53,7 @@ def write_task(
                 np.from_dlpack(order).astype(np.int64, copy=False),
             )
         files = [{"file": asdict(file)} for file in writer.finish()] if writer else []
-        yield from _results([*files, *_ends(ends)])
+        yield from _results([*files, *_ends(ends), {"read": [rows_read, bytes_read]}])
 
     return write
 

@@ -1,0 +1,102 @@
+"""Who writes the files of a batch: the driver those of a small one, a Spark job those of any other; the files are the same (Q3, Q4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_partq as partq
+from spark_partq.spark import write_job
+from tests.helpers import assert_dense, read
+from tests.spark.messages import ORDERS, numbers, orders
+from tests.spark.test_source_batch import typed
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
+    """What Spark jobs have written, from now on."""
+    found: list[DataFrame] = []
+    run = write_job._run
+
+    def noted(rows: DataFrame, task: Any) -> write_job.WrittenRows:
+        found.append(rows)
+        return run(rows, task)
+
+    monkeypatch.setattr(write_job, "_run", noted)
+    return found
+
+
+def test_the_files_are_the_same(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the name of the zone in which Arrow would show an instant: the driver's is always UTC."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    df = typed(spark).coalesce(1)
+    for queue in ("driver", "job"):
+        partq.create_queue(store, queue, df.schema, key="a_long", partitions=3)
+        partq.append(df, store, queue, sink_id="s", batch_id=0)
+        monkeypatch.setattr(write_job, "_SMALL_BYTES", -1)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    by_driver, by_job = ([pq.read_table(file) for file in files(store, queue)] for queue in ("driver", "job"))
+    for one, other in zip(by_driver, by_job, strict=True):
+        assert one.schema == other.schema
+        for name in one.column_names:
+            assert str(one[name].to_pylist()) == str(other[name].to_pylist()), name
+
+
+def files(store: str, queue: str) -> list[Path]:
+    return sorted((Path(store) / "queues" / queue / "partitions").rglob("*.parquet"), key=lambda f: f.parent.name)
+
+
+def test_the_driver_writes_what_is_small(spark: SparkSession, store: str, jobs: list[DataFrame]) -> None:
+    """Of a sink's first batch Spark's estimate tells, of the others the batch before."""
+    partq.create_queue(store, "q", ORDERS, key="k", partitions=3)
+    sink = partq.queue_sink(store, "q", sink_id="s")
+    unknown = spark.createDataFrame(orders(spark, 0, 50).rdd, ORDERS)
+    sink(unknown, 0)
+    assert len(jobs) == 1, "Spark does not know how large it is"
+    sink(spark.createDataFrame(orders(spark, 50, 50).rdd, ORDERS), 1)
+    partq.append(orders(spark, 100, 50), store, "q")
+    assert len(jobs) == 1
+    assert numbers(read(spark, store).collect()) == list(range(150))
+
+
+def test_a_batch_that_is_larger_than_expected(
+    spark: SparkSession, store: str, jobs: list[DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job writes it, and each message is in once; then one that is small is written by a job, the next by the driver."""
+    monkeypatch.setattr(write_job, "_SMALL_ROWS", 20)
+    partq.create_queue(store, "q", ORDERS, key="k", partitions=3)
+    sink = partq.queue_sink(store, "q", sink_id="s", order_by="n")
+    by_jobs, first = [], 0
+    for batch_id, count in enumerate((20, 21, 100, 20, 20, 0, 5)):
+        assert partq.append(orders(spark, first, 0), store, "q") == 0
+        jobs.clear()
+        sink(orders(spark, first, count, files=3), batch_id)
+        by_jobs.append(len(jobs))
+        first += count
+    assert by_jobs == [0, 1, 1, 1, 0, 0, 0]
+    rows = read(spark, store).collect()
+    assert numbers(rows) == list(range(first))
+    assert_dense(rows)
+
+
+def test_what_a_task_brings_is_bounded(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row more than a small batch has is enough to see that this one is not small."""
+    monkeypatch.setattr(write_job, "_SMALL_ROWS", 20)
+    rows = spark.range(0, 1_000, 1, 4).selectExpr("id", f"monotonically_increasing_id() {write_job._ORDER}")
+    brought: list[int] = []
+    to_arrow = type(rows).toArrow
+
+    def noted(some: DataFrame) -> pa.Table:
+        found = to_arrow(some)
+        brought.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(type(rows), "toArrow", noted)
+    assert write_job._brought_here(rows, []) is None
+    assert brought == [4 * 21]
