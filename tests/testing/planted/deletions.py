@@ -8,6 +8,7 @@ import numpy as np
 
 from spark_partq.testing.simulation.setup import Setup
 from tests.storage.procedures import test_delete_messages as deletion
+from tests.storage.procedures import test_deleted_meanwhile as meanwhile
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.stores import in_a_store
 
@@ -48,7 +49,7 @@ def somebody_must_acknowledge_what_is_deleted(original, queue, table, start, end
 
 
 @bug(
-    "storage.procedures.delete_messages:_Search.go_on", test=lambda: in_a_store(deletion.test_a_message_dies_meanwhile)
+    "storage.procedures.delete_messages:_Search.go_on", test=lambda: in_a_store(meanwhile.test_a_message_dies_meanwhile)
 )
 def what_is_copied_meanwhile_is_not_searched(original, search):
     """A message that dies while its queue is searched stays in the dead-message queue."""
