@@ -10,7 +10,8 @@ SUITES = {
     "spark": ["tests/spark", "--plain=without"],
     "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
-    "other": ["tests", "--ignore=tests/spark", "--ignore=tests/testing"],
+    "storage": ["tests/core", "tests/storage"],
+    "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "spark", "storage", "testing"))],
 }
 
 

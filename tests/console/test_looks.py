@@ -124,7 +124,6 @@ def test_a_newer_group(store: str, first: Consumer) -> None:
 
 def test_a_store_that_does_not_answer(store: str, first: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the last look saw is shown meanwhile, and that it is late."""
-    monkeypatch.setattr("spark_partq.console.app._PATIENCE_S", 0.05)
     stuck, go_on = threading.Event(), threading.Event()
     look = StoreWatch.look
 
@@ -136,6 +135,7 @@ def test_a_store_that_does_not_answer(store: str, first: Consumer, monkeypatch: 
     monkeypatch.setattr(StoreWatch, "look", slow)
     with console(store) as served:
         assert served.found("/api/store")["late"] is False
+        monkeypatch.setattr("spark_partq.console.app._PATIENCE_S", 0.05)
         stuck.set()
         found = served.found("/api/store")
         assert found["late"] is True and [group["name"] for group in found["groups"]] == ["g"]
