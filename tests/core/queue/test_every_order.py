@@ -127,6 +127,8 @@ class Explorer:
                 facts = decision()
             except PartqError:
                 continue
+            if not facts:
+                continue
             after = state
             for fact in facts:
                 before, after = after, follow(after, [fact])
