@@ -36,8 +36,9 @@ class Consumer:
         **options: Any,
     ) -> None:
         self.store, self.instance = store, instance
-        self.group = Group(Store.at(store), group)
-        found = [open_queue(Store.at(store), name) for name in queues]
+        place = Store.at(store)
+        found = [open_queue(place, name) for name in queues]
+        self.group = Group(place, group)
         self.ids = {queue.name: queue.state.queue_id for queue in found}
         known = {queue.state.queue_id: in_group(queue) for queue in found}
         first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.partition_numbers}

@@ -13,7 +13,7 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import check_traceable, micro_batch, queue_ends
+from spark_partq.spark.micro_batch import check_traceable, is_durable, micro_batch, queue_ends
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
@@ -38,8 +38,10 @@ class DeltaSink:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         planned = micro_batch(batch)
         given = _columns_of(batch)
-        target = self._opened(given)
         names = {position.queue_id: queue for (queue, _), position in planned.positions.items()}
+        if self._target is None and is_durable(batch, set(names.values())):
+            self._place.force_writes()
+        target = self._opened(given)
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:
             columns = self._columns(target, given)

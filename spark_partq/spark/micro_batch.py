@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -131,6 +131,16 @@ def queue_ends(batch: DataFrame, queues: Mapping[PartitionId, str]) -> dict[Part
                     table = queue.table(place[1])
                     table.refresh()
                     found[place] = table.next_offset
+    return found
+
+
+def is_durable(batch: DataFrame, queues: Collection[str]) -> bool:
+    """Whether what is written to one of these queues, which the running query reads, is forced to the disk."""
+    found = False
+    for store in _stores(batch):
+        for name in queues:
+            with contextlib.suppress(PartqError):  # the planner tells what it is
+                found |= open_queue(store, name).state.settings.durable
     return found
 
 

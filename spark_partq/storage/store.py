@@ -61,6 +61,7 @@ class Store:
         self.uri = _absolute(os.fspath(uri))
         self.storage_options = dict(storage_options or {})
         self.runtime = runtime
+        self._forces_writes = False
 
     @classmethod
     def at(cls, place: StorePath, storage_options: Mapping[str, str] | None = None) -> Store:
@@ -85,8 +86,10 @@ class Store:
         return store
 
     def sibling(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Store:
-        """Another store, as this process reaches it. If both are object stores it has this one's options unless it is given some."""
+        """Another store, as this process reaches it, forced as this one is. If both are object stores it has this one's options unless it
+        is given some."""
         there = Store(uri, storage_options, runtime=self.runtime)
+        there._forces_writes = self._forces_writes
         if storage_options is None and not there.is_local and not self.is_local:
             there.storage_options = self.storage_options
             there.__dict__.pop("files")
@@ -111,7 +114,17 @@ class Store:
     @cached_property
     def files(self) -> Files:
         """The files of the store, by their paths in it."""
-        return self.runtime.open_files(self.uri, self.storage_options)
+        files = self.runtime.open_files(self.uri, self.storage_options)
+        if self._forces_writes:
+            files.force_writes()
+        return files
+
+    def force_writes(self) -> None:
+        """From now on, who has this store, or is sent it, forces to the disk what it writes there; what it has seen so far is forced, too."""
+        if not self._forces_writes:
+            self._forces_writes = True
+            self.files.force_writes()
+            self.files.force("")
 
     def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
         """`function` of each item, in order; where refreshes and commits mostly wait, of several at once."""
@@ -136,7 +149,8 @@ class Store:
         return self.now_ms() if found is None else found.modified_ns // 1_000_000
 
     def __getstate__(self) -> dict[str, object]:
-        return {"uri": self.uri, "storage_options": self.storage_options}  # what is open stays in this process
+        # What is open stays in this process.
+        return {"uri": self.uri, "storage_options": self.storage_options, "_forces_writes": self._forces_writes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, runtime=SYSTEM)

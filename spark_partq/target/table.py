@@ -5,6 +5,7 @@ delta-rs reads the log and puts the entry. It is told to try once: what to do af
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from spark_partq.core.errors import (
     UnsupportedTableError,
 )
 from spark_partq.core.payload.schema import Struct
-from spark_partq.storage.files import FileInfo
+from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.store import Store
@@ -34,6 +35,7 @@ SUPPORTED = frozenset(
     ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"]
 )  # fmt: skip
 _FAILED = (DeltaError, OSError)  # delta-rs raises the second when a place cannot be reached
+_LOG = "_delta_log"
 _CONSTRAINT = "delta.constraints."
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # In the metadata of a column: what only Delta's own writers compute.
@@ -55,6 +57,7 @@ class DeltaTarget:
         self._table = self._opened()
         self._id = str(self._table.metadata().id)
         self._checked = -1
+        self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
         self._written_by = ""
         self._check()
         self._seen = self._entry()
@@ -168,10 +171,19 @@ class DeltaTarget:
             raise self._unreadable(error) from error
         self._check()
         self._seen = self._entry()
+        self._force(self._table.version())
+
+    def _force(self, version: int) -> None:
+        """Let that version be on the disk: a group must not go on behind rows that a power cut may take."""
+        if self._forced != version:
+            with contextlib.suppress(FileMissing):  # it was cleaned up; what it said is in a checkpoint
+                self._place.files.force(_entry_path(version))
+            self._place.files.force(_LOG)
+            self._forced = version
 
     def _entry(self) -> FileInfo | None:
         """The file of the table's version, which shows when another table lies there: delta-rs asks for later versions only."""
-        return self._place.files.info(f"_delta_log/{self._table.version():020}.json")
+        return self._place.files.info(_entry_path(self._table.version()))
 
     def recorded(self, app: str) -> int | None:
         return self._table.transaction_version(app)
@@ -209,6 +221,7 @@ class DeltaTarget:
             raise self._refused(error) from error
         except _FAILED as error:
             raise self._refused(error) from error
+        self._force(version + 1)
 
     def discard(self, files: Sequence[TableFile]) -> None:
         for file in files:
@@ -237,6 +250,10 @@ class DeltaTarget:
     def _unreadable(self, error: Exception) -> CorruptTableError | StoreUnavailableError:
         kind = StoreUnavailableError if isinstance(error, OSError) else CorruptTableError
         return kind(f"{self.what} cannot be read: {_said(error, self._place)}", path=self._place.uri)
+
+
+def _entry_path(version: int) -> str:
+    return f"{_LOG}/{version:020}.json"
 
 
 def _options(place: Store) -> dict[str, str] | None:

@@ -122,6 +122,12 @@ class FaultyFiles:
     def open_output(self, path: str) -> Output:
         return self._do("open_output", path, lambda: _FaultyOutput(self, path, self.files.open_output(path)))
 
+    def force_writes(self) -> None:
+        self.files.force_writes()
+
+    def force(self, path: str) -> None:
+        self.files.force(path)
+
     # ---- how
     def _do(self, name: str, path: str, do: Callable[[], T]) -> T:
         """Do it, or not, and tell of it, or not."""

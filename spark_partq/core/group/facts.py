@@ -208,6 +208,8 @@ class QueueInGroup:
         Its partitions have the numbers ``[first, partitions)``. An exclusive queue has -1 and 0: only its parent.
     revision : int
         Grows with each change of the queue: an older revision never replaces a newer one.
+    durable : bool
+        What the group writes is forced to the disk, as the queue's messages are.
     more : dict
         Fields of a newer program, which are kept.
     """
@@ -218,6 +220,7 @@ class QueueInGroup:
     max_handoff_time_ms: int
     first: int = 0
     revision: int = 0
+    durable: bool = False
     more: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
 
     @property

@@ -113,6 +113,7 @@ def queue(plain: Mapping[str, Any]) -> QueueInGroup:
         stored.whole(plain["max_handoff_time_ms"], "max_handoff_time_ms", 0, MAX_MS),
         stored.whole(plain.get("first", 0), "first", PARENT, 0),
         stored.whole(plain.get("revision", 0), "revision"),
+        stored.flag(plain.get("durable", False), "durable"),
         stored.others(plain, _QUEUE),
     )
 

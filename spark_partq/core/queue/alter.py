@@ -45,9 +45,10 @@ def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) 
     changed = changed_settings(state, wanted)
     if not state.usable or state.fenced_by is not None or not changed:
         return ()
-    state.settings.model_copy(update=changed).check_together().check_columns(state.schema)
+    new = state.settings.model_copy(update=changed).check_together().check_columns(state.schema)
+    raised = require_feature(state, format.FORCED_WRITES) if new.durable else ()
     until = {"grace_until_ms": store_ms + state.settings.vacuum_grace_ms} if lowers_grace(state, changed) else {}
-    return [QueueFact(Kind.QUEUE_ALTERED, {"settings": changed, **until})]
+    return [*raised, QueueFact(Kind.QUEUE_ALTERED, {"settings": changed, **until})]
 
 
 def new_columns(state: QueueState, wanted: Struct) -> list[Any]:

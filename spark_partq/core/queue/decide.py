@@ -37,20 +37,22 @@ def create(
 ) -> Facts:
     """Begin a queue; its tables do not exist yet.
 
-    A queue of another hash than the default needs a feature: an older program would put its keys elsewhere.
+    A queue of another hash than the default needs a feature, as an older program would put its keys elsewhere; and so does one whose
+    writes are forced to the disk.
 
     Raises
     ------
     InvalidArgumentError
         If the settings name a column that is not there, or of another type.
     """
+    needed = [format.MURMUR2] * (key_hash == "murmur2") + [format.FORCED_WRITES] * settings.durable
     body = {
         "queue_id": queue_id,
         "schema": schema,
         "key": list(key),
         "partitions": partition_count,
         "settings": settings.check_columns(schema).model_dump(),
-        **format.of_new_tables(*([format.MURMUR2] if key_hash == "murmur2" else [])).body(),
+        **format.of_new_tables(*needed).body(),
     }
     if key_hash != DEFAULT_HASH:
         body["key_hash"] = key_hash

@@ -59,6 +59,10 @@ class QueueSettings(BaseModel):
         600_000,
         description="how far the clock of who writes or maintains the queue may differ from the store's, at least 1 minute",
     )
+    durability: Literal["process", "disk"] = Field(
+        "process",
+        description="what a message that was confirmed survives: the end of any process, or also a power cut (disk); an object store keeps it anyway",
+    )
     reject_to_sender: Literal["off", "on", "including_when_shutdown"] = Field(
         "including_when_shutdown",
         description="what a producer gets while ingress is disabled: an error, or (off, on) a counted discard (S3)",
@@ -85,6 +89,11 @@ class QueueSettings(BaseModel):
         "skip",
         description="behind a dead message, deliver the next ones of its key (skip), or send them to dead_letter_queue, too, until the redrive (hold)",
     )
+
+    @property
+    def durable(self) -> bool:
+        """Whether all that is written is forced to the disk."""
+        return self.durability == "disk"
 
     @property
     def leaves_out(self) -> bool:

@@ -29,6 +29,9 @@ class DiskFiles:
     Others may write there, too. So nothing follows a symbolic link below that folder, which itself may be one: a link is neither a file
     nor a folder, and what lies behind it is not there. What deletes goes from folder to folder by their descriptors, so that a folder
     that becomes a link meanwhile leads nowhere.
+
+    With `force_writes`, a file is forced to the disk before it gets its name, and the folder after it: a power cut leaves no name without
+    its content, and takes nothing that was answered.
     """
 
     is_local = True
@@ -36,6 +39,7 @@ class DiskFiles:
     def __init__(self, root: str) -> None:
         self._root = root
         self._no_links: dict[str, tuple[int, int]] = {}  # folders to which no link led, by device and inode
+        self._forces, self._is_behind = False, False
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         with self._written(path, data) as temporary:
@@ -44,6 +48,7 @@ class DiskFiles:
             except FileExistsError:
                 # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again.
                 if os.stat(temporary).st_nlink == 1:
+                    self._force_names(path)  # who is told so may rely on the other file
                     raise FileAlreadyExists(path) from None
             except OSError as error:
                 if error.errno in _NO_LINKS:
@@ -53,10 +58,12 @@ class DiskFiles:
                         path=self._root,
                     ) from error
                 raise
+            self._force_names(path)
 
     def put(self, path: str, data: bytes) -> None:
         with self._written(path, data) as temporary:
             os.replace(temporary, self._at(path))
+            self._force_names(path)
 
     def read(self, path: str, most: int | None = None) -> bytes:
         try:
@@ -102,25 +109,29 @@ class DiskFiles:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def make_folder(self, folder: str) -> None:
-        with self._explained(folder, "written"):
+        with self._writing(folder):
             os.makedirs(self._root, exist_ok=True)
             with self._folder(folder, make=True):
                 pass
+            for made in (folder, *_above(folder)):
+                self._force_names(made)
 
     def delete(self, path: str) -> None:
         folder, _, name = path.rpartition("/")
-        with contextlib.suppress(FileMissing), self._explained(path, "written"), self._folder(folder) as descriptor:
+        with contextlib.suppress(FileMissing), self._writing(path), self._folder(folder) as descriptor:
             os.unlink(name, dir_fd=descriptor)
+            self._force_names(path)
 
     def delete_folder(self, folder: str) -> None:
         above, _, name = folder.rpartition("/")
-        with contextlib.suppress(FileMissing), self._explained(folder, "written"), self._folder(above) as descriptor:
+        with contextlib.suppress(FileMissing), self._writing(folder), self._folder(above) as descriptor:
             if not name:
                 shutil.rmtree(self._root, onerror=_unless_gone)
             elif stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode):
                 os.unlink(name, dir_fd=descriptor)
             else:
                 shutil.rmtree(name, dir_fd=descriptor, onerror=_unless_gone)  # removes links, and follows none
+            self._force_names(folder)
 
     def open_input(self, path: str) -> pa.NativeFile:
         with self._explained(path, "read"):
@@ -134,12 +145,29 @@ class DiskFiles:
             return file
 
     def open_output(self, path: str) -> _DiskOutput:
-        with self._explained(path, "written"):
+        with self._writing(path):
             self._inside(path)
             temporary = self._temporary(path)
             return _DiskOutput(self, path, temporary, pa.OSFile(temporary, "wb"))
 
+    def force_writes(self) -> None:
+        self._forces = True
+
+    def force(self, path: str) -> None:
+        if not self._forces:
+            return
+        if not path:
+            self._is_behind = True  # until something is written: who only reads need not wait for it
+            return
+        with self._explained(path, "forced to the disk"):
+            _force(self._at(path))
+
     # ---- how
+    def _force_names(self, path: str) -> None:
+        """Force the folder in which the path is."""
+        if self._forces:
+            _force(self._at(path.rpartition("/")[0]) if path else os.path.dirname(self._root))
+
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
@@ -192,7 +220,7 @@ class DiskFiles:
     def _written(self, path: str, data: bytes) -> Iterator[str]:
         """The name of a temporary file beside `path` that holds the data."""
         temporary = self._temporary(path)
-        with self._explained(path, "written"):
+        with self._writing(path):
             self._inside(path)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
@@ -200,12 +228,22 @@ class DiskFiles:
                     view = memoryview(data)
                     while view:
                         view = view[os.write(descriptor, view) :]
+                    if self._forces:
+                        os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
                 yield temporary
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
+
+    @contextlib.contextmanager
+    def _writing(self, path: str) -> Iterator[None]:
+        if self._is_behind:
+            os.sync()
+            self._is_behind = False
+        with self._explained(path, "written"):
+            yield
 
     @contextlib.contextmanager
     def _explained(self, path: str, done: str) -> Iterator[None]:
@@ -225,6 +263,22 @@ class DiskFiles:
                 path=self._at(path),
             )
         return StoreUnavailableError(f"{what}. Check the path, and the space that is left", path=self._at(path))
+
+
+def _above(folder: str) -> Iterator[str]:
+    """The folders that a folder is in, from the inside, with the store's own."""
+    while folder:
+        folder = folder.rpartition("/")[0]
+        yield folder
+
+
+def _force(path: str) -> None:
+    """Force a file's content, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _open_folder(name: str, above: int) -> int:
@@ -266,13 +320,16 @@ class _DiskOutput:
         self._files, self._path, self._temporary, self.sink = files, path, temporary, sink
 
     def close(self) -> int:
-        with self._files._explained(self._path, "written"):
+        with self._files._writing(self._path):
             size = int(self.sink.tell())
             self.sink.close()
+            if self._files._forces:
+                _force(self._temporary)
             os.replace(self._temporary, self._files._at(self._path))
+            self._files._force_names(self._path)
             return size
 
     def discard(self) -> None:
-        with self._files._explained(self._path, "written"), contextlib.suppress(FileNotFoundError):
+        with self._files._writing(self._path), contextlib.suppress(FileNotFoundError):
             self.sink.close()
             os.unlink(self._temporary)

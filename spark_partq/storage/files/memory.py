@@ -81,6 +81,12 @@ class MemoryFiles:
     def open_output(self, path: str) -> _MemoryOutput:
         return _MemoryOutput(self, path)
 
+    def force_writes(self) -> None:
+        pass
+
+    def force(self, path: str) -> None:
+        pass
+
     def _find(self, path: str) -> tuple[bytes, int] | None:
         folder, _, name = path.rpartition("/")
         return self._folders.get(folder, {}).get(name)

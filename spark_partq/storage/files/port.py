@@ -118,6 +118,20 @@ class Files(Protocol):
         """A file to write part by part; raises `FileMissing` if its folder is not there."""
         ...
 
+    def force_writes(self) -> None:
+        """From now on, what is written or deleted is on the disk when the call returns.
+
+        Here and in `force`, nothing happens in an object store, which answers when it has stored a file for good.
+        """
+        ...
+
+    def force(self, path: str) -> None:
+        """What was seen there, a file or the names in a folder, is on the disk when this returns; nothing happens before `force_writes`.
+
+        Another process may have put it there and not have forced it yet. With "" the whole store is meant, before anything else is written.
+        """
+        ...
+
 
 def check_size(path: str, size: int, most: int | None) -> None:
     """For implementations of `Files.read`."""

@@ -170,6 +170,8 @@ class ControlTable:
             self._version = -1
             raise
         self._paths, self.state, self._version = paths, state, self._log.version
+        if any(queue.durable for queue in state.queues.values()):
+            self._store.force_writes()
         return True
 
     def _snapshot(self, path: str) -> GroupState:

@@ -109,6 +109,8 @@ def _put(log: LogFolder, version: int, entry: Entry) -> bool:
         try:
             found = log.read(version)
             if found.token == entry.token:
+                log.files.force(path)
+                log.files.force(log.path)
                 return problem is None
             if entry.is_stranger(found) and _follows(log, version, entry):
                 strangers.remove(log, version, found)

@@ -92,6 +92,7 @@ class DeltaLog:
         self._seen: FileInfo | None = None  # the entry of that version
         self._checked_s = 0.0
         self._checkpoint = -1  # the newest that is known of
+        self._forced = -1  # the newest version that is known to be on the disk, where writes are forced
         self._broken: str | None = None
         self._most_transactions = _MOST_TRANSACTIONS
         # So that the tables of a queue, which are committed to together, do not all have their first checkpoint at once.
@@ -157,6 +158,9 @@ class DeltaLog:
         try:
             with self.explained():
                 self._refresh(sure)
+                if self._forced != self._version:  # nobody acts on what a power cut may take
+                    self.files.force(self.log.path)
+                    self._forced = self._version
         except StoreUnavailableError:
             raise  # what was applied so far is whole
         except BaseException:
@@ -325,6 +329,7 @@ class DeltaLog:
         try:
             with self.explained():
                 put_entry(self.log, version, entry, self._check_is_due)
+            self._forced = version
         except NotCommitted as error:
             self._snapshot = None
             raise CommitFailedError(f"{self.what}: {error} (at {self.uri})", path=self.uri) from error

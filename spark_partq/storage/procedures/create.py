@@ -70,6 +70,8 @@ def create_queue(
     try:
         if control.exists():
             raise Conflict
+        if parsed.durable:
+            store.force_writes()
         provide_dead_letter_queue(store, name, payload, columns, parsed)
         control.create(facts)
     except Conflict:
@@ -144,7 +146,7 @@ def provide_dead_letter_queue(
         return
     columns = with_origin(payload)
     with contextlib.suppress(QueueAlreadyExistsError):
-        create_queue(store, dead_letters, columns, key, 1)
+        create_queue(store, dead_letters, columns, key, 1, durability=settings.durability)
     there = open_queue(store, dead_letters).state
     check_same_columns(
         there.schema,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 
@@ -33,8 +32,10 @@ def delete_queue(store: Store, name: str) -> None:
     ------
     NotAStoreError, QueueNotFoundError
     """
-    with contextlib.suppress(QueueNotReadyError):  # only a part of the control table is left
+    try:
         open_control(store, check_name("queue", name)).decide(decide.delete)
+    except QueueNotReadyError:  # only a part of the control table is left, which may have said that writes are forced
+        store.force_writes()
     folder = queue_folder(name)
     for part in ("replica", "manifests", "partitions", "control"):
         _remove_tree(store, f"{folder}/{part}")

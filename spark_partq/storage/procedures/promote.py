@@ -100,6 +100,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
+    if _is_complete(store, queue):
+        queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     problem, known = _take_over(store, table, replica, force, options)

@@ -103,6 +103,8 @@ class Replicator:
         state = self._check_source()
         with reaching(self.target):
             self._check_target(state)
+            if state.settings.durable:
+                self.target.force_writes()
             replica_id = str(self.target.runtime.new_uuid())
             self._table(self.queue).decide(
                 lambda replica: decide_replica.follow(
@@ -133,6 +135,8 @@ class Replicator:
         if replica.replica_id != self._replica_id:  # what is remembered is of another copy
             self._copies, self._offsets, self._marks, self._replica_id = {}, {}, {}, replica.replica_id
         with reaching(self.target):
+            if state.settings.durable:
+                self.target.force_writes()
             commits, problems = self._pass(state)
             report = SyncReport(commits, self._lag(state))
             self.target.files.put(

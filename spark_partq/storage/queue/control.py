@@ -263,6 +263,8 @@ class QueueControl:
         if self._queue_id not in ("", found.queue_id):
             raise self.created_again()
         self._state, self._queue_id = found, found.queue_id
+        if found.settings.durable:
+            self.store.force_writes()
 
     def _replayed(self, state: QueueState | None, rows: Sequence[Row]) -> QueueState:
         table = f"{self._what}, version {self._rows.version},"

@@ -140,6 +140,7 @@ def in_group(queue: Queue) -> QueueInGroup:
         settings.max_handoff_time_ms,
         state.first,
         state.revision,
+        settings.durable,
     )
 
 

@@ -33,7 +33,10 @@ class Manifests:
     def of_sink(self, sink_id: str) -> list[ManifestName]:
         """Those of a sink, sorted."""
         found = self._named(self._files.list_files(self.folder, after=sink_id))
-        return [name for name in found if name.sink_id == sink_id]
+        mine = [name for name in found if name.sink_id == sink_id]
+        if mine:  # whoever put the last one may not have forced it yet
+            self._files.force(self.folder)
+        return mine
 
     def _named(self, files: Iterable[FileInfo]) -> dict[ManifestName, FileInfo]:
         found = {name: info for info in files if (name := parse_name(info.name)) is not None}

@@ -76,7 +76,8 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
-    return _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
+    setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
+    return replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25)
 
 
 def _anew(s: Setup) -> Setup:

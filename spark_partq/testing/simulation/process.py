@@ -14,6 +14,7 @@ from spark_partq.core.errors import StoreUnavailableError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, Files, Output
 from spark_partq.storage.runtime import Event, Lock
 from spark_partq.storage.store import Store
+from spark_partq.testing.faults import CHANGES
 from spark_partq.testing.simulation import relayed, results
 from spark_partq.testing.simulation.oracle import Oracle
 from spark_partq.testing.simulation.scheduler import (
@@ -24,7 +25,7 @@ from spark_partq.testing.simulation.scheduler import (
     SimulatedLock,
     in_parallel,
 )
-from spark_partq.testing.simulation.setup import NONE, Blow, Faults
+from spark_partq.testing.simulation.setup import COPY, NONE, OTHER_COPY, PRIMARY, Blow, Faults
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -59,6 +60,7 @@ class World:
         self.results, self.relayed = results.Results(), relayed.Relayed()
         self.stores: dict[str, Files] = {}
         self.unreachable: set[str] = set()
+        self.durable = False
         self.loss: Loss | None = None
         self.faults = Faults()
         self.trace: list[tuple[float, str, str]] = []
@@ -208,6 +210,7 @@ class SimulatedFiles:
         self._process, self._world, self._uri = process, process.world, uri
         self._files = process.world.files(uri)
         self.is_local = process.world.local
+        self._forces = False
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         self._do("put_if_absent", path, lambda: self._put_if_absent(path, data))
@@ -250,6 +253,12 @@ class SimulatedFiles:
     def open_output(self, path: str) -> Output:
         return _SimulatedOutput(self, path, self._do("open_output", path, lambda: self._files.open_output(path)))
 
+    def force_writes(self) -> None:
+        self._forces = True
+
+    def force(self, path: str) -> None:
+        pass
+
     def _do(self, name: str, path: str, do: Callable[[], T]) -> T:
         process, world = self._process, self._world
         if process.dead:
@@ -286,6 +295,8 @@ class SimulatedFiles:
         except (FileAlreadyExists, FileMissing, StoreUnavailableError):
             if fault != "landed":
                 raise
+        if world.durable and name in CHANGES and not self._forces and self._uri in (PRIMARY, COPY, OTHER_COPY):
+            world.oracle.fail(f"{name} {path} is not forced to the disk")
         if fault == "landed":
             raise _unavailable(path)
         if fault == "kill after":

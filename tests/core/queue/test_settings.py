@@ -17,6 +17,7 @@ def test_defaults() -> None:
         "retention_ms": None,
         "vacuum_grace_ms": 86_400_000,
         "max_clock_skew_ms": 600_000,
+        "durability": "process",
         "reject_to_sender": "including_when_shutdown",
         "max_deliveries": None,
         "message_ttl_ms": None,

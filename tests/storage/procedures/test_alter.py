@@ -30,6 +30,7 @@ OTHERS: dict[str, Any] = {
     "retention_ms": 86_400_000,
     "vacuum_grace_ms": 2 * HOUR,
     "max_clock_skew_ms": 60_000,
+    "durability": "disk",
     "reject_to_sender": "off",
     "max_deliveries": 3,
     "message_ttl_ms": HOUR,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
+from spark_partq.storage.files import is_temporary
 from spark_partq.storage.group.ack_table import AckTable
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.group.handle import Group
@@ -24,6 +25,8 @@ from spark_partq.storage.runtime import Runtime
 from spark_partq.storage.store import Store, group_folder
 
 _MOMENTS_S = 0.5
+# With it begin the names of files that a first commit brings.
+_FIRST = f"{0:020d}-"
 
 
 class GroupCheck(Check):
@@ -48,7 +51,7 @@ class GroupCheck(Check):
         control = control_log(self.store, self.name)
         if not control.exists():
             if acks is None or acks.beats.keys() != {BY_A_PROMOTION}:  # else it has attached, and has not joined yet
-                self._no_log("control")
+                self._no_log("control", f"{group_folder(self.name)}/control")
             return
         control.refresh()
         newer = self._check_truncated(control)
@@ -76,7 +79,7 @@ class GroupCheck(Check):
             if not self.files(folder):
                 return Acks()
             if not _comes_soon(self.store.runtime, table.exists):
-                self._no_log("ack")
+                self._no_log("ack", folder)
                 return None
         log = DeltaLog(self.store, folder, f"the acknowledgements of group {self.name!r}")
         if not self.readable(log.refresh, RESTORE_GROUP) or not self.check_files(log, RESTORE_GROUP):
@@ -88,10 +91,13 @@ class GroupCheck(Check):
         acks = self._read_acks()
         return acks is None or bool(acks.beats.keys() - {BY_A_PROMOTION})
 
-    def _no_log(self, table: str) -> None:
+    def _no_log(self, table: str, folder: str) -> None:
         """Without its control table nobody can tell what the group reads, so any replica of the store may be it."""
         if self._replicas:
             self.warn(f"its {table} table has no log yet", NEXT_SYNC)
+        elif all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
+            what = f"its {table} table has no log and no file of a later commit than the first: who made it ended before that"
+            self.warn(what, "nothing, if nobody has removed the log: the next query of the group makes the table")
         else:
             self.fault(f"its {table} table has no log any more", RESTORE_GROUP)
 
