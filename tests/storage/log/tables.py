@@ -181,6 +181,13 @@ class Watched:
     def put_if_absent(self, path: str, data: bytes) -> None:
         self.__getattr__("put_if_absent")(path, data)
 
+    # No requests: they only tell how writes are to be done.
+    def force_writes(self) -> None:
+        self._files.force_writes()
+
+    def force(self, path: str) -> None:
+        self._files.force(path)
+
 
 def once(operation: str, path: str, then: Callable[[], object]) -> Callable[[str, str], None]:
     """A hook that acts the first time that this operation meets this path."""
