@@ -127,8 +127,8 @@ class Store:
             self.files.force("")
 
     def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-        """`function` of each item, in order; where refreshes and commits mostly wait, of several at once."""
-        if len(items) <= 1 or self.is_local:
+        """`function` of each item, in order; where refreshes and commits mostly wait, for a network or a disk, of several at once."""
+        if len(items) <= 1 or (self.is_local and not self._forces_writes):
             return [function(item) for item in items]
         return self.runtime.map(function, items)
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.process import Process, World
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 
 def unseen(world: World, uri: str) -> Store:
     """A store as nobody in the world reaches it."""
-    return Store.over(_Watched(world, uri), Process(world, "nobody", fallible=False), uri)
+    return Store.over(_Watched(world, uri), _Nobody(world, "nobody", fallible=False), uri)
+
+
+class _Nobody(Process):
+    """Whoever looks does nothing at once."""
+
+    def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+        return [function(item) for item in items]
 
 
 class Watch:
