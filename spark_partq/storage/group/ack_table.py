@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from spark_partq.core.errors import CorruptTableError
@@ -62,27 +62,33 @@ class AckTable:
         if self.exists():
             self._table.vacuum(grace_ms)
 
-    def append(self, rows: Sequence[AckRow], live: Collection[str] = ()) -> None:
+    def append(
+        self, rows: Sequence[AckRow], live: Collection[str] = (), before: Callable[[], None] = lambda: None
+    ) -> None:
         """Commit rows, whatever others commit meanwhile.
 
         Parameters
         ----------
         live : collection of str
             Incarnations of the group's members, whose last heartbeats a compaction keeps.
+        before : function
+            Called with each attempt, when `acks` are what lies in front of the rows.
         """
         at = self._store.now()
 
         def attempt() -> None:
-            if not self._table.files and not self.exists():
-                self._table.create(_plain(rows, at))
-            else:
+            is_new = not self._table.files and not self.exists()
+            if not is_new:
                 self.refresh()
-                if len(self._table.files) >= COMPACT_AFTER:
-                    every = [*map(self._row, self._table.rows()), *rows]
-                    heard = {**self.heard_at(), **{row.incarnation: at for row in rows if row.beat}}
-                    self._table.append(_plain(compacted(every, live), at, heard), replace=True)
-                else:
-                    self._table.append(_plain(rows, at))
+            before()
+            if is_new:
+                self._table.create(_plain(rows, at))
+            elif len(self._table.files) >= COMPACT_AFTER:
+                every = [*map(self._row, self._table.rows()), *rows]
+                heard = {**self.heard_at(), **{row.incarnation: at for row in rows if row.beat}}
+                self._table.append(_plain(compacted(every, live), at, heard), replace=True)
+            else:
+                self._table.append(_plain(rows, at))
 
         retrying(self._store.runtime, attempt, self._what)
         self._apply_rows()

@@ -148,8 +148,13 @@ class Group:
                 if control.state.queue_id != fact.queue_id:
                     raise control.created_again()
 
-    def acknowledge(self, rows: Sequence[AckRow]) -> None:
+    def acknowledge(self, rows: Sequence[AckRow], before: Callable[[], None] = lambda: None) -> None:
         """Commit acknowledgements and a heartbeat.
+
+        Parameters
+        ----------
+        before : function
+            Called with each attempt, when `acks` are what lies in front of the rows.
 
         Raises
         ------
@@ -158,7 +163,7 @@ class Group:
         """
         self._control.check_writable()
         try:
-            self._acks.append(rows, {member.incarnation for member in self.state.members.values()})
+            self._acks.append(rows, {member.incarnation for member in self.state.members.values()}, before)
         except CorruptTableError:
             if not self._was_deleted():
                 raise

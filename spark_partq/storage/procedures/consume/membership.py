@@ -34,7 +34,8 @@ Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
 # How long a query that is stopped waits for the driver to report its last micro-batch.
 _LAST_BATCH_TIMEOUT_S = 2.0
 
-_UNCOUNTED: Mapping[PartitionId, int] = {}
+Attempts, Before = Mapping[PartitionId, int], Callable[[], None]
+_UNCOUNTED: Attempts = {}
 
 _log = logging.getLogger("spark_partq")
 
@@ -136,16 +137,18 @@ class Membership:
         self.refresh()
         acks = self._unacknowledged(done)
         if any(own.state is PartitionState.DRAINING for own in owned(self.group.state, self.incarnation).values()):
-            self._acknowledge(acks, {})
+            self._acknowledge(acks, {}, {})
             acks = []
             self._release()
             self._report_owned()
         return acks
 
-    def commit_plan(self, acks: list[Ack], ranges: Ranges, attempts: Mapping[PartitionId, int] = _UNCOUNTED) -> None:
-        """Commit, before a micro-batch, what is finished and what is about to be delivered, and for which time."""
+    def commit_plan(
+        self, acks: list[Ack], ranges: Ranges, attempts: Attempts = _UNCOUNTED, before: Before = lambda: None
+    ) -> None:
+        """Commit what is finished and what is about to be delivered, and for which time; `before` as `Group.acknowledge` takes it."""
         if acks or any(r.end > r.start for r in ranges.values()):
-            self._acknowledge(acks, ranges, attempts)
+            self._acknowledge(acks, ranges, attempts, before)
         self._tracker.record(ranges)
         if ranges:
             self._report_batch()
@@ -239,10 +242,10 @@ class Membership:
             if offset > (state.position(partition_id, acks) or 0)
         ]
 
-    def _acknowledge(self, acks: list[Ack], ranges: Ranges, attempts: Mapping[PartitionId, int] = _UNCOUNTED) -> None:
+    def _acknowledge(self, acks: list[Ack], ranges: Ranges, attempts: Attempts, before: Before = lambda: None) -> None:
         if acks or ranges:
             self.beaten_s = self.runtime.monotonic_s()
-            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges, attempts))
+            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges, attempts), before)
 
     def _release(self) -> None:
         """Release what has drained, in one commit that also grants it to the new owners."""
@@ -349,7 +352,7 @@ class Membership:
         try:
             if self.called_s < batch.received_s:
                 self.group.refresh()
-                self._acknowledge(self._unacknowledged(batch.ranges), {})
+                self._acknowledge(self._unacknowledged(batch.ranges), {}, {})
             if self._finished_batch is batch:  # else the driver has reported another one meanwhile
                 self._finished_batch = None
         finally:
@@ -376,7 +379,7 @@ class Membership:
         with self.lock:
             self.group.refresh()
             if self._finished_batch is not None:
-                self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {})
+                self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {}, {})
             with contextlib.suppress(ListenerError):
                 self._report({"revoked": self._named(list(self._last_reported))}, _LAST_BATCH_TIMEOUT_S)
             if not self.me.static:

@@ -197,13 +197,17 @@ class Planner:
             acks = []
             self._left_out.leave_out(due, tables)
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
-        # What others have planned counts as delivered, even if they did so after the decision that moved the partition (H4).
-        assigned = {p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges}
         if all(ends[p] == starts[p] for p in starts):
             self.membership.commit_plan(acks, {})
             self._idle = min(self._idle + 1, 8)
             return None
-        self.membership.commit_plan(acks, ranges, self._left_out.attempts(ranges))
+        assigned: dict[PartitionId, Assigned] = {}
+
+        def mark() -> None:
+            """What others planned first counts as delivered, even if they did so after a decision that this process has not seen (H4)."""
+            assigned.update({p: Assigned(_flow_number(mine[p]), self._group.delivered(p)) for p in ranges})
+
+        self.membership.commit_plan(acks, ranges, self._left_out.attempts(ranges), mark)
         self._idle = 0
         end = self._offset(ranges)
         # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.

@@ -1,0 +1,57 @@
+"""A consumer that stood still between its look at the group and the commit of its plan, while another one became the owner."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.core.group.events import Leave
+from spark_partq.storage.group.handle import Group
+from spark_partq.storage.store import Store
+from tests.helpers import put
+from tests.planners import Query
+
+Given = list[tuple[int, int, bool]]
+
+
+def given(query: Query) -> Given:
+    """First and last offset of each piece of its last micro-batch, and whether it is marked."""
+    pieces = [piece for task in query.planner.tasks(query.started, query.done) for piece in task]
+    return [
+        (p.slice.base_offset + p.slice.first_row, p.slice.base_offset + p.slice.last_row, p.redelivered) for p in pieces
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["it plans first", "the new owner plans first"])
+def test_who_plans_second_marks_what_both_deliver(store: str, first: bool) -> None:
+    """H4: a message that comes twice is marked the second time, also for a consumer that does not know yet that it lost the partition."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0, max_handoff_time_ms=0)
+    put(store, 0, range(5))
+    former, owner = Query(store, "a"), Query(store, "b")
+    former.next()
+    put(store, 0, range(5, 8))
+    commit, others = former.planner.membership.group.acknowledge, list[Given]()
+
+    def taken_over() -> None:
+        group = Group(Store(store), "g")
+        group.refresh()
+        group.decide(lambda: [Leave("a", former.planner.membership.incarnation, expired=True)], "b")
+        owner.next()
+        others.append(given(owner))
+
+    def stands_still(*rows: object) -> None:
+        if first:
+            commit(*rows)
+            taken_over()
+        else:
+            taken_over()
+            commit(*rows)
+
+    with mock.patch.object(former.planner.membership.group, "acknowledge", stands_still):
+        former.next()
+    # With its plan the former owner acknowledges the first micro-batch.
+    assert others == [[(5, 8, True)] if first else [(0, 5, True), (5, 8, False)]]
+    assert given(former) == [(5, 8, not first)]
+    owner.planner.leave()
