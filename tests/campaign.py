@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 import spark_partq as partq
 from spark_partq.spark.jobs import error_classes
 from spark_partq.testing.resultcheck import Result, check_results
-from tests.applications import Pool, Scenario
+from tests.applications import Scenario
 from tests.delivering import RESULTS, after_commit, before_commit
 from tests.helpers import eventually
+from tests.processes import Pool
 from tests.scaled import Sink, stored
 
 T = TypeVar("T")

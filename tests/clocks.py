@@ -29,8 +29,16 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def grace(ms: int) -> Iterator[None]:
+    """Let files be deleted so soon after no log names them, whatever the queue's grace period."""
+    vacuum = LogFolder.vacuum
+    with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, ms, kept, *as_of)):
+        yield
+
+
+@contextlib.contextmanager
 def no_grace() -> Iterator[None]:
-    """Let files be deleted as soon as no log names them, whatever the queue's grace period."""
+    """Let files be deleted as soon as no log names them."""
     vacuum = LogFolder.vacuum
     with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *__: vacuum(log, 0, kept)):
         yield

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.applications import Pool
 from tests.campaign import Campaign
+from tests.processes import Pool
 
 
 @pytest.mark.parametrize(
