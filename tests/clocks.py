@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
+import time
 from collections.abc import Iterator
 from unittest import mock
 
@@ -42,6 +44,17 @@ def no_grace() -> Iterator[None]:
     vacuum = LogFolder.vacuum
     with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *__: vacuum(log, 0, kept)):
         yield
+
+
+# The variable of an application's environment that says by how many seconds its clock is ahead. (With libfaketime Python's `sleep` fails.)
+SKEW = "APPLICATION_CLOCK_AHEAD_S"
+
+
+def skew() -> None:
+    """Let the clock of this process be wrong for good, if its environment says so; that of the store is not."""
+    ahead_ns = int(os.environ.get(SKEW, "0")) * 1_000_000_000
+    if ahead_ns:
+        mock.patch.object(SYSTEM, "time_ns", side_effect=lambda: time.time_ns() + ahead_ns).start()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from spark_partq.storage.procedures import rebalance as rebalancer
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests import delivering, queries
-from tests.clocks import grace
+from tests.clocks import grace, skew
 from tests.delivering import Delivery
 from tests.recording import Listener, Messages, Recorder, Sender
 from tests.scaled import Sink, scale
@@ -107,9 +107,8 @@ class Driver(ABC):
         The keys begin with its name, or with `prefix`, which several producers may share. `hold` is a file that holds it up (`Sender`).
         """
         messages = Messages(prefix or name, rows, keys, *values)
-        query, sender = self._produce(name, store, checkpoint, messages, every_s)
-        sender.record, sender.hold = record, hold
-        self._queries[name] = (query, sender)
+        sender = Sender(self._sink(name, store, messages), record, hold)
+        self._queries[name] = (self._produce(checkpoint, messages, sender, every_s), sender)
         return sender.run
 
     def deliver(
@@ -171,9 +170,11 @@ class Driver(ABC):
     ) -> Any: ...
 
     @abstractmethod
-    def _produce(
-        self, name: str, store: str, checkpoint: str, messages: Messages, every_s: float
-    ) -> tuple[Any, Sender]: ...
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
+        """What writes a micro-batch of these into queue `q`."""
+
+    @abstractmethod
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any: ...
 
 
 class SparkDriver(Driver):
@@ -210,18 +211,18 @@ class SparkDriver(Driver):
         writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
 
-    def _produce(
-        self, name: str, store: str, checkpoint: str, messages: Messages, every_s: float
-    ) -> tuple[Any, Sender]:
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
+        return partq.queue_sink(store, "q", order_by="v")
+
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any:
         source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
         numbers = source.option("rowsPerBatch", messages.rows).load()
         made = numbers.selectExpr(
             f"concat('{messages.prefix}-', value % {messages.keys}) as k",
             f"{messages.first} + {messages.step} * value as v",
         )
-        sender = Sender(partq.queue_sink(store, "q", order_by="v"))
         writer = made.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
-        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start(), sender
+        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
 
     def append(self, store: str, sink_id: str, batches: int, rows: int) -> None:
         """Batch after batch, each with so many messages of 11 keys and the sink's name."""
@@ -263,16 +264,12 @@ class PlainDriver(Driver):
     ) -> Any:
         return queries.Query(store, checkpoint, take, every_s=every_s, **options)
 
-    def _produce(
-        self, name: str, store: str, checkpoint: str, messages: Messages, every_s: float
-    ) -> tuple[Any, Sender]:
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
         sink = Sink(store, name)
+        return lambda _, batch: sink.write(batch, messages.of(batch))
 
-        def write(_: Any, batch: int) -> None:
-            sink.write(batch, messages.of(batch))
-
-        sender = Sender(write)
-        return queries.Generator(checkpoint, sender, every_s), sender
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any:
+        return queries.Generator(checkpoint, sender, every_s)
 
 
 def main() -> None:
@@ -280,6 +277,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lock = threading.Lock()
+    skew()
     driver = {"spark": SparkDriver, "plain": PlainDriver}[sys.argv[1]]()
 
     def obey(number: int, command: str, arguments: dict[str, Any]) -> None:

@@ -92,13 +92,11 @@ class Sender:
     ``["held"]`` says that it stands there.
     """
 
-    def __init__(self, sink: Callable[[Any, int], None]) -> None:
+    def __init__(self, sink: Callable[[Any, int], None], record: str, hold: str | None) -> None:
         self.run = uuid.uuid4().hex[:8]
         self.stopping = threading.Event()
         self.finished = -1
-        self.record = ""
-        self.hold: str | None = None
-        self._sink = sink
+        self._sink, self._record, self._hold = sink, record, hold
 
     def __call__(self, df: Any, batch_id: int) -> None:
         if self.stopping.is_set():
@@ -129,12 +127,12 @@ class Sender:
 
     def _commits(self) -> int | None:
         try:
-            return int(Path(self.hold or "").read_text()) if self.hold else None
+            return int(Path(self._hold).read_text()) if self._hold else None
         except (FileNotFoundError, ValueError):  # gone, or not written yet
             return None
 
     def _write(self, *what: Any) -> None:
-        with open(self.record, "a", encoding="utf-8") as file:
+        with open(self._record, "a", encoding="utf-8") as file:
             file.write(json.dumps(what) + "\n")
 
 

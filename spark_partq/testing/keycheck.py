@@ -59,12 +59,18 @@ def check_keys(records: Iterable[Record], sent: Iterable[Message], again: bool =
     def ended(record: Record) -> float:
         return spans[record["run"], record["batch"]][1]
 
+    def epoch(record: Record) -> int:
+        return int(record.get("epoch", 0))
+
     wanted = set(sent)
     twice, counted = [], {}
     for message, deliveries in rows.items():
-        finished = sorted((d for d in deliveries if ended(d[1]) < float("inf")), key=lambda d: ended(d[1]))
+        finished = sorted(
+            (d for d in deliveries if ended(d[1]) < float("inf")), key=lambda d: (epoch(d[1]), ended(d[1]))
+        )
         if finished:
-            counted[message] = finished[0]
+            # What the last owner has done: a former one, that stood still or was too slow, may end after it has begun.
+            counted[message] = next(d for d in finished if epoch(d[1]) == epoch(finished[-1][1]))
         if len(finished) > 1 and not (again and all(d[1]["redelivered"] for d in finished[1:])):
             twice.append(message)
         elif message not in wanted:

@@ -46,7 +46,7 @@ def main() -> int:
                     seed = waiting.get_nowait()
                 except queue.Empty:
                     return
-                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", given.keep))
+                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", keep=given.keep))
                 print(json.dumps(lines[-1]), flush=True)
         finally:
             pool.close()

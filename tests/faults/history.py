@@ -80,8 +80,9 @@ class History:
         Queries that ended with an error for which there was no reason.
     """
 
-    def __init__(self, plan: Plan, pool: Pool, folder: Path) -> None:
+    def __init__(self, plan: Plan, pool: Pool, folder: Path, consumers: Pool | None = None) -> None:
         self.plan, self.pool, self.folder = plan, pool, folder
+        self._consumers = consumers or pool
         folder.mkdir(parents=True, exist_ok=True)
         self.home = folder / "store"  # where it begins
         self.small_disk = "not wanted"  # why the store has no small disk of its own; "" if it has
@@ -121,22 +122,23 @@ class History:
         """The other consumers of its group."""
         return [other for other in self.consumers if other.group == role.group and other is not role]
 
-    def free(self) -> Application:
+    def free(self, consumer: bool = False) -> Application:
         """An application that runs nothing; another one is starting meanwhile."""
-        used = [role.application for role in self.roles]
-        there = self.pool.take(len(used) + 2)
-        return next(a for a in there if a not in used)
+        pool = self._consumers if consumer else self.pool
+        one = self._consumers is self.pool
+        used = [r.application for r in self.roles if one or (r.kind != "producer") == consumer]
+        return next(a for a in pool.take(len(used) + 2) if a not in used)
 
-    def own(self, variables: dict[str, str]) -> Application:
+    def own(self, variables: dict[str, str], consumer: bool = False) -> Application:
         """One that only this history has."""
-        self._own.append(self.pool.extra(variables))
+        self._own.append((self._consumers if consumer else self.pool).extra(variables))
         return self._own[-1]
 
     # ---- start, kill, end
     def start(self, role: Role, application: Application | None = None) -> None:
         """Start its query; `look` sees that it has come up."""
         self.mark()
-        role.application, role.stopped = application or self.free(), False
+        role.application, role.stopped = application or self.free(role.kind != "producer"), False
         checkpoint = str(self.folder / f"cp-{role.name}-{role.number}")
         record = str(self.folder / f"{role.name}.jsonl")
         if role.kind == "producer":
@@ -294,7 +296,8 @@ class History:
         """Let nothing run on."""
         for application in [role.application for role in self.roles if role.application] + self._own:
             application.cont()
-        self.pool.clear()
+        for pool in {self.pool, self._consumers}:
+            pool.clear()
         for application in self._own:
             if not application.killed:
                 application.kill()

@@ -1,4 +1,4 @@
-"""What is done to the machine under the processes: a small disk, folders that nobody may write, clocks that are wrong."""
+"""What is done to the machine under the processes: a small disk, folders that nobody may write."""
 
 from __future__ import annotations
 
@@ -69,18 +69,3 @@ def forbid(folder: Path) -> list[tuple[Path, int]]:
 def allow(modes: Sequence[tuple[Path, int]]) -> None:
     for path, mode in modes:
         path.chmod(mode)
-
-
-# ---- clocks
-def faketime() -> str | None:
-    """The library of Debian's package `libfaketime`, or the one that the variable FAKETIME_LIBRARY names."""
-    told = os.environ.get("FAKETIME_LIBRARY")
-    found = [Path(told)] if told else Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
-    return next((str(path) for path in found if path.exists()), None)
-
-
-def wrong_clock(seconds: int) -> dict[str, str]:
-    """The environment of a process whose clock is ahead; the one that measures durations is not."""
-    library = faketime()
-    assert library is not None
-    return {"LD_PRELOAD": library, "FAKETIME": f"{seconds:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

@@ -79,7 +79,7 @@ def draw(
         seed=seed,
         messages=messages,
         partitions=rng.randint(3, 6),
-        rows=max(5, round(messages * rng.uniform(0.005, 0.009))),
+        rows=max(10, round(messages * rng.uniform(0.005, 0.009))),
         every_s=rng.choice([0.3, 0.5]) * pace,
         shared_keys=rng.random() < 0.5,
         writers=writers,

@@ -11,17 +11,23 @@ from random import Random
 from typing import Any
 
 from spark_partq.testing.resultcheck import Result
-from tests.campaign import positions_rise, relayed, results
 from tests.faults import nemesis, operators
 from tests.faults.history import MACHINE_S, History
-from tests.faults.judge import Evidence, Verdict, judge
+from tests.faults.judge import Evidence, judge
 from tests.faults.plan import RECORDERS, WRITERS, Plan
+from tests.faults.targets import positions_rise, relayed, results
 from tests.helpers import opened
 from tests.processes import Pool
 
 STEPS: Mapping[str, Callable[[History, Random], str]] = {
     "kill": nemesis.kill,
+    "kill_producer": nemesis.kill_producer,
+    "kill_consumer": nemesis.kill_consumer,
+    "kill_operator": nemesis.kill_operator,
     "stop": nemesis.stop,
+    "stop_producer": nemesis.stop_producer,
+    "stop_consumer": nemesis.stop_consumer,
+    "stop_operator": nemesis.stop_operator,
     "leave": nemesis.leave,
     "resize": operators.resize,
     "maintain": operators.maintain,
@@ -43,10 +49,13 @@ def bound_s(plan: Plan) -> float:
     return documented / 1000 + MACHINE_S
 
 
-def run(plan: Plan, pool: Pool, folder: Path, keep: bool = False) -> dict[str, Any]:
-    """What happened and what was found; the folder stays if anything was found, or is to be kept."""
+def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, keep: bool = False) -> dict[str, Any]:
+    """What happened and what was found; the folder stays if anything was found, or is to be kept.
+
+    `consumers` are applications of another kind than `pool`, in which consumers run.
+    """
     began = time.monotonic()
-    history = History(plan, pool, folder)
+    history = History(plan, pool, folder, consumers)
     done: list[str] = []
     verdict, stuck = None, ""
     try:
@@ -99,6 +108,3 @@ def evidence(history: History) -> Evidence:
         bound_s=bound_s(history.plan),
         ended=history.ended,
     )
-
-
-__all__ = ["STEPS", "Verdict", "bound_s", "evidence", "run"]
