@@ -53,8 +53,12 @@ SKEW = "APPLICATION_CLOCK_AHEAD_S"
 def skew() -> None:
     """Let the clock of this process be wrong for good, if its environment says so; that of the store is not."""
     ahead_ns = int(os.environ.get(SKEW, "0")) * 1_000_000_000
+
+    def ahead() -> int:
+        return time.time_ns() + ahead_ns
+
     if ahead_ns:
-        mock.patch.object(SYSTEM, "time_ns", side_effect=lambda: time.time_ns() + ahead_ns).start()
+        mock.patch.object(SYSTEM, "time_ns", ahead).start()
 
 
 @contextlib.contextmanager

@@ -292,12 +292,15 @@ class History:
             self.leave(role)
         self.until(lambda: partq.describe_queue(self.store, "q").depth == 0, "the end of the work")
 
-    def close(self, keep: bool) -> None:
-        """Let nothing run on."""
+    def close(self, whole: bool, keep: bool) -> None:
+        """Let nothing run on; if the history is not whole, keep no application, either."""
         for application in [role.application for role in self.roles if role.application] + self._own:
             application.cont()
         for pool in {self.pool, self._consumers}:
-            pool.clear()
+            if whole:
+                pool.clear()
+            else:  # they might not answer
+                pool.close()
         for application in self._own:
             if not application.killed:
                 application.kill()

@@ -76,7 +76,7 @@ def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, 
     keep = keep or bool(findings)
     if findings:
         (folder / "findings.txt").write_text("\n".join([*findings, *done]))
-    history.close(keep)
+    history.close(not stuck, keep)
     if not keep:
         shutil.rmtree(folder)
     return {
