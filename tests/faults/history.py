@@ -48,7 +48,7 @@ class Role:
 
 
 class Tail:
-    """The JSON lines of a file that grows. Whoever is killed leaves half a line; what another writes then begins behind it."""
+    """The JSON lines of a file that grows; half a line, as who is killed may leave it, is left out."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at, self.lines = path, 0, list[Any]()
@@ -63,6 +63,13 @@ class Tail:
                 with contextlib.suppress(json.JSONDecodeError):
                     self.lines.append(json.loads(line))
         return self.lines
+
+
+def _end_line(path: Path) -> None:
+    """Behind half a line of who was killed, what the next one writes begins a line of its own."""
+    if path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")
 
 
 class History:
@@ -100,6 +107,7 @@ class History:
         self._excused = False
         self._looked_s = 0.0
         self._tails: dict[str, Tail] = {}
+        self.operator: Application | None = None  # which runs an operation
         self._own: list[Application] = []  # applications that are in no pool
         self._names = itertools.count()
         self.roles = [Role(f"p{i}", "producer") for i in range(2)]
@@ -127,7 +135,7 @@ class History:
         pool = self._consumers if consumer else self.pool
         one = self._consumers is self.pool
         used = [r.application for r in self.roles if one or (r.kind != "producer") == consumer]
-        return next(a for a in pool.take(len(used) + 2) if a not in used)
+        return next(a for a in pool.take(len(used) + 3) if a not in [*used, self.operator])
 
     def own(self, variables: dict[str, str], consumer: bool = False) -> Application:
         """One that only this history has."""
@@ -171,6 +179,8 @@ class History:
         self.mark()
         role.application.kill()
         role.application, role.starting = None, None
+        for path in self.folder.glob(f"{role.name}.*"):
+            _end_line(path)
         self.happened["kill -9"] += 1
 
     def leave(self, role: Role) -> None:

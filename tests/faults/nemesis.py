@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.delivering import after_commit, before_commit
 from tests.faults.history import History, Role
-from tests.processes import Application
 
 _HELD_WITHIN_S = 15.0
 _OPERATIONS = ("scale", "maintain", "replicate")
@@ -19,8 +18,8 @@ _OPERATIONS = ("scale", "maintain", "replicate")
 
 # ---- kill -9
 def kill(h: History, rng: Random) -> str:
-    """A producer, a consumer, or what an operator runs."""
-    return rng.choices([kill_producer, kill_consumer, kill_operator], [3, 5, 2])[0](h, rng)
+    """A producer, a consumer, what an operator runs, or everybody at once."""
+    return rng.choices([kill_producer, kill_consumer, kill_operator, kill_all], [6, 10, 4, 1])[0](h, rng)
 
 
 def kill_producer(h: History, rng: Random) -> str:
@@ -57,6 +56,18 @@ def kill_consumer(h: History, rng: Random) -> str:
     h.start(role)
     where = "anywhere" if hold is None or not held else hold.suffix[1:]
     return f"{role.kind} {where}, {'a fresh' if fresh else 'the same'} checkpoint"
+
+
+def kill_all(h: History, rng: Random) -> str:
+    """As when the machine of all applications is lost, and not that of the store."""
+    with h.nobody_works():
+        for role in h.roles:
+            h.kill(role)
+        for role in h.roles:
+            h.start(role)
+        for role in h.roles:
+            h.started(role)
+    return ""
 
 
 def _hold(h: History, role: Role, rng: Random) -> tuple[Path | None, Callable[[], list[Any]]]:
@@ -101,8 +112,14 @@ def standby(h: History) -> str:
     return str(h.folder / f"standby-of-{Path(h.store).name}")
 
 
-def operate(h: History, function: str, about: dict[str, Any], rng: Random | None = None) -> None:
-    """Run an operation to its end; with `rng` kill its process in the middle first."""
+def operate(
+    h: History,
+    function: str,
+    about: dict[str, Any],
+    rng: Random | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    """Run an operation to its end, while something else happens; with `rng` kill its process in the middle first."""
     if rng is not None:
         application = h.free()
         application.tell("run", function=function, arguments=about)
@@ -110,16 +127,14 @@ def operate(h: History, function: str, about: dict[str, Any], rng: Random | None
         application.kill()
         h.mark()
         h.happened["kill -9"] += 1
-    finish(h, h.free(), function, about)
-    h.mark()
-
-
-def finish(h: History, application: Application, function: str, about: dict[str, Any]) -> None:
-    """Run an operation, while whatever ends meanwhile is started again."""
-    answer = application.tell("run", function=function, arguments=about)
+    h.operator = h.free()
+    answer = h.operator.tell("run", function=function, arguments=about)
+    meanwhile()
     h.until(answer.there, function)
     answer()
+    h.operator = None
     h.happened[function] += 1
+    h.mark()
 
 
 def kill_operator(h: History, rng: Random) -> str:
@@ -147,7 +162,8 @@ def stop_consumer(h: History, rng: Random) -> str:
     _freeze(h, role)
     began = time.monotonic()
     if h.others(role):
-        h.until(left, f"the end of the session of {role.name}")
+        # It may have stood still before it had joined; then nobody has to leave.
+        h.until(lambda: left() or time.monotonic() > began + 4 * h.plan.session_ms / 1000, "the end of a session")
         h.until(lambda: _got_on(h, role, began), f"progress of the others of {role.name}")
     else:  # nobody is there to notice; it comes back to its own session
         h.until(lambda: time.monotonic() > began + 1.5 * h.plan.session_ms / 1000, "a while")

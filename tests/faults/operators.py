@@ -7,7 +7,7 @@ from random import Random
 from tests.clocks import SKEW
 from tests.faults.history import History
 from tests.faults.machine import allow, fill, forbid, why_no_read_only
-from tests.faults.nemesis import operate, standby
+from tests.faults.nemesis import kill_consumer, kill_producer, operate, standby, stop_consumer
 
 _NOTICED_S = 5.0
 
@@ -21,8 +21,14 @@ def resize(h: History, rng: Random) -> str:
     """Up or down, and back; a group reads through the barrier of each."""
     first, second = rng.sample(range(3, 9), 2)
     for count in (first, second):
-        operate(h, "scale", {"store": h.store, "partitions": count}, maybe(rng))
+        operate(h, "scale", {"store": h.store, "partitions": count}, maybe(rng), lambda: blow(h, rng))
     return f"to {first} and {second}"
+
+
+def blow(h: History, rng: Random) -> None:
+    """In the middle of an operation, half of the time."""
+    if rng.random() < 0.5:
+        rng.choice([kill_producer, kill_consumer, stop_consumer])(h, rng)
 
 
 def maintain(h: History, rng: Random) -> str:
@@ -33,8 +39,10 @@ def maintain(h: History, rng: Random) -> str:
 
 
 def replicate(h: History, rng: Random) -> str:
+    """Two passes of replication into another store."""
+    about = {"store": h.store, "queue": "q", "location": standby(h)}
     for _ in range(2):
-        operate(h, "replicate", {"store": h.store, "queue": "q", "location": standby(h)}, maybe(rng))
+        operate(h, "replicate", about, maybe(rng), lambda: blow(h, rng))
     return "two passes"
 
 

@@ -28,10 +28,17 @@ WRITERS, RECORDERS = "g", "h"  # the groups: one writes results exactly once, th
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens; what it draws itself it draws with its own seed."""
+    """One thing that happens; what it draws itself it draws with its own seed.
+
+    Attributes
+    ----------
+    at_once : bool
+        It begins before it was seen that all have recovered from the step before.
+    """
 
     kind: str
     seed: int
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,5 +100,5 @@ def draw(
     rng.shuffle(drawn)
     if "promote" in drawn:
         drawn.sort(key=lambda kind: kind not in _BEFORE_PROMOTION)
-    steps = tuple(Step(kind, rng.randrange(2**32)) for kind in kinds or drawn)
+    steps = tuple(Step(kind, rng.randrange(2**32), rng.random() < 0.3) for kind in kinds or drawn)
     return Plan(**{**vars(plan), "steps": steps})

@@ -24,6 +24,7 @@ STEPS: Mapping[str, Callable[[History, Random], str]] = {
     "kill_producer": nemesis.kill_producer,
     "kill_consumer": nemesis.kill_consumer,
     "kill_operator": nemesis.kill_operator,
+    "kill_all": nemesis.kill_all,
     "stop": nemesis.stop,
     "stop_producer": nemesis.stop_producer,
     "stop_consumer": nemesis.stop_consumer,
@@ -61,10 +62,11 @@ def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, 
     try:
         for role in history.roles:
             history.start(role)
-        history.flows()
         for step in plan.steps:
+            if not step.at_once or not done:
+                history.flows()
             done.append(f"{step.kind} {STEPS[step.kind](history, Random(step.seed))}".strip())
-            history.flows()
+        history.flows()
         history.finish()
         verdict = judge(evidence(history))
         positions_rise(history.table)
