@@ -306,6 +306,9 @@ class History:
         """Let nothing run on; if the history is not whole, keep no application, either."""
         for application in [role.application for role in self.roles if role.application] + self._own:
             application.cont()
+        for role in self.roles:
+            with contextlib.suppress(AssertionError):
+                self.started(role)  # or it might come up behind `clear`
         for pool in {self.pool, self._consumers}:
             if whole:
                 pool.clear()
