@@ -71,3 +71,9 @@ def test_a_former_owner_that_was_too_slow() -> None:
     assert judged([*batches, *later], again=True) == (True, [], [], [])
     later[0] = batch("s", 3, 5.5, ("a", 3), ("b", 3), epoch=2)
     assert judged([*batches, *later], again=True)[3] == [("a", 3), ("b", 3)], "before the new one had ended"
+
+
+def test_a_group_that_is_set_back() -> None:
+    """The earlier messages of a key come again, and not the later ones, whose partition is gone."""
+    again = batch("s", 0, 20.0, ("a", 0), ("a", 1), redelivered=True, epoch=2)
+    assert judged([*clean(), again], again=True) == (True, [], [], [])
