@@ -19,7 +19,7 @@ from tests.delivering import RESULTS
 from tests.faults.machine import mount_small, unmount_small
 from tests.faults.plan import RECORDERS, WRITERS, Plan
 from tests.helpers import ROOT, eventually
-from tests.processes import Application, Pool
+from tests.processes import Answer, Application, Pool
 from tests.recording import Messages
 
 T = TypeVar("T")
@@ -40,7 +40,8 @@ class Role:
     named: bool = False
     application: Application | None = None
     stopped: bool = False  # by a signal, or by us: nobody asks it how it is
-    starting: Callable[[], Any] | None = field(default=None, repr=False)
+    starting: Answer | None = field(default=None, repr=False)
+    away_since: float | None = None  # when its group has no other member: nobody works until it is back
 
     @property
     def group(self) -> str:
@@ -176,7 +177,7 @@ class History:
     def kill(self, role: Role) -> None:
         """SIGKILL to its application."""
         assert role.application is not None
-        self.mark()
+        self.goes(role)
         role.application.kill()
         role.application, role.starting = None, None
         for path in self.folder.glob(f"{role.name}.*"):
@@ -187,7 +188,7 @@ class History:
         """Its query ends behind the micro-batch that runs."""
         assert role.application is not None
         self.started(role)
-        self.mark()
+        self.goes(role)
         role.stopped = True
         role.application.ask("leave", name=role.name)
         role.application = None
@@ -198,7 +199,20 @@ class History:
         if role.starting is not None:
             starting, role.starting = role.starting, None
             starting()
-            self.mark()
+            self.comes(role)
+
+    def goes(self, role: Role) -> None:
+        """It does not work from now on."""
+        self.mark()
+        if role.kind != "producer" and not self.others(role) and role.away_since is None:
+            role.away_since = self.marks[-1]
+
+    def comes(self, role: Role) -> None:
+        """It works again."""
+        self.mark()
+        if role.away_since is not None:
+            self.in_force.append((role.away_since, self.marks[-1]))
+            role.away_since = None
 
     def mark(self) -> None:
         self.marks.append(time.monotonic())
@@ -232,6 +246,8 @@ class History:
 
     def _error(self, role: Role, application: Application) -> str | None:
         """With which its query has ended, or has not even begun."""
+        if role.starting is not None and not role.starting.there():
+            return None
         try:
             self.started(role)
         except AssertionError as error:

@@ -209,7 +209,7 @@ def stop_operator(h: History, rng: Random) -> str:
 
 def _freeze(h: History, role: Role) -> None:
     assert role.application is not None
-    h.mark()
+    h.goes(role)
     role.stopped = True
     role.application.stop_signals()
     h.happened["SIGSTOP"] += 1
@@ -219,7 +219,7 @@ def _thaw(h: History, role: Role) -> None:
     assert role.application is not None
     role.application.cont()
     role.stopped = False
-    h.mark()
+    h.comes(role)
 
 
 # ---- members
@@ -228,6 +228,7 @@ def leave(h: History, rng: Random) -> str:
     role = rng.choice(h.consumers)
     joins = h.new_role(role.kind, rng.random() < 0.5)
     h.leave(role)
+    joins.away_since = role.away_since
     h.roles[h.roles.index(role)] = joins
     if rng.random() < 0.5:
         operate(h, "rebalance", {"store": h.store, "group": role.group})
