@@ -175,10 +175,7 @@ def stop_consumer(h: History, rng: Random) -> str:
 
 def _got_on(h: History, role: Role, since: float) -> bool:
     """Whether another one has begun and finished a micro-batch."""
-    return any(
-        {r["kind"] for r in h.lines(f"{other.name}.jsonl")[-200:] if r["at"] > since} >= {"start", "end"}
-        for other in h.others(role)
-    )
+    return any(h.kinds_since(other.name, since) >= {"start", "end"} for other in h.others(role))
 
 
 def stop_producer(h: History, rng: Random) -> str:

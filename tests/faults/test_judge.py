@@ -68,7 +68,7 @@ def history() -> Evidence:
         results={"table": list(results), "queue": list(results)},
         marks=[],
         in_force=[],
-        end=5.0,
+        end=9.0,
         bound_s=2.0,
     )
 
@@ -78,7 +78,7 @@ def test_nothing_in_a_whole_history() -> None:
     assert verdict.findings == []
     assert verdict.figures == {
         "messages": 24, "given to g": 24, "given to h": 24, "in the table": 24, "in the queue": 24, "longest wait s": 1.5,
-        "bound s": 2.0,
+        "bound s": 3.0, "longest micro-batch s": 0.5,
     }  # fmt: skip
 
 
@@ -199,5 +199,5 @@ def test_every_kind_is_planted() -> None:
 def test_a_wait_during_a_fault_is_none() -> None:
     evidence = history()
     stretch_a_gap(evidence)
-    evidence.in_force = [(2.6, 5.0)]
+    evidence.in_force = [(2.6, 6.0)]
     assert judge(evidence).counts()[STALLED] == 0
