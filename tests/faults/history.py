@@ -290,7 +290,8 @@ class History:
         if not found.exists():
             return []
         found.refresh()
-        return found.history()
+        since_boot_s = time.time() - time.monotonic()
+        return [{**fact, "at_s": fact["at"].timestamp() - since_boot_s} for fact in found.history()]
 
     def has_left(self, group: str) -> Callable[[], bool]:
         """Whether any member of the group leaves or expires from now on."""
