@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test long soak mutants lint docs docs-offline bench lock clean
+.PHONY: setup demo test long soak faults mutants lint docs docs-offline bench lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -40,6 +40,10 @@ soak: setup
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 100000 --jobs 2
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 1000 --disk
 	$(BIN)/python -m tests.fuzz --inputs 1000000
+
+# Histories of real processes that are killed, stopped, resized and moved; `make faults SEED=7 HISTORIES=20` repeats the plans of a run.
+faults: setup
+	$(BIN)/python -m tests.faults --histories $(or $(HISTORIES),10) $(if $(SEED),--seed $(SEED)) --jobs 2
 
 # Small changes of the product's code that a test should notice; `make mutants SEED=7` repeats a run.
 mutants: setup

@@ -7,20 +7,11 @@ processors. A scenario is the same for both, so each is shown with plain applica
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-import psutil
+from typing import Any
 
 from spark_partq.core.group.facts import Status
 from spark_partq.core.ids import instance_of
@@ -28,133 +19,9 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from spark_partq.testing.checker import Report, check
-from tests.helpers import ROOT, eventually, new_file, opened
-
-Kind = Literal["plain", "spark"]
-
-# Where a package with an assignor of a user's is installed.
-PLUGINS = ROOT / "tests" / "plugins"
-
-
-def twice(folder: Path) -> Path:
-    """While this file is there, that assignor gives a partition twice."""
-    return folder / "twice"
-
-
-# ---- in the test
-class Application:
-    """One driver process, with Spark or without. It starts while the test goes on; the first answer waits for it."""
-
-    def __init__(self, folder: Path, kind: Kind) -> None:
-        self._log = folder / f"application-{uuid.uuid4().hex[:6]}.log"
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.drivers", kind],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-                env={
-                    **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYTHONPATH": str(PLUGINS),
-                    "CONTRARY_TWICE": str(twice(folder)),
-                },
-                start_new_session=True,
-            )
-        self._numbers = itertools.count()
-        self._answers: dict[int, dict[str, Any]] = {}
-        self._arrived = threading.Condition()
-        self.killed = False
-        self.ended = False
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            with self._arrived:
-                self._answers[answer["id"]] = answer
-                self._arrived.notify_all()
-        with self._arrived:
-            self.ended = True
-            self._arrived.notify_all()
-
-    def tell(self, command: str, **arguments: Any) -> Callable[[], Any]:
-        """Send a command; the result waits for its answer."""
-        assert self._process.stdin is not None
-        number = next(self._numbers)
-        self._process.stdin.write(json.dumps({"id": number, "command": command, "arguments": arguments}) + "\n")
-        self._process.stdin.flush()
-
-        def answer() -> Any:
-            with self._arrived:
-                there = self._arrived.wait_for(lambda: number in self._answers or self.ended, 120)
-                assert there and number in self._answers, f"no answer to {command}:\n{self.log()}"
-                found = self._answers.pop(number)
-            assert "error" not in found, f"{command}: {found['error']}\n{self.log()}"
-            return found["value"]
-
-        return answer
-
-    def ask(self, command: str, **arguments: Any) -> Any:
-        return self.tell(command, **arguments)()
-
-    def log(self) -> str:
-        """What it wrote since its JVM was up."""
-        return self._log.read_text().rpartition("statically registered data source.")[2][-6000:]
-
-    def _signal(self, number: signal.Signals) -> None:
-        """To the driver, its JVM, the planners and the workers: all that belong to the session that it began."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.Error):
-                if os.getsid(process.pid) == self._process.pid:
-                    os.kill(process.pid, number)
-
-    def kill(self) -> None:
-        """SIGKILL to everything at once."""
-        self.killed = True
-        self._signal(signal.SIGSTOP)  # so that nobody notices the end of another
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop_signals(self) -> None:
-        """SIGSTOP: what lives on is a zombie until `cont`."""
-        self._signal(signal.SIGSTOP)
-
-    def cont(self) -> None:
-        self._signal(signal.SIGCONT)
-
-
-class Pool:
-    """Applications that all tests share, as each may take many seconds to start: when it is first wanted, and after it was killed."""
-
-    def __init__(self, folder: Path, kind: Kind) -> None:
-        self._folder, self._kind, self.twice = folder, kind, twice(folder)
-        # Of a time-out that a query with Spark needs, so much is enough.
-        self.pace = 1.0 if kind == "spark" else 0.4
-        self._applications: list[Application] = []
-
-    def take(self, count: int) -> list[Application]:
-        """So many applications that live, started at the same time if they are not there yet."""
-        self._applications = [a for a in self._applications if not a.killed]
-        while len(self._applications) < count:
-            self._applications.append(Application(self._folder, self._kind))
-        return self._applications[:count]
-
-    def clear(self) -> None:
-        """Stop every query, also of those that were stopped by a signal."""
-        alive = [a for a in self._applications if not a.killed]
-        for application in alive:
-            application.cont()
-        for answer in [a.tell("clear") for a in alive]:
-            answer()
-
-    def close(self) -> None:
-        for application in self._applications:
-            if not application.killed:
-                application.kill()
+from tests.helpers import eventually, new_file, opened
+from tests.processes import Application, Pool
+from tests.recording import whole_lines
 
 
 class Scenario:
@@ -385,9 +252,3 @@ class Scenario:
         report = check(self.records(), self.history(), self.sent, positions, manual=manual)
         assert report.ok, f"{report}\n{self.explain()}"
         return report
-
-
-def whole_lines(path: Path) -> list[Any]:
-    """What a process has written so far: it may not have begun, and whoever is killed or still writes leaves half a line."""
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
+import time
 from collections.abc import Iterator
 from unittest import mock
 
@@ -29,11 +31,34 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def grace(ms: int) -> Iterator[None]:
+    """Let files be deleted so soon after no log names them, whatever the queue's grace period."""
+    vacuum = LogFolder.vacuum
+    with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, ms, kept, *as_of)):
+        yield
+
+
+@contextlib.contextmanager
 def no_grace() -> Iterator[None]:
-    """Let files be deleted as soon as no log names them, whatever the queue's grace period."""
+    """Let files be deleted as soon as no log names them."""
     vacuum = LogFolder.vacuum
     with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *__: vacuum(log, 0, kept)):
         yield
+
+
+# The variable of an application's environment that says by how many seconds its clock is ahead. (With libfaketime Python's `sleep` fails.)
+SKEW = "APPLICATION_CLOCK_AHEAD_S"
+
+
+def skew() -> None:
+    """Let the clock of this process be wrong for good, if its environment says so; that of the store is not."""
+    ahead_ns = int(os.environ.get(SKEW, "0")) * 1_000_000_000
+
+    def ahead() -> int:
+        return time.time_ns() + ahead_ns
+
+    if ahead_ns:
+        mock.patch.object(SYSTEM, "time_ns", ahead).start()
 
 
 @contextlib.contextmanager

@@ -33,13 +33,11 @@ from spark_partq.storage.wanted import sorted_out
 from spark_partq.target.files import TableFile
 from spark_partq.target.table import DeltaTarget
 from spark_partq.target.task import RESULT, taken, write_task
+from tests.recording import HOLD_S, Recorder
 
 Sink = Callable[[Any, int], None]
 
 RESULTS = "results"  # the queue into which results go
-
-# A micro-batch that is held gives up after this, so that nothing hangs for ever.
-_HOLD_S = 120.0
 
 
 def before_commit(folder: Path, name: str) -> Path:
@@ -59,16 +57,24 @@ class Delivery:
     """
 
     def __init__(
-        self, folder: str, name: str, sinks: Sequence[Sink], planned: Callable[[Any], Mapping[QueuePartition, Position]]
+        self,
+        folder: str,
+        name: str,
+        sinks: Sequence[Sink],
+        planned: Callable[[Any], Mapping[QueuePartition, Position]],
+        recorder: Recorder | None = None,
     ) -> None:
         self.run = uuid.uuid4().hex[:8]
         self.stopping = threading.Event()
         self.finished = -1
         self._folder, self._name, self._sinks, self._planned = Path(folder), name, sinks, planned
+        self._recorder = recorder
 
     def __call__(self, batch: Any, batch_id: int) -> None:
         count = sum(position.end - position.start for position in self._planned(batch).values())
         self._write("planned", count)
+        if self._recorder is not None:
+            self._recorder.begin(batch, batch_id)
         with (
             mock.patch.object(DeltaTarget, "commit", self._held(DeltaTarget.commit)),
             mock.patch.object(PositionsQueue, "commit", self._held(PositionsQueue.commit)),
@@ -77,6 +83,8 @@ class Delivery:
                 sink(batch, batch_id)
         self._write("written", count)
         self._hold(after_commit(self._folder, self._name))
+        if self._recorder is not None:
+            self._recorder.end(batch_id)
         self.finished = batch_id
 
     def _held(self, commit: Callable[..., None]) -> Callable[..., None]:
@@ -87,7 +95,7 @@ class Delivery:
         return held
 
     def _hold(self, file: Path) -> None:
-        until = time.monotonic() + _HOLD_S
+        until = time.monotonic() + HOLD_S
         if file.exists():
             self._write("held", file.suffix[1:])
         while file.exists() and time.monotonic() < until:

@@ -12,109 +12,57 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from unittest import mock
 
 import spark_partq as partq
-from spark_partq.core.ids import instance_of
+from spark_partq.storage.procedures import rebalance as rebalancer
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.store import Store
 from tests import delivering, queries
+from tests.clocks import grace, skew
 from tests.delivering import Delivery
-from tests.scaled import Sink
+from tests.recording import Listener, Messages, Recorder, Sender
+from tests.scaled import Sink, scale
 
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.driver.memory": "768m",
 }
-# A micro-batch that was told to wait gives up after this, so that nothing hangs for ever.
-_HOLD_S = 120.0
 _GRACE_S = 20.0
 
 
-class Recorder:
-    """A function for ``foreachBatch`` that writes down each row, and holds the batch while the file `hold` is there."""
-
-    def __init__(self, record: str, instance: str, hold: str | None) -> None:
-        self.run = uuid.uuid4().hex[:8]
-        self.stopping = threading.Event()
-        self.finished = -1
-        self._instance, self._hold = instance, hold
-        self._file = os.fdopen(os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), "w", encoding="utf-8")
-
-    def __call__(self, df: Any, batch_id: int) -> None:
-        if self.stopping.is_set():
-            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
-        about = {"run": self.run, "batch": batch_id}
-        began = time.monotonic()
-        rows = df.collect()
-        at = time.monotonic()
-        self._write(
-            {"kind": "start", **about, "at": began},
-            *(
-                {
-                    "kind": "row", **about, "at": at, "instance": instance_of(r._flow), "queue": r._queue,
-                    "partition": r._partition, "offset": r._offset, "epoch": r._epoch, "flow": r._flow,
-                    "redelivered": r._redelivered, "key": r.k, "value": r.v,
-                }
-                for r in rows
-            ),
-        )  # fmt: skip
-        until = at + _HOLD_S
-        # Spark begins with a micro-batch without rows when there is nothing yet; that one need not be held.
-        while rows and self._hold and os.path.exists(self._hold) and time.monotonic() < until:
-            time.sleep(0.02)
-        self._write({"kind": "end", **about, "at": time.monotonic()})
-        self.finished = batch_id
-
-    def _write(self, *records: Mapping[str, Any]) -> None:
-        self._file.write("".join(json.dumps(r) + "\n" for r in records))
-        self._file.flush()
+def _maintain(store: str, grace_ms: int) -> list[Any]:
+    """With a grace that no queue may have: files are deleted so soon after no log names them."""
+    with grace(grace_ms):
+        return partq.maintain(store)
 
 
-class Sender:
-    """A function for ``foreachBatch`` that writes into the queue, and writes down each micro-batch that is in."""
-
-    def __init__(self, sink: Callable[[Any, int], None], record: str) -> None:
-        self.run = uuid.uuid4().hex[:8]
-        self.stopping = threading.Event()
-        self.finished = -1
-        self._sink, self._record = sink, record
-
-    def __call__(self, df: Any, batch_id: int) -> None:
-        if self.stopping.is_set():
-            raise InterruptedError(f"micro-batch {batch_id} is left to the next start")
-        began = time.monotonic()
-        self._sink(df, batch_id)
-        with open(self._record, "a", encoding="utf-8") as file:
-            file.write(json.dumps([batch_id, began, time.monotonic()]) + "\n")
-        self.finished = batch_id
+def _promote(store: str, queue: str) -> str:
+    """As somebody does who does not know whether the process that did it before has died: it may be done."""
+    try:
+        return str(partq.promote(store, queue))
+    except partq.ReplicaError as error:
+        if "already" not in str(error):
+            raise
+        return "promoted before"
 
 
-class Listener:
-    """Writes down each call, with the time."""
+def _rebalance(store: str, group: str) -> None:
+    rebalancer.run(rebalancer.Rebalancer(Store.at(store), group), 0.2, threading.Event().wait, lambda *_: None, None)
 
-    def __init__(self, record: str) -> None:
-        self._record = record
 
-    def _write(self, what: str, *about: Any) -> None:
-        with open(self._record, "a", encoding="utf-8") as file:
-            file.write(json.dumps([what, *about, time.monotonic()]) + "\n")
-
-    def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("assigned", [number for _, number in partitions])
-
-    def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("revoked", [number for _, number in partitions])
-
-    def on_partitions_lost(self, partitions: list[tuple[str, int]]) -> None:
-        self._write("lost", [number for _, number in partitions])
-
-    def on_active_changed(self, flow: str, active: bool) -> None:
-        self._write("active", active)
+_OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "maintain": _maintain,
+    "promote": _promote,
+    "rebalance": _rebalance,
+    "replicate": partq.replicate,
+    "reset_offsets": partq.reset_offsets,
+    "scale": scale,
+}
 
 
 class Driver(ABC):
@@ -141,19 +89,45 @@ class Driver(ABC):
         self._queries[name] = (self._consume(store, checkpoint, recorder, every_s, options), recorder)
         return recorder.run
 
-    def produce(self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float) -> str:
-        """So many messages in each micro-batch: values 0, 1, 2…, and `keys` keys of its own in turn."""
-        query, sender = self._produce(name, store, checkpoint, record, rows, keys, every_s)
-        self._queries[name] = (query, sender)
+    def produce(
+        self,
+        name: str,
+        store: str,
+        checkpoint: str,
+        record: str,
+        rows: int,
+        keys: int,
+        every_s: float,
+        prefix: str | None = None,
+        values: tuple[int, int] = (0, 1),
+        hold: str | None = None,
+    ) -> str:
+        """So many messages in each micro-batch: values from the first of `values` in steps of the second, and `keys` keys in turn.
+
+        The keys begin with its name, or with `prefix`, which several producers may share. `hold` is a file that holds it up (`Sender`).
+        """
+        messages = Messages(prefix or name, rows, keys, *values)
+        sender = Sender(self._sink(name, store, messages), record, hold)
+        self._queries[name] = (self._produce(checkpoint, messages, sender, every_s), sender)
         return sender.run
 
     def deliver(
-        self, name: str, store: str, checkpoint: str, folder: str, targets: dict[str, str], options: Any
+        self,
+        name: str,
+        store: str,
+        checkpoint: str,
+        folder: str,
+        targets: dict[str, str],
+        options: Any,
+        record: str | None = None,
     ) -> str:
-        """A query that gives each micro-batch to sinks: of each kind the target. `folder` has its record and what holds it."""
-        delivery = Delivery(
-            folder, name, [self._sinks[kind](target) for kind, target in targets.items()], self._planned
-        )
+        """A query that gives each micro-batch to sinks: of each kind the target. `folder` has its record and what holds it.
+
+        With `record` it also writes down each row, as `start` does.
+        """
+        recorder = None if record is None else Recorder(record, name, None)
+        sinks = [self._sinks[kind](target) for kind, target in targets.items()]
+        delivery = Delivery(folder, name, sinks, self._planned, recorder)
         self._queries[name] = (self._consume(store, checkpoint, delivery, 0.0, options), delivery)
         return delivery.run
 
@@ -172,6 +146,10 @@ class Driver(ABC):
         wanted = {(queue, partition): offset for queue, partition, offset in offsets}
         under = {(queue, partition): epoch for queue, partition, epoch in epochs}
         return [list(p) for p in partq.acknowledge(store, group, wanted, epochs=under or None)]
+
+    def run(self, function: str, arguments: dict[str, Any]) -> str:
+        """Do what an operator does, and say what came of it."""
+        return str(_OPERATIONS[function](**arguments))
 
     def clear(self) -> None:
         for query, _ in self._queries.values():
@@ -192,9 +170,11 @@ class Driver(ABC):
     ) -> Any: ...
 
     @abstractmethod
-    def _produce(
-        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
-    ) -> tuple[Any, Sender]: ...
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
+        """What writes a micro-batch of these into queue `q`."""
+
+    @abstractmethod
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any: ...
 
 
 class SparkDriver(Driver):
@@ -231,15 +211,18 @@ class SparkDriver(Driver):
         writer = reader.load().writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
         return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
 
-    def _produce(
-        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
-    ) -> tuple[Any, Sender]:
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
+        return partq.queue_sink(store, "q", order_by="v")
+
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any:
         source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
-        numbers = source.option("rowsPerBatch", rows).load()
-        messages = numbers.selectExpr(f"concat('{name}-', value % {keys}) as k", "value as v")
-        sender = Sender(partq.queue_sink(store, "q", order_by="v"), record)
-        writer = messages.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
-        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start(), sender
+        numbers = source.option("rowsPerBatch", messages.rows).load()
+        made = numbers.selectExpr(
+            f"concat('{messages.prefix}-', value % {messages.keys}) as k",
+            f"{messages.first} + {messages.step} * value as v",
+        )
+        writer = made.writeStream.foreachBatch(sender).option("checkpointLocation", checkpoint)
+        return writer.trigger(processingTime=f"{1000 * every_s:.0f} milliseconds").start()
 
     def append(self, store: str, sink_id: str, batches: int, rows: int) -> None:
         """Batch after batch, each with so many messages of 11 keys and the sink's name."""
@@ -281,16 +264,12 @@ class PlainDriver(Driver):
     ) -> Any:
         return queries.Query(store, checkpoint, take, every_s=every_s, **options)
 
-    def _produce(
-        self, name: str, store: str, checkpoint: str, record: str, rows: int, keys: int, every_s: float
-    ) -> tuple[Any, Sender]:
+    def _sink(self, name: str, store: str, messages: Messages) -> Callable[[Any, int], None]:
         sink = Sink(store, name)
+        return lambda _, batch: sink.write(batch, messages.of(batch))
 
-        def write(_: Any, batch: int) -> None:
-            sink.write(batch, [(f"{name}-{v % keys}", v) for v in range(batch * rows, (batch + 1) * rows)])
-
-        sender = Sender(write, record)
-        return queries.Generator(checkpoint, sender, every_s), sender
+    def _produce(self, checkpoint: str, messages: Messages, sender: Sender, every_s: float) -> Any:
+        return queries.Generator(checkpoint, sender, every_s)
 
 
 def main() -> None:
@@ -298,6 +277,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     lock = threading.Lock()
+    skew()
     driver = {"spark": SparkDriver, "plain": PlainDriver}[sys.argv[1]]()
 
     def obey(number: int, command: str, arguments: dict[str, Any]) -> None:

@@ -89,6 +89,8 @@ class DeltaTarget:
                 mode="error",
                 partition_by=list(partition_by),
                 storage_options=_options(place),
+                # Who is second must fail: tried again, delta-rs would put another table's metadata behind the first one's.
+                commit_properties=CommitProperties(max_commit_retries=0),
             )
         except _FAILED as error:
             if not cls.exists(place):

@@ -97,6 +97,7 @@ class _Grant:
     flow: str
     offset: int
     delivered: int
+    at: float  # infinite if that is not known
 
 
 @dataclass
@@ -156,7 +157,8 @@ class _Checker:
         elif fact["kind"] == Kind.RELEASED and own.lineages:
             own.lineages[-1].released = fact["offset"]
         elif fact["kind"] == Kind.GRANTED:
-            grant = _Grant(fact["epoch"], fact["lineage_epoch"], fact["flow"], fact["offset"], fact["delivered"])
+            at = fact.get("at_s", float("inf"))
+            grant = _Grant(fact["epoch"], fact["lineage_epoch"], fact["flow"], fact["offset"], fact["delivered"], at)
             if own.grants and grant.epoch <= max(own.grants):
                 text = f"epoch {grant.epoch} was granted to {grant.flow} after epoch {max(own.grants)}"
                 self._found(Violation.OWNERS, where, grant.offset, text)
@@ -218,6 +220,8 @@ class _Checker:
             left = own.lineage_of(before.epoch)
             if left is not None and left is not lineage and left.released is not None and left.released <= row.offset:
                 return f"{before.flow} handed the partition over at {left.released} as if it had not been given this"
+        if row.redelivered and grant is not None and row.offset >= grant.delivered and last.at > grant.at:
+            return ""  # a former owner, which stood still, planned it after the grant; the new one has seen that, and marked it
         if grant is not None and not grant.offset <= row.offset < grant.delivered:
             return (
                 f"epoch {row.epoch} began at {grant.offset}, with {grant.delivered} as the first that nobody was given"
@@ -296,7 +300,7 @@ def check(
     records : iterable of dict
         Of all consumers; those of one run in order.
     history : iterable of dict
-        Every fact of the group's control table.
+        Every fact of the group's control table; with `at_s` it says when it was decided, by the clock of the records.
     sent : dict
         Per partition the key of each message, by offset; None has no order. All of them must have been delivered.
     positions : dict, optional

@@ -7,7 +7,7 @@ scaled. It takes the same records, whose rows also carry ``"key"`` and ``"value"
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,27 +59,45 @@ def check_keys(records: Iterable[Record], sent: Iterable[Message], again: bool =
     def ended(record: Record) -> float:
         return spans[record["run"], record["batch"]][1]
 
+    def epoch(record: Record) -> int:
+        return int(record.get("epoch", 0))
+
     wanted = set(sent)
-    twice, counted = [], {}
+    twice = []
+    # What counts is what was finished first, or what the last owner has done: a former one, that stood still or was too slow, may end
+    # after it has begun. (A group that is set back may get the earlier messages of a key again, and not the later ones: their partition
+    # may be gone.) So messages are in order if they are so by the one or by the other.
+    first: dict[Message, tuple[int, Record]] = {}
+    last: dict[Message, tuple[int, Record]] = {}
     for message, deliveries in rows.items():
-        finished = sorted((d for d in deliveries if ended(d[1]) < float("inf")), key=lambda d: ended(d[1]))
+        finished = sorted(
+            (d for d in deliveries if ended(d[1]) < float("inf")), key=lambda d: (epoch(d[1]), ended(d[1]))
+        )
         if finished:
-            counted[message] = finished[0]
+            first[message] = min(finished, key=lambda d: ended(d[1]))
+            last[message] = next(d for d in finished if epoch(d[1]) == epoch(finished[-1][1]))
         if len(finished) > 1 and not (again and all(d[1]["redelivered"] for d in finished[1:])):
             twice.append(message)
         elif message not in wanted:
             twice.append(message)  # nobody sent it, or it was sent under another value before
-    out_of_order = []
-    last: dict[Hashable, tuple[int, Record]] = {}
+    by_owner = set(_out_of_order(last, spans))
+    out_of_order = [message for message in _out_of_order(first, spans) if message in by_owner]
+    return KeyReport(len(first), sorted(wanted - first.keys(), key=str), twice, out_of_order)
+
+
+def _out_of_order(
+    counted: Mapping[Message, tuple[int, Record]], spans: Mapping[tuple[str, int], Sequence[float]]
+) -> Iterator[Message]:
+    """Messages that began before the earlier one of their key had ended."""
+    before: dict[Hashable, tuple[int, Record]] = {}
     for message in sorted(counted, key=lambda m: m[1]):
         turn, record = counted[message]
-        before = last.get(message[0])
-        last[message[0]] = (turn, record)
-        if before is None:
+        earlier = before.get(message[0])
+        before[message[0]] = (turn, record)
+        if earlier is None:
             continue
-        if (before[1]["run"], before[1]["batch"]) == (record["run"], record["batch"]):
-            if before[0] > turn:
-                out_of_order.append(message)
-        elif spans[record["run"], record["batch"]][0] < ended(before[1]):
-            out_of_order.append(message)
-    return KeyReport(len(counted), sorted(wanted - counted.keys(), key=str), twice, out_of_order)
+        if (earlier[1]["run"], earlier[1]["batch"]) == (record["run"], record["batch"]):
+            if earlier[0] > turn:
+                yield message
+        elif spans[record["run"], record["batch"]][0] < spans[earlier[1]["run"], earlier[1]["batch"]][1]:
+            yield message

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 import spark_partq as partq
 from spark_partq.spark import write_job
-from tests.applications import Kind, Pool, Scenario
+from tests.applications import Scenario
 from tests.helpers import ROOT
+from tests.processes import Kind, Pool
 from tests.spark.jobs import SPARK_SUBMIT, Here, Lent, Outcome, Start, process
 from tests.spark.scenarios import NewScenario
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.applications import Pool
+from tests.processes import Pool
 from tests.spark.scenarios import PLAIN, NewScenario
 
 

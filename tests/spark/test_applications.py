@@ -7,8 +7,9 @@ import datetime
 import pytest
 
 from spark_partq.testing.checker import missed
-from tests.applications import Pool, Scenario
+from tests.applications import Scenario
 from tests.helpers import eventually
+from tests.processes import Pool
 from tests.spark.scenarios import PLAIN, NewScenario
 
 

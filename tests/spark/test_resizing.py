@@ -12,8 +12,10 @@ import spark_partq as partq
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from spark_partq.testing.keycheck import check_keys
-from tests.applications import Application, Pool, Scenario, whole_lines
+from tests.applications import Scenario
 from tests.helpers import eventually
+from tests.processes import Application, Pool
+from tests.recording import whole_lines
 
 ROWS, KEYS = 26, 13
 HOUR_MS = 3_600_000

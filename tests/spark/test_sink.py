@@ -17,8 +17,8 @@ import spark_partq as partq
 from spark_partq.spark import sink
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM
-from tests.applications import Pool
 from tests.helpers import assert_dense, eventually, in_parallel, opened, read
+from tests.processes import Pool
 from tests.spark.messages import ORDERS, numbers, orders
 
 

@@ -19,6 +19,7 @@ from spark_partq.storage.log import Conflict
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile, TableWriter
 from spark_partq.target.table import DeltaTarget
+from tests.helpers import in_parallel
 
 COLUMNS = "v bigint, day date, k string"
 
@@ -213,3 +214,12 @@ def test_credentials_are_not_in_what_it_says(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.DEBUG), pytest.raises(partq.PartqError) as caught:
         DeltaTarget(place)
     assert secret not in str(caught.value) + caplog.text + repr(place)
+
+
+def test_several_that_make_the_table_at_once(tmp_path: Path) -> None:
+    """One does; delta-rs on its own would put the metadata of each as a further version, and the first ones would take it for another table."""
+    for turn in range(10):
+        place = Store(tmp_path / f"t{turn}")
+        made = in_parallel([lambda place=place: DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])] * 6)  # type: ignore[misc]
+        assert made == [None] * 6
+        assert len(list((tmp_path / f"t{turn}" / "_delta_log").iterdir())) == 1

@@ -104,6 +104,19 @@ def test_late_delivery_of_a_zombie(story: Story) -> None:
     assert story.check(2, 2).ok
 
 
+@pytest.mark.parametrize(("again", "found"), [(True, []), (False, [Violation.REPEATED, Violation.UNMARKED])])
+def test_a_zombie_that_plans_behind_the_grant(story: Story, again: bool, found: list[Violation]) -> None:
+    """H4: the group could not know of it when it decided; the new owner, who plans behind it, does."""
+    story.grant(1, "a", 0)
+    story.batch("a1", 0, 1, 0)
+    story.grant(2, "b", 0, delivered=1)
+    story.facts[-1]["at_s"] = story.at + 0.5
+    story.batch("a1", 1, 1, 1)
+    story.batch("b1", 0, 2, 0, again=True)
+    story.batch("b1", 1, 2, 1, again=again)
+    assert sorted(kinds(story.check(2))) == found
+
+
 def test_replay_after_a_restart(story: Story) -> None:
     """K6: the same instance gets its last micro-batch again, in the same lineage."""
     story.grant(1, "a", 0)

@@ -60,3 +60,20 @@ def test_a_killed_consumer() -> None:
     batches[2] = batch("r", 2, 4.0, ("a", 2), ("b", 2), end=False)
     batches.insert(3, batch("s", 0, 5.0, ("a", 2), ("b", 2), redelivered=True))
     assert judged(batches, again=True) == (True, [], [], [])
+
+
+def test_a_former_owner_that_was_too_slow() -> None:
+    """It ends after the new one has begun with the same messages, and with the next; what the new one does counts."""
+    batches = [batch("r", v, 2.0 * v, ("a", v), ("b", v), epoch=1) for v in range(3)]
+    batches[2][-1]["at"] = 99.0
+    batches += [batch("s", 0, 5.0, ("a", 2), ("b", 2), redelivered=True, epoch=2)]
+    later = [batch("s", v, 2.0 * v, ("a", v), ("b", v), epoch=2) for v in range(3, 6)]
+    assert judged([*batches, *later], again=True) == (True, [], [], [])
+    later[0] = batch("s", 3, 5.5, ("a", 3), ("b", 3), epoch=2)
+    assert judged([*batches, *later], again=True)[3] == [("a", 3), ("b", 3)], "before the new one had ended"
+
+
+def test_a_group_that_is_set_back() -> None:
+    """The earlier messages of a key come again, and not the later ones, whose partition is gone."""
+    again = batch("s", 0, 20.0, ("a", 0), ("a", 1), redelivered=True, epoch=2)
+    assert judged([*clean(), again], again=True) == (True, [], [], [])

@@ -21,6 +21,8 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # What is no plain file must not make its reader wait.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# So often a folder is listed at most, if files in it are deleted all the time.
+_LISTINGS = 10
 
 
 class DiskFiles:
@@ -95,14 +97,25 @@ class DiskFiles:
         return FileInfo(path.rpartition("/")[2], found.st_size, found.st_mtime_ns)
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        found = []
+        for _ in range(_LISTINGS):
+            found, gone = self._listed(folder, after)
+            if not gone:
+                break
+        return sorted(found)
+
+    def _listed(self, folder: str, after: str) -> tuple[list[FileInfo], bool]:
+        """The files, and whether one was deleted while it was looked at: another, put in its place before that, may not be listed."""
+        found, gone = [], False
         with self._entries(folder) as entries:
             for entry in entries:
                 if entry.name > after and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
+                    try:
                         its = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        gone = True
+                    else:
                         found.append(FileInfo(entry.name, its.st_size, its.st_mtime_ns))
-        return sorted(found)
+        return found, gone
 
     def list_folders(self, folder: str) -> list[str]:
         with self._entries(folder) as entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -276,6 +277,26 @@ def test_a_file_that_goes_while_it_is_listed(files: DiskFiles, monkeypatch: pyte
 
     monkeypatch.setattr(files, "_entries", then_deleted)
     assert [info.name for info in files.list_files("a")] == ["0", "2"]
+
+
+def test_a_file_that_is_replaced_by_another_while_it_is_listed(
+    files: DiskFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the two is always there, as of the manifests of a sink; so one of them is listed."""
+    files.put("a/1", b"x")
+    entries, left = files._entries, [2, 3]
+
+    @contextlib.contextmanager
+    def then_replaced(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with entries(folder) as found:
+            listed = list(found)
+            if left:
+                files.put(f"a/{left[0]}", b"x")
+                files.delete(f"a/{left.pop(0) - 1}")
+            yield listed
+
+    monkeypatch.setattr(files, "_entries", then_replaced)
+    assert [info.name for info in files.list_files("a")] == ["3"]
 
 
 def test_a_file_that_goes_while_its_folder_is_deleted(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:

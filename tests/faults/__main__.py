@@ -1,0 +1,89 @@
+"""Many histories: ``python -m tests.faults --histories 200 --seed 1``. One JSON line each, and one of totals; exit code 1 if anything is found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.faults.machine import without_roots_rights
+from tests.faults.plan import draw
+from tests.faults.run import STEPS, run
+from tests.processes import Pool
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser.add_argument("--histories", type=int, default=1)
+    told = "of the first history; each further one has the next; default: drawn"
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help=told)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no further history after so many")
+    parser.add_argument("--messages", type=int, default=5_000, help="of each history, at least")
+    parser.add_argument("--jobs", type=int, default=1, help="histories at once")
+    parser.add_argument("--steps", help=f"exactly these, by commas, instead of those drawn: {', '.join(STEPS)}")
+    parser.add_argument("--folder", type=Path, help="where histories lie; default: a new one for temporary files")
+    parser.add_argument("--keep", action="store_true", help="keep every folder")
+    given = parser.parse_args()
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
+    kinds = given.steps.split(",") if given.steps else None
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for seed in range(given.seed, given.seed + given.histories):
+        waiting.put(seed)
+    until = time.monotonic() + 60 * given.minutes
+    begun: list[int] = []
+    lines: list[dict[str, Any]] = []
+
+    def work(number: int) -> None:
+        own = folder / f"applications-{number}"
+        own.mkdir(parents=True, exist_ok=True)
+        pool = Pool(own, "plain", without_roots_rights())
+        try:
+            while time.monotonic() < until:
+                try:
+                    seed = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                begun.append(seed)
+                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", keep=given.keep))
+                print(json.dumps(lines[-1]), flush=True)
+        finally:
+            pool.close()
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(given.jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print(json.dumps(totals(lines)), flush=True)
+    return 1 if len(lines) < max(1, len(begun)) or any(line["findings"] for line in lines) else 0
+
+
+def totals(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    lines = list(lines)
+    happened: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for line in lines:
+        happened.update(line["happened"])
+        found.update(line["found"])
+    return {
+        "histories": len(lines),
+        "messages": sum(line.get("messages", 0) for line in lines),
+        "seconds": round(sum(line["seconds"] for line in lines), 1),
+        "with findings": sorted(line["seed"] for line in lines if line["findings"]),
+        "found": dict(found),
+        "longest wait s": max((line.get("longest wait s", 0.0) for line in lines), default=0.0),
+        "happened": dict(sorted(happened.items())),
+        "not done": sorted({text for line in lines for text in line["not done"]}),
+    }
+
+
+sys.exit(main())
