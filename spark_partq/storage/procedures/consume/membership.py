@@ -34,7 +34,8 @@ Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
 # How long a query that is stopped waits for the driver to report its last micro-batch.
 _LAST_BATCH_TIMEOUT_S = 2.0
 
-Attempts, Before = Mapping[PartitionId, int], Callable[[], None]
+Attempts = Mapping[PartitionId, int]
+Before = Callable[[], None]
 _UNCOUNTED: Attempts = {}
 
 _log = logging.getLogger("spark_partq")
