@@ -113,3 +113,12 @@ def ended_queries() -> Iterator[None]:
     """The same of queries without a JVM."""
     yield
     queries.stop_all()
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths that this process forces to the disk, in order; "" is all."""
+    found: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(os, "sync", lambda: found.append(""))
+    return found

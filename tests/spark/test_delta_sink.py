@@ -84,6 +84,18 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert len(values(table, "w")) == len(wanted(70)) + 70
 
 
+def test_the_table_is_as_durable_as_the_queue(
+    spark: SparkSession, queue: str, tmp_path: Path, forced: list[str]
+) -> None:
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(tmp_path / "t"))
+    assert not [path for path in forced if path.startswith(str(tmp_path / "t"))]
+    partq.alter_queue(queue, "q", durability="disk")
+    more(spark, queue, 30, 5)
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(tmp_path / "t"))
+    assert [path for path in forced if path == str(tmp_path / "t" / "_delta_log")]
+    assert values(tmp_path / "t") == list(range(35))
+
+
 def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     table = tmp_path / "t"
     small, large = partq.delta_sink(table, name="small"), partq.delta_sink(table, name="large")

@@ -66,6 +66,22 @@ def test_a_commit_is_a_compare_and_set(place: Store, target: DeltaTarget) -> Non
     assert DeltaTable(place.uri).to_pyarrow_table().num_rows == 2
 
 
+def test_a_commit_is_forced_before_it_is_told(place: Store, target: DeltaTarget, forced: list[str]) -> None:
+    """What the queue asks for holds for the table, too: else a group would go on behind rows that a power cut takes."""
+    target.commit(files(place, [1]), {"a": 1})
+    assert forced == []
+    other = DeltaTarget(place)
+    place.force_writes()
+    target.refresh()
+    target.commit(files(place, [2]), {"a": 2})
+    entry, log = forced[-2:]
+    assert entry.endswith("_delta_log/00000000000000000002.json") and log.endswith("_delta_log")
+    assert any(".parquet" in path or path.endswith(".tmp") for path in forced)
+    forced.clear()
+    other.refresh()  # whoever committed may have died before
+    assert forced == [entry, log]
+
+
 def test_positions_without_rows(place: Store, target: DeltaTarget) -> None:
     target.commit([], {"a": 5})
     target.refresh()

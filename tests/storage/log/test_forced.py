@@ -20,15 +20,6 @@ from tests.scaled import Reader, Sink, make, messages
 
 
 @pytest.fixture
-def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths that are forced, in order; "" is all."""
-    found: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(os.readlink(f"/proc/self/fd/{descriptor}")))
-    monkeypatch.setattr(os, "sync", lambda: found.append(""))
-    return found
-
-
-@pytest.fixture
 def files(tmp_path: Path) -> DiskFiles:
     files = DiskFiles(str(tmp_path))
     files.force_writes()
