@@ -75,9 +75,10 @@ class DeltaTarget:
         InvalidArgumentError
             If something else is there.
         """
-        if place.files.list_files("") or place.files.list_folders(""):
-            if cls.exists(place):
-                return
+        files, folders = place.files.list_files(""), place.files.list_folders("")
+        if cls.exists(place):
+            return
+        if files or folders not in ([], [_LOG]):  # with that folder alone, another process is just making the table
             raise InvalidArgumentError(
                 f"{place.uri} holds something else than a Delta table; choose an empty or new folder", table=place.uri
             )

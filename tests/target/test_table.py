@@ -232,6 +232,12 @@ def test_credentials_are_not_in_what_it_says(caplog: pytest.LogCaptureFixture) -
     assert secret not in str(caught.value) + caplog.text + repr(place)
 
 
+def test_a_table_that_another_process_has_begun_to_make(place: Store) -> None:
+    Path(place.uri, "_delta_log").mkdir(parents=True)
+    DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])
+    assert DeltaTarget(place).partition_by == ["k"]
+
+
 def test_several_that_make_the_table_at_once(tmp_path: Path) -> None:
     """One does; delta-rs on its own would put the metadata of each as a further version, and the first ones would take it for another table."""
     for turn in range(10):
