@@ -26,8 +26,6 @@ from tests.recording import Messages
 T = TypeVar("T")
 
 KEYS = 40
-# How long starting, planning, reading and writing may take beside the waits that the product documents, on a machine that has more to do.
-MACHINE_S = 10.0
 _LOOK_EVERY_S, _AT_MOST_S = 0.5, 120.0
 
 

@@ -53,6 +53,8 @@ class Plan:
         Both producers write the same keys; else each has keys of its own.
     writers, recorders : int
         Consumers of the two groups.
+    machine_s : float
+        How long starting, planning, reading and writing may take beside the waits that the product documents.
     named : tuple of bool
         Of each consumer, whether its instance id is one that the user gave: such a one never leaves, its session expires.
     """
@@ -67,6 +69,7 @@ class Plan:
     recorders: int
     named: tuple[bool, ...]
     session_ms: int
+    machine_s: float
     steps: tuple[Step, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -77,8 +80,9 @@ def draw(
     kinds: Sequence[str] | None = None,
     often: Mapping[str, float] = OFTEN,
     pace: float = 1.0,
+    machine_s: float = 10.0,
 ) -> Plan:
-    """The plan of a seed; with `kinds` exactly these steps in this order. `pace` lengthens what a slower application needs."""
+    """The plan of a seed; with `kinds` exactly these steps in this order. `pace` lengthens what a slower application needs, `machine_s` what a busy machine may take."""
     rng = random.Random(seed)
     writers, recorders = rng.choice([2, 2, 3]), rng.choice([1, 1, 2])
     count = writers + recorders
@@ -93,6 +97,7 @@ def draw(
         recorders=recorders,
         named=tuple(rng.random() < 0.5 for _ in range(count)),
         session_ms=round(2_000 * pace),
+        machine_s=machine_s,
         steps=(),
         settings={"rebalance_delay_ms": rng.choice([0, 500]), "max_handoff_time_ms": rng.choice([500, 2_000])},
     )

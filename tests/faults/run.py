@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_partq.testing.resultcheck import Result
 from tests.faults import nemesis, operators
-from tests.faults.history import MACHINE_S, History
+from tests.faults.history import History
 from tests.faults.judge import Evidence, judge
 from tests.faults.plan import RECORDERS, WRITERS, Plan
 from tests.faults.targets import positions_rise, relayed, results
@@ -47,7 +47,7 @@ def bound_s(plan: Plan) -> float:
     Behind a fault two handoffs may follow each other: one that was under way, and one that the fault began.
     """
     documented = plan.session_ms + plan.settings["rebalance_delay_ms"] + 2 * plan.settings["max_handoff_time_ms"]
-    return documented / 1000 + MACHINE_S
+    return documented / 1000 + plan.machine_s
 
 
 def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, keep: bool = False) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def test_a_history_of_faults(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Q5, S5, H4: `python -m tests.faults` runs many more, and draws what happens."""
-    plan = draw(messages, messages, steps, pace=pace)
+    plan = draw(messages, messages, steps, pace=pace, machine_s=60.0)  # it has other suites beside it
     told = run(plan, pools["plain"], tmp_path / "history", consumers=pool)
     with capsys.disabled():
         print(f"\n{json.dumps(told)}")
