@@ -155,6 +155,6 @@ def a_batch_is_acknowledged_before_it_has_finished(original, membership, receive
     if planned and membership.lock.acquire(blocking=False):
         try:
             membership.group.refresh()
-            membership._acknowledge(membership._unacknowledged(planned), {})
+            membership._acknowledge(membership._unacknowledged(planned), {}, {})
         finally:
             membership.lock.release()
