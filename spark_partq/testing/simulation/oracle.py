@@ -354,7 +354,7 @@ class Oracle:
             reader.pass_over(number, there.partitions[number].deleted if number in there.partitions else ())
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
         elif uri == self.live or (not self._lost and not deleted and self._goes_on(uri, group)):
-            reader.stray(number, offset, uri == self.live)
+            problem = problem or reader.stray(number, offset, redelivered, uri == self.live and not deleted)
         self.fail(problem.replace("it got", f"group {group} got"))
         if deleted or reader.is_late(number, epoch, id_):
             return

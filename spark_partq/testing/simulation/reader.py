@@ -39,6 +39,9 @@ class Reader:
     upto: dict[int, int] = field(default_factory=dict)  # what was delivered without a gap; of a reset, since then
     least: dict[int, int] = field(default_factory=dict)  # where a reset has set each partition
     since: dict[int, int] = field(default_factory=dict)  # the last epochs before that
+    unmarked: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # partition and offset of what was delivered without a mark
 
     def begin(self, queue: StoredQueue) -> None:
         """The group begins: what is not there any more, about to go, or stuck in the parent, it need not be given."""
@@ -65,6 +68,7 @@ class Reader:
             if number in ends or number in self.least
         }
         self.ends = ends
+        self.unmarked = {(number, offset) for number, offset in self.unmarked if offset < ends.get(number, 0)}
 
     def reset(self, number: int, offset: int, ids: list[str], epochs: dict[int, int]) -> None:
         """Its position in a partition was set: all from there on comes again, and nothing below.
@@ -90,7 +94,7 @@ class Reader:
     def forget(self) -> None:
         """The group was deleted. Should there be one of that name again, it is another; epochs go on."""
         self.ends, self.late, self.last, self.given, self.excused, self.began = {}, {}, {}, set(), set(), False
-        self.upto, self.least, self.since = {}, {}, {}
+        self.upto, self.least, self.since, self.unmarked = {}, {}, {}, set()
 
     def take(self, epoch: Epoch, offset: int) -> str:
         """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
@@ -115,10 +119,23 @@ class Reader:
         while self.upto.get(number, -1) in deleted:
             self.upto[number] += 1
 
-    def stray(self, number: int, offset: int, is_live: bool) -> None:
-        """Take a message from somebody who lost the partition, or who still uses the former store: he gives what he had planned."""
+    def stray(self, number: int, offset: int, redelivered: bool, is_live: bool) -> str:
+        """Take a message from somebody who lost the partition, or who still uses the former store: he gives what he had planned.
+
+        What is wrong with that (H4), or nothing.
+        """
         ends = self.upto if is_live else self.late
         ends[number] = max(offset + 1, ends.get(number, 0))
+        return self._mark(number, offset, redelivered) if is_live else ""
+
+    def _mark(self, number: int, offset: int, redelivered: bool) -> str:
+        """Of several who plan a message only the first delivers it without a mark, whoever is first to deliver."""
+        if redelivered:
+            return ""
+        if (number, offset) in self.unmarked:
+            return f"UNMARKED: it got {number}@{offset} twice, both without a mark"
+        self.unmarked.add((number, offset))
+        return ""
 
     def follow(self, number: int, offset: int, redelivered: bool, skips: bool) -> str:
         """Take a message of a partition from its owner; what is wrong with that (H4), or nothing.
@@ -136,7 +153,7 @@ class Reader:
             return f"SKIPPED: it got {number}@{offset} after {upto - 1}"
         if offset < max(end, self.late.get(number, 0)) and not redelivered:
             return f"UNMARKED: it got {number}@{offset} again, and it was not marked"
-        return ""
+        return self._mark(number, offset, redelivered)
 
 
 def was_stuck(queue: QueueState, number: int, offset: int) -> bool:

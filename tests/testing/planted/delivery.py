@@ -146,6 +146,13 @@ def marks_rest_on_positions(original, group, partition_id):
     return group.position(partition_id) or 0
 
 
+@bug(f"{MEMBERSHIP}.commit_plan")
+def who_plans_second_does_not_see_the_first(original, membership, acks, ranges, attempts={}, before=lambda: None):  # noqa: B006
+    """What others planned while this process stood still, before its commit, is delivered once more without a mark."""
+    before()
+    return original(membership, acks, ranges, attempts)
+
+
 # ---- between the planner's calls
 @bug(f"{MEMBERSHIP}.acknowledge_batch", change=as_is(ROLLING_WITH_KILLS))
 def a_batch_is_acknowledged_before_it_has_finished(original, membership, received_before_s):
