@@ -41,10 +41,10 @@ def test_word_that_comes_while_the_last_is_handled_is_kept(
         range_ = replace(end.ranges["q", 0], end=up_to)
         member.batch_finished(replace(end, ranges={("q", 0): range_}))
 
-    def meanwhile(group: Group, rows: Any) -> None:
+    def meanwhile(group: Group, *rows: Any) -> None:
         monkeypatch.setattr(Group, "acknowledge", acknowledge)
         finished(4)
-        acknowledge(group, rows)
+        acknowledge(group, *rows)
 
     monkeypatch.setattr(Group, "acknowledge", meanwhile)
     finished(3)

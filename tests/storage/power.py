@@ -6,9 +6,11 @@ else is in the memory of the machine. File systems keep more than that; none kee
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +33,7 @@ class Power:
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
         self._held: dict[int, int] = {}  # inode -> a descriptor, so that it is given to no other file
-        self._looking = False
+        self._lock, self._looking = threading.RLock(), False
         self._force(root)
         patch.setattr(os, "fsync", self._forced)
         patch.setattr(os, "sync", self._all_forced)
@@ -41,25 +43,27 @@ class Power:
             os.close(descriptor)
 
     def _forced(self, descriptor: int) -> None:
-        if self._look():
-            self._force(Path(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}")
+        if os.readlink(path).startswith(str(self._root)):  # else it is `before` that forces something elsewhere
+            with self._lock:  # who else forces something waits
+                self._look()
+                self._force(path)
 
     def _all_forced(self) -> None:
-        if self._look():
-            for folder, _, files in os.walk(self._root):
-                for path in (Path(folder), *(Path(folder, name) for name in files)):
-                    self._force(path)
+        if not self._looking:
+            with self._lock:
+                self._look()
+                for folder, _, files in os.walk(self._root):
+                    for path in (Path(folder), *(Path(folder, name) for name in files)):
+                        with contextlib.suppress(FileNotFoundError):  # as below
+                            self._force(path)
 
-    def _look(self) -> bool:
-        """False if it is `before` that forces something."""
-        if self._looking:
-            return False
+    def _look(self) -> None:
         self._looking = True
         try:
             self._before()
         finally:
             self._looking = False
-        return True
 
     def _force(self, path: Path) -> None:
         found = os.stat(path)
@@ -74,7 +78,9 @@ class Power:
         """Make a folder with what is left: without `rng`, what was forced; else any part of what was not is there, too."""
         live = {os.lstat(self._root).st_ino: self._root}
         for folder, folders, files in os.walk(self._root):
-            live |= {os.lstat(path).st_ino: path for path in (Path(folder, name) for name in (*folders, *files))}
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                with contextlib.suppress(FileNotFoundError):  # another thread may go on to where it forces something
+                    live[os.lstat(path).st_ino] = path
         self._make(image, os.lstat(self._root).st_ino, live, rng)
 
     def _make(self, at: Path, inode: int, live: dict[int, Path], rng: random.Random | None) -> None:
@@ -89,7 +95,9 @@ class Power:
             return
         content = self._contents.get(inode, b"")
         if rng is not None and path is not None:
-            whole = path.read_bytes()
+            whole = content
+            with contextlib.suppress(FileNotFoundError):
+                whole = path.read_bytes()
             content = rng.choice([content, whole, whole[: len(whole) // 2]]) if whole != content else content
         at.write_bytes(content)
 
