@@ -32,7 +32,7 @@ class Machine:
     confirmed : int
         So many batches were.
     processed : list of (key, value)
-        What the consumer has acknowledged, as it was told.
+        What the consumer has processed; it acknowledges that after it.
     """
 
     folder: Path
@@ -54,15 +54,14 @@ class Machine:
             make(str(self.store), 3, durability=durability)
             self.made = True
             sink, reader = Sink(str(self.store)), Reader(str(self.store))
+            self.processed = reader.seen
             for batch in range(6):
                 sink.write(batch, batch_of(batch))
                 self.confirmed = batch + 1
                 reader.turn()
-                self.processed = list(reader.seen)
                 if batch == 2:
                     scale(str(self.store), 5)
             reader.all()
-            self.processed = list(reader.seen)
             partq.maintain(str(self.store), "q")
             scale(str(self.store), 2)
         finally:
