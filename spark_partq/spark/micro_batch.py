@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from spark_partq.core.delivery.positions import Position, positions_of
 from spark_partq.core.errors import InvalidArgumentError, PartqError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.spark.options import Options
-from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
 
@@ -123,25 +123,26 @@ def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
 def queue_ends(batch: DataFrame, queues: Mapping[PartitionId, str]) -> dict[PartitionId, int]:
     """Where partitions end by now, given the names of their queues, which the running query reads. Those that are not found are left out."""
     found: dict[PartitionId, int] = {}
-    for store in _stores(batch):
-        for name in sorted(set(queues.values())):
-            with contextlib.suppress(PartqError):  # the planner tells what it is
-                queue = open_queue(store, name)
-                for place in [p for p in queues if queues[p] == name and p[0] == queue.state.queue_id]:
-                    table = queue.table(place[1])
-                    table.refresh()
-                    found[place] = table.next_offset
+    for queue in _queues(batch, queues.values()):
+        with contextlib.suppress(PartqError):  # as below
+            for place in [p for p in queues if queues[p] == queue.name and p[0] == queue.state.queue_id]:
+                table = queue.table(place[1])
+                table.refresh()
+                found[place] = table.next_offset
     return found
 
 
 def is_durable(batch: DataFrame, queues: Collection[str]) -> bool:
     """Whether what is written to one of these queues, which the running query reads, is forced to the disk."""
-    found = False
+    return any(queue.state.settings.durable for queue in _queues(batch, queues))
+
+
+def _queues(batch: DataFrame, names: Collection[str]) -> Iterator[Queue]:
+    """Those of the queues that can be opened, in whichever store."""
     for store in _stores(batch):
-        for name in queues:
+        for name in sorted(set(names)):
             with contextlib.suppress(PartqError):  # the planner tells what it is
-                found |= open_queue(store, name).state.settings.durable
-    return found
+                yield open_queue(store, name)
 
 
 def _stores(batch: DataFrame) -> list[Store]:

@@ -116,15 +116,14 @@ class Store:
         """The files of the store, by their paths in it."""
         files = self.runtime.open_files(self.uri, self.storage_options)
         if self._forces_writes:
-            files.force_writes()
+            files.force_writes(seen=False)
         return files
 
     def force_writes(self) -> None:
         """From now on, who has this store, or is sent it, forces to the disk what it writes there; what it has seen so far is forced, too."""
         if not self._forces_writes:
             self._forces_writes = True
-            self.files.force_writes()
-            self.files.force("")
+            self.files.force_writes(seen=True)
 
     def map(self, function: Callable[[A], B], items: Sequence[A]) -> list[B]:
         """`function` of each item, in order; where refreshes and commits mostly wait, for a network or a disk, of several at once."""

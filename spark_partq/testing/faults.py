@@ -122,8 +122,8 @@ class FaultyFiles:
     def open_output(self, path: str) -> Output:
         return self._do("open_output", path, lambda: _FaultyOutput(self, path, self.files.open_output(path)))
 
-    def force_writes(self) -> None:
-        self.files.force_writes()
+    def force_writes(self, *, seen: bool) -> None:
+        self.files.force_writes(seen=seen)
 
     def force(self, path: str) -> None:
         self.files.force(path)

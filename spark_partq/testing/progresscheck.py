@@ -1,8 +1,8 @@
 """Checks that messages never wait longer than they may: the longest time without progress, outside of faults.
 
 A message waits from the moment at which its producer knows that it is in the queue until the end of the first micro-batch that had it. A
-**mark** is the moment of a fault or of its end (a kill, a restart, a member that comes or goes): from there on a wait is measured anew,
-since what waited before may have to wait again. While a fault is **in force** that lets nobody work, as a full disk, nothing counts.
+**mark** is the moment of a fault or of its end (a kill, a restart, a member that comes or goes): a wait is measured from there on,
+as what waited before may have to wait again. While a fault is **in force** that lets nobody work, as a full disk, nothing counts.
 """
 
 from __future__ import annotations

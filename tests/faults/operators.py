@@ -32,7 +32,7 @@ def blow(h: History, rng: Random) -> None:
 
 
 def maintain(h: History, rng: Random) -> str:
-    """Twice, with a grace of 20 s instead of a day: what all groups have goes, and then its files."""
+    """Twice, with a grace of 20 s instead of a day: messages that all groups have are removed, then their files."""
     for _ in range(2):
         operate(h, "maintain", {"store": h.store, "grace_ms": 20_000}, maybe(rng))
     return "twice"

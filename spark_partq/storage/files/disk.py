@@ -163,17 +163,13 @@ class DiskFiles:
             temporary = self._temporary(path)
             return _DiskOutput(self, path, temporary, pa.OSFile(temporary, "wb"))
 
-    def force_writes(self) -> None:
-        self._forces = True
+    def force_writes(self, *, seen: bool) -> None:
+        self._forces, self._is_behind = True, seen  # until something is written: who only reads need not wait for it
 
     def force(self, path: str) -> None:
-        if not self._forces:
-            return
-        if not path:
-            self._is_behind = True  # until something is written: who only reads need not wait for it
-            return
-        with self._explained(path, "forced to the disk"):
-            _force(self._at(path))
+        if self._forces:
+            with self._explained(path, "forced to the disk"):
+                _force(self._at(path))
 
     # ---- how
     def _force_names(self, path: str) -> None:

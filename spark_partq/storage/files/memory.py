@@ -81,7 +81,7 @@ class MemoryFiles:
     def open_output(self, path: str) -> _MemoryOutput:
         return _MemoryOutput(self, path)
 
-    def force_writes(self) -> None:
+    def force_writes(self, *, seen: bool) -> None:
         pass
 
     def force(self, path: str) -> None:

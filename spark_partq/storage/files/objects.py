@@ -113,7 +113,7 @@ class ObjectFiles:
         with self._explained(path, "written"):
             return _ObjectOutput(self, path, obstore.open_writer(self._store, path))
 
-    def force_writes(self) -> None:
+    def force_writes(self, *, seen: bool) -> None:
         pass
 
     def force(self, path: str) -> None:

@@ -118,8 +118,8 @@ class Files(Protocol):
         """A file to write part by part; raises `FileMissing` if its folder is not there."""
         ...
 
-    def force_writes(self) -> None:
-        """From now on, what is written or deleted is on the disk when the call returns.
+    def force_writes(self, *, seen: bool) -> None:
+        """From now on, what is written or deleted is on the disk when the call returns; with `seen`, what was seen until now is before that.
 
         Here and in `force`, nothing happens in an object store, which answers when it has stored a file for good.
         """
@@ -128,7 +128,7 @@ class Files(Protocol):
     def force(self, path: str) -> None:
         """What was seen there, a file or the names in a folder, is on the disk when this returns; nothing happens before `force_writes`.
 
-        Another process may have put it there and not have forced it yet. With "" the whole store is meant, before anything else is written.
+        Another process may have put it there and not have forced it yet.
         """
         ...
 

@@ -42,8 +42,6 @@ def remove_replica(
             f"{target.uri} is no replica of queue {queue!r}; it has {', '.join(state.replicas) or 'none'}", queue=queue
         )
 
-    if state.settings.durable:
-        target.force_writes()
     table, replica, why = ReplicaTable(target, queue), None, "it is not there"
     try:
         with reaching(target):

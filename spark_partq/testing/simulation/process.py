@@ -253,7 +253,7 @@ class SimulatedFiles:
     def open_output(self, path: str) -> Output:
         return _SimulatedOutput(self, path, self._do("open_output", path, lambda: self._files.open_output(path)))
 
-    def force_writes(self) -> None:
+    def force_writes(self, *, seen: bool) -> None:
         self._forces = True
 
     def force(self, path: str) -> None:

@@ -182,8 +182,8 @@ class Watched:
         self.__getattr__("put_if_absent")(path, data)
 
     # No requests: they only tell how writes are to be done.
-    def force_writes(self) -> None:
-        self._files.force_writes()
+    def force_writes(self, *, seen: bool) -> None:
+        self._files.force_writes(seen=seen)
 
     def force(self, path: str) -> None:
         self._files.force(path)

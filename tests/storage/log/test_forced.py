@@ -22,7 +22,7 @@ from tests.scaled import Reader, Sink, make, messages
 @pytest.fixture
 def files(tmp_path: Path) -> DiskFiles:
     files = DiskFiles(str(tmp_path))
-    files.force_writes()
+    files.force_writes(seen=False)
     return files
 
 
