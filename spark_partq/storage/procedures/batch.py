@@ -134,23 +134,26 @@ class Batch:
 
         Raises
         ------
-        CommitFailedError
+        CommitFailedError, QueueNotFoundError, QueueNotReadyError
         """
-        queue = self._queue
-        for file in files:
-            table = queue.table(file.partition)
-            if queue.store.files.info(f"{table.folder}/{file.path}") is not None:
-                continue
-            table.refresh()
-            if not table.has(self.record, generation):  # else it was committed, and read, meanwhile
-                raise CommitFailedError(
-                    f"batch {self.record.batch_id} of sink {self.record.sink_id!r} was begun, and {table.folder}/{file.path} of "
-                    f"{queue.store.uri}, which is not in the queue yet, is missing. Restore it from a backup, then start the query again",
-                    queue=queue.name,
-                    sink_id=self.record.sink_id,
-                    batch_id=self.record.batch_id,
-                    path=f"{table.folder}/{file.path}",
-                )
+        with self._queue.explained():
+            for file in files:
+                self._check_file(file, generation)
+
+    def _check_file(self, file: NewFile, generation: int) -> None:
+        queue, table = self._queue, self._queue.table(file.partition)
+        if queue.store.files.info(f"{table.folder}/{file.path}") is not None:
+            return
+        table.refresh()
+        if not table.has(self.record, generation):  # else it was committed, and read, meanwhile
+            raise CommitFailedError(
+                f"batch {self.record.batch_id} of sink {self.record.sink_id!r} was begun, and {table.folder}/{file.path} of "
+                f"{queue.store.uri}, which is not in the queue yet, is missing. Restore it from a backup, then start the query again",
+                queue=queue.name,
+                sink_id=self.record.sink_id,
+                batch_id=self.record.batch_id,
+                path=f"{table.folder}/{file.path}",
+            )
 
     def compare(self, clock: ComparedClock) -> None:
         """Compare this machine's clock with the store's, by a file that is written now and deleted."""

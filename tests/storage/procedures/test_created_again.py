@@ -6,6 +6,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,9 +17,11 @@ from spark_partq.storage.files import Files, MemoryFiles
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.log import Conflict, strangers
 from spark_partq.storage.log.entries import Entry, encode
+from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.delete import delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
+from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.faults import Crash, FaultyFiles
@@ -72,6 +76,22 @@ def test_producer_of_the_queue_of_before(place: Store, batches: int) -> None:
     with pytest.raises(partq.QueueNotFoundError, match="created again"):
         old.write(3, messages(3, 5))
     check_sound(place, batches)
+
+
+def test_producer_that_finishes_a_batch_of_the_queue_of_before(place: Store) -> None:
+    """The batch was begun, and is finished by another process, which stands still while its files go."""
+    make(place, 1)
+    with mock.patch.object(Producer, "_commit", side_effect=Died), pytest.raises(Died):
+        Sink(place).write(0, messages(0, 5))
+    check_files = Batch.check_files
+
+    def late(*about: Any) -> None:
+        anew(place, 1)
+        check_files(*about)
+
+    with mock.patch.object(Batch, "check_files", late), pytest.raises(partq.QueueNotFoundError, match="created again"):
+        Sink(place).write(0, messages(0, 5))
+    check_sound(place, 1)
 
 
 def test_queue_that_is_created_again_within_a_tick_of_the_clock(tmp_path: Path) -> None:
