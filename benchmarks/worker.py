@@ -18,7 +18,7 @@ from spark_partq.spark.reading import FlowPartition, read
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import open_queue
-from spark_partq.storage.queue.messages import Piece, slices
+from spark_partq.storage.queue.slices import Piece, slices
 from spark_partq.storage.store import Store
 
 

@@ -19,8 +19,9 @@ from spark_partq.core.queue.partition_map import Barrier, target
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.queue.messages import MessageWriter, read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord
+from spark_partq.storage.queue.slices import slices
 from tests.groups import Consumer
 from tests.helpers import opened
 
@@ -90,10 +91,7 @@ def write_files(queue: Queue, rows: Sequence[Message]) -> list[NewFile]:
 def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SCHEMA) -> Iterator[Any]:
     """The messages of a partition, as of the last refresh, as tuples."""
     table = queue.table(number)
-    index = table.index
-    for i in index.overlapping(start, end):
-        base, rows = int(index.base[i]), int(index.rows[i])
-        piece = Slice(queue.name, number, index.path(i), max(0, start - base), min(rows, end - base), base, 0, rows)
+    for piece in slices(queue.state, number, table.index, start, end):
         for _, batch in read_slice(queue.store, piece, schema):
             yield from (tuple(row.values()) for row in batch.to_pylist())
 

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 import spark_partq as partq
 from spark_partq.spark.reading import FlowPartition
 from spark_partq.spark.source import PartqDataSource
-from spark_partq.storage.queue.messages import Piece, Slice
+from spark_partq.storage.queue.slices import Piece, Slice
 from spark_partq.storage.queue.write_task import write_task
 from spark_partq.storage.store import Store
 

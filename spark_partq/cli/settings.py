@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.core.queue.settings import QueueSettings
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NONE = "none"  # how a person writes that a setting is not there
 _DURATION = re.compile(r"(\d+) *(ms|s|m|h|d)?")
 
 
@@ -98,13 +99,17 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> Any:
-    field = QueueSettings.model_fields.get(name)
-    if text == "none" and field is not None and field.default is None:
+    if text == _NONE and _may_be_none(name):
         return None
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     # What is no duration either is refused with all that is wrong.
     return duration_ms(text) if name.endswith("_ms") and _DURATION.fullmatch(text) else text
+
+
+def _may_be_none(name: str) -> bool:
+    field = QueueSettings.model_fields.get(name)
+    return field is not None and type(None) in get_args(field.annotation)
 
 
 def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
@@ -116,4 +121,5 @@ def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
     values |= {name: text if name.endswith("_ms") else _value(name, text) for name, text in given.items()}
-    return {name: duration_ms(v) if name.endswith("_ms") else v for name, v in values.items()}
+    durations = {name: v for name, v in values.items() if name.endswith("_ms")}
+    return values | {n: None if v == _NONE and _may_be_none(n) else duration_ms(v) for n, v in durations.items()}

@@ -49,17 +49,20 @@ def maintain(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="One queue. Default: all.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what every group has acknowledged or what is too old, and delete unused files."""
+    """Remove what every group has acknowledged or what is too old, delete unused files, and put small ones together."""
     target: Target = context.obj
     reports = partq.maintain(target.store, queue, storage_options=target.storage_options)
     if as_json:
         print_json([report.to_dict() for report in reports])
         return
-    table = render.table("queue", **{"messages removed": "right", "files deleted": "right", "waiting for": "left"})
+    counts = ("messages removed", "files deleted", "files merged")
+    table = render.table("queue", **dict.fromkeys(counts, "right"), **{"waiting for": "left"})
     for report in reports:
         waiting = ", ".join(report.waiting_for)
         table.add_row(
-            report.queue, render.number(report.removed_messages), render.number(report.vacuumed_files), waiting
+            report.queue,
+            *map(render.number, (report.removed_messages, report.vacuumed_files, report.merged_files)),
+            waiting,
         )
     show(table)
 

@@ -21,7 +21,8 @@ MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than
 ADDED_COLUMNS = "addedColumns"  # a queue that got columns later, which its older files lack
 DELETED_MESSAGES = "deletedMessages"  # a queue with files that were rewritten without some of their messages
 FORCED_WRITES = "forcedWrites"  # a queue to which everybody forces to the disk what they write
-FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES, FORCED_WRITES])
+SEGMENTS = "segments"  # a queue with files into which several were put together
+FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES, FORCED_WRITES, SEGMENTS])
 
 _MAX_VERSION = 1_000_000
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -13,10 +12,9 @@ from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, r
 from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
-from spark_partq.storage.queue.file_index import FileIndex
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import Piece, Slice, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import Piece, slices
 from spark_partq.storage.queue.starting import offset_at_time
 
 # A task reads about so many stored bytes, like spark.sql.files.maxPartitionBytes.
@@ -43,7 +41,8 @@ class BatchReader(DataSourceReader):
             size = 0
             for part in slices(queue.state, table.partition, table.index, start, end):
                 pieces.append(Piece(part))
-                size += self._bytes(table.index, part)
+                at = part.base_offset
+                size += int(table.index.shares(at + part.first_row, at + part.last_row)[1].sum())
                 if size >= _TASK_BYTES:
                     tasks.append(FlowPartition(store, tuple(pieces)))
                     pieces, size = [], 0
@@ -88,8 +87,3 @@ class BatchReader(DataSourceReader):
                 if o.endingTimestamp is not None:
                     high = offset_at_time(table, o.endingTimestamp, "latest")
                 yield queue, table, low, high
-
-    @staticmethod
-    def _bytes(index: FileIndex, part: Slice) -> int:
-        i = int(np.searchsorted(index.base, part.base_offset))
-        return int(index.size[i]) * (part.last_row - part.first_row) // max(1, int(index.rows[i]))

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
 from spark_partq.storage.arrow import integers, repeated
-from spark_partq.storage.queue.messages import Piece, read_slice
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.slices import Piece
 from spark_partq.storage.store import Store
 
 
@@ -50,7 +51,7 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
                     repeated(part.queue, pa.string(), n),
                     repeated(part.partition, pa.int32(), n),
                     integers(np.arange(offset, offset + n)),
-                    repeated(part.enqueued_us, arrow.field("_enqueued_at").type, n),
+                    integers(part.enqueued(first, n), arrow.field("_enqueued_at").type),
                     repeated(piece.redelivered, pa.bool_(), n),
                     repeated(partition.flow, pa.string(), n),
                     repeated(piece.epoch, pa.int64(), n),

@@ -111,10 +111,12 @@ def test_maintain_removes_what_was_read(command: Command, store: str) -> None:
     put(store, 0, range(3))
     read_up_to(store, "readers", 0, 6)
     told = json.loads(command("maintain", "--json").out)
-    assert told == [{"queue": "q", "removed_messages": 5, "vacuumed_files": 0, "waiting_for": ["readers"]}]
+    assert told == [
+        {"queue": "q", "removed_messages": 5, "vacuumed_files": 0, "merged_files": 0, "waiting_for": ["readers"]}
+    ]
     assert partq.describe_queue(store, "q").partitions[0].first_offset == 5
     row = next(line for line in command("maintain", "q").out.splitlines() if line.startswith("│"))
-    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["q", "0", "0", "readers"]
+    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["q", "0", "0", "0", "readers"]
 
 
 def test_doctor(command: Command, store: str, group: Consumer) -> None:

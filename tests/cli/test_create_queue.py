@@ -41,7 +41,7 @@ def test_every_setting_of_a_queue_is_an_option(run: Command, command: Command, s
     told = run("create-queue", "--help").out
     given = {
         "rebalance_delay_ms": ("2s", 2_000), "max_handoff_time_ms": ("1", 1), "retention_ms": ("7d", 604_800_000),
-        "vacuum_grace_ms": ("2h", 7_200_000), "max_clock_skew_ms": ("1m", 60_000), "durability": ("disk", "disk"), "reject_to_sender": ("off", "off"),
+        "vacuum_grace_ms": ("2h", 7_200_000), "segment_ms": ("1d", 86_400_000), "max_clock_skew_ms": ("1m", 60_000), "durability": ("disk", "disk"), "reject_to_sender": ("off", "off"),
         "max_deliveries": ("5", 5), "message_ttl_ms": ("1h", 3_600_000), "message_ttl_column": ("v", "v"), "expired_messages": ("dead_letter", "dead_letter"),
         "dead_letter_queue": ("dead", "dead"), "dead_letter_order": ("hold", "hold"),
     }  # fmt: skip
@@ -65,6 +65,15 @@ def test_settings_from_a_file_and_an_option_over_them(command: Command, store: s
     assert settings["retention_ms"] == 12 * 3_600_000
     assert settings["rebalance_delay_ms"] == 9_000
     assert settings["max_handoff_time_ms"] == 2
+
+
+def test_a_setting_that_may_be_none(command: Command, store: str, tmp_path: Path) -> None:
+    file = tmp_path / "queue.toml"
+    file.write_text('segment_ms = "none"\nretention_ms = "none"\n')
+    assert command("create-queue", "a", "--schema", "v long", "--settings", str(file)).code == 0
+    assert command("create-queue", "b", "--schema", "v long", "--segment-ms", "none").code == 0
+    assert [partq.describe_queue(store, name).settings["segment_ms"] for name in "ab"] == [None, None]
+    assert command("create-queue", "c", "--schema", "v long", "--vacuum-grace-ms", "none").code == 1
 
 
 def test_the_example_of_settings_holds_the_defaults(command: Command, store: str) -> None:

@@ -22,7 +22,7 @@ UNKNOWN = r"error: \[QUEUE_NOT_FOUND\] there is no queue 'nope'[^\n]*there\n"
 @pytest.mark.parametrize("by", ["python", pytest.param("spark-submit", marks=pytest.mark.long)])
 def test_maintain_once_and_until_it_is_told_to_stop(start: Start, store: str, by: str) -> None:
     partq.create_queue(store, "q", "v long", partitions=1)
-    expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "waiting_for": []}
+    expected = {"queue": "q", "removed_messages": 0, "vacuumed_files": 0, "merged_files": 0, "waiting_for": []}
     once = start("maintain", "--store", store, by="python")
     job = start("maintain", "--store", store, "--queue", "q", "--every", "0.1", by=by)
     assert [json.loads(line) for line in finished(once).splitlines()] == [expected]

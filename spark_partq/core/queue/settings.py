@@ -24,6 +24,7 @@ INTEGERS = ("byte", "short", "integer", "long")
 
 Millis = Annotated[int, Field(ge=0, le=MAX_MS)]
 SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
+SegmentMillis = Annotated[int, Field(ge=1_000, le=MAX_MS)]
 TtlMillis = Annotated[int, Field(ge=1, le=MAX_MS)]
 Deliveries = Annotated[int, Field(ge=1, le=1_000_000)]
 GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
@@ -55,6 +56,10 @@ class QueueSettings(BaseModel):
         description="age after which a file that no log names may be deleted, at least 1h; a write may take half of it",
     )
 
+    segment_ms: SegmentMillis | None = Field(
+        3_600_000,
+        description="maintenance puts small files of messages that came in one period of this length together, once it has been over for as long; None leaves them",
+    )
     max_clock_skew_ms: SkewMillis = Field(
         600_000,
         description="how far the clock of who writes or maintains the queue may differ from the store's, at least 1 minute",

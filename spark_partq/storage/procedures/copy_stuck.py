@@ -24,8 +24,9 @@ from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.messages import Slice, read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord
+from spark_partq.storage.queue.slices import Slice, slices
 
 
 def copy_stuck(queue: Queue) -> int:

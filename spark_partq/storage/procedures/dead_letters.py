@@ -17,8 +17,9 @@ from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 
 
@@ -92,7 +93,7 @@ class DeadLetters:
                         "origin_queue": [queue.name] * count,
                         "origin_partition": [table.partition] * count,
                         "origin_offset": list(offsets),
-                        "origin_enqueued_at": [part.enqueued_us] * count,
+                        "origin_enqueued_at": part.enqueued(row, count),
                         "origin_group": [self._group] * count,
                         "delivery_count": [messages.delivery_count] * count,
                         "dead_reason": [messages.reason] * count,

@@ -6,7 +6,6 @@ stay for `vacuum_grace_ms`; then maintenance deletes them, and with them the las
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.files import FileMissing
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.key_values import key_values
-from spark_partq.storage.queue.messages import MessageFile, Slice, read_slice, slices
-from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.rewriting import Rows, rewrite
+from spark_partq.storage.queue.slices import Slice, whole_files
 
 Wanted = Mapping[str, Any]
 
@@ -94,7 +93,7 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
             table.refresh()
             queue.control.refresh()  # it has every column that a file has
             end = table.next_offset
-            for part in slices(queue.state, table.partition, table.index, max(start, table.first_offset), end):
+            for part in whole_files(queue.state, table.partition, table.index, max(start, table.first_offset), end):
                 count = sum(int(match.sum()) for _, _, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
                     _allow_deletion(queue)
@@ -115,27 +114,19 @@ def _allow_deletion(queue: Queue) -> None:
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
     """Write a file again without the messages that match; False if it is not there any more, or this took too long."""
-    deadline_s = queue.store.runtime.monotonic_s() + queue.state.settings.vacuum_grace_ms / 2000
-    schema = arrow_schema(queue.state.schema)
-    with _explained(queue):
-        file = MessageFile(queue.store, queue.name, table.partition, schema, queue.state.key)
-        try:
-            for row, batch, match in _matched(queue, part, wanted):
-                left = ~match
-                if left.any():
-                    file.write(batch.filter(pa.array(left)), row + np.flatnonzero(left))
-            new = file.close()
-        except BaseException:
-            file.discard()
-            raise
-        try:
-            return table.rewrite(part.path, new, deadline_s)
-        except FilesTooOld:
-            return False
-        except Fenced:
-            queue.control.refresh()
-            check_primary(queue)
-            raise
+
+    def rows() -> Rows:
+        for row, batch, match in _matched(queue, part, wanted):
+            left = np.flatnonzero(~match)
+            if len(left):
+                yield part.base_offset + row + left, batch.filter(pa.array(~match))
+
+    try:
+        return rewrite(queue, table, [part], rows())
+    except Fenced:
+        queue.control.refresh()
+        check_primary(queue)
+        raise
 
 
 def _matched(
@@ -157,15 +148,3 @@ def _match(column: int, value: object) -> Callable[[pa.RecordBatch], Any]:
         return found.to_numpy(zero_copy_only=False)
 
     return match
-
-
-@contextlib.contextmanager
-def _explained(queue: Queue) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, FileMissing) as error:
-        raise CommitFailedError(
-            f"messages of queue {queue.name!r} cannot be deleted: {error}; the file in question was not changed. Check the space that is "
-            "left and the permissions, and run this again",
-            queue=queue.name,
-        ) from error

@@ -16,6 +16,7 @@ from spark_partq.storage.procedures.alter import follow_queue
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
 from spark_partq.storage.procedures.drain import remove_drained
+from spark_partq.storage.procedures.make_segments import make_segments
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.settled import settled_groups
@@ -31,6 +32,7 @@ class MaintenanceReport:
     queue: str
     removed_messages: int
     vacuumed_files: int
+    merged_files: int
     waiting_for: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -47,7 +49,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
     named them for `vacuum_grace_ms`; a batch under way has its manifest sooner than that or writes its files again, and what a manifest
     names and its partition does not hold yet is kept.
 
-    Partitions that a change of the count left to be drained are removed if they are (S2). Ages are by the store's clock.
+    Partitions that a change of the count left to be drained are removed if they are (S2). Small files of messages that stay are put
+    together, as `segment_ms` says. Ages are by the store's clock.
 
     Raises
     ------
@@ -82,9 +85,10 @@ def maintain(queue: Queue) -> MaintenanceReport:
     queue.control.vacuum(grace_ms)
     for group in readers:
         group.vacuum(grace_ms)
+    merged = make_segments(queue, tables, now_ms)
     waiting = [group.name for group in readers if _behind(queue, group)]
     return MaintenanceReport(
-        queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), tuple(waiting)
+        queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)
     )
 
 
@@ -116,6 +120,7 @@ def _removable(
         count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
         while oldest_us is not None and count < len(index) and index.enqueued_us[count] < oldest_us:
             count += 1
+        count = index.whole(count)
         return int(index.end[count - 1]) if count else 0
 
     return dict(zip([table.partition for table in tables], queue.store.map(end, tables), strict=True))

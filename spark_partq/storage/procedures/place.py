@@ -18,7 +18,8 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.murmur2 import positive_murmur2s
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.queue.messages import MessageWriter, read_slice
+from spark_partq.storage.queue.slices import Slice
 
 T = TypeVar("T")
 

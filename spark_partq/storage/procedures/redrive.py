@@ -22,8 +22,9 @@ from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
 from spark_partq.storage.procedures.release_keys import release_keys
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import Slice, read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import Slice, slices
 from spark_partq.storage.store import Store
 
 # In place of a group: who has read the dead-message queue so far.

@@ -1,25 +1,33 @@
-"""The live files of a partition in the order of their offsets, kept as they come and go."""
+"""The files of a partition in the order of their offsets, kept as they come and go.
+
+A segment is a file into which several were put together, later. Here it stands as these: each has its own offsets and time.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_partq.storage.log import Add
+from spark_partq.core import stored
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.storage.log import Add, Remove
 from spark_partq.storage.log.entries import MOST
 
 Ints = NDArray[np.int64]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_BASE, _ROWS, _SIZE, _ENQUEUED, _LEFT = range(5)
+_BASE, _ROWS, _SIZE, _ENQUEUED, _LEFT, _STORED_BASE, _STORED_ROWS, _STORED_LEFT = _COLUMNS = range(8)
 # The tag of a file that was rewritten without some of its messages: how many offsets it has.
 OFFSETS = "partq.offsets"
+# The tag of a segment: of each file that it stands for the offsets, the messages that are left, and when it was enqueued.
+FILES = "partq.files"
 
 
 class IrregularFiles(ValueError):
@@ -28,19 +36,24 @@ class IrregularFiles(ValueError):
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files as of one refresh.
+    """The files as of one refresh, as they were committed.
 
-    `base`, `rows`, `size`, `enqueued_us`, `left` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`. The names begin
-    in `paths` at `first`. Of the `rows` messages with which a file came, `left` are left: others may have been deleted.
+    `base`, `rows`, `size`, `enqueued_us`, `left` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`. Of the `rows`
+    messages with which a file came, `left` are left: others may have been deleted. The names begin in `paths` at `first`.
+
+    `stored_base`, `stored_rows`, `stored_left` say the same of the file in which it lies now: itself, or a segment.
     """
 
     paths: Sequence[str]
+    first: int
     base: Ints
     rows: Ints
     size: Ints
     enqueued_us: Ints
     left: Ints
-    first: int = 0
+    stored_base: Ints
+    stored_rows: Ints
+    stored_left: Ints
 
     def __len__(self) -> int:
         return len(self.base)
@@ -49,12 +62,28 @@ class FileIndex:
     def end(self) -> Ints:
         return self.base + self.rows
 
+    @property
+    def stored(self) -> int:
+        """How many files lie in the folder."""
+        return int((self.stored_base == self.base).sum())
+
     def overlapping(self, start: int, end: int) -> range:
         """Positions of the files that hold messages of ``[start, end)``."""
         if end <= start:
             return range(0)
         first = int(np.searchsorted(self.end, start, side="right"))
         return range(first, int(np.searchsorted(self.base, end, side="left")))
+
+    def whole(self, count: int) -> int:
+        """How many of the first `count` files make up whole files of the folder: those before the segment that goes on behind them."""
+        return int(np.searchsorted(self.stored_base, self.stored_base[count])) if count < len(self) else count
+
+    def shares(self, start: int, end: int) -> tuple[Ints, Ints]:
+        """Of each file that holds messages of ``[start, end)``: how many offsets of these, and their part of its bytes."""
+        files = self.overlapping(start, end)
+        part = slice(files.start, files.stop)
+        rows = np.minimum(self.end[part], end) - np.maximum(self.base[part], start)
+        return rows, self.size[part] * rows // np.maximum(self.rows[part], 1)
 
     def path(self, i: int) -> str:
         return self.paths[self.first + i]
@@ -73,13 +102,13 @@ class GrowingIndex:
 
     def __init__(self, files: Iterable[Add] = ()) -> None:
         self._paths: list[str] = []
-        self._columns: Ints = np.empty((5, 16), dtype=np.int64)
+        self._columns: Ints = np.empty((len(_COLUMNS), 16), dtype=np.int64)
         self._first = self._last = 0
         self.apply(list(files), ())
 
     def apply(self, added: Sequence[Add], removed: Iterable[str]) -> None:
         """Append the files that were added, then take away the first ones, which were removed."""
-        rows = sorted((_numbers(add), add.path) for add in added)
+        rows = sorted((numbers, add.path) for add in added for numbers in _numbers(add))
         if len(rows) == 1 and self._first < self._last < self._columns.shape[1]:
             ((numbers, path),) = rows  # what comes most often, many times faster
             if numbers[_BASE] != self._end():
@@ -89,18 +118,19 @@ class GrowingIndex:
             self._last += 1
         elif rows:
             self._append(np.array([numbers for numbers, _ in rows], dtype=np.int64).T, [path for _, path in rows])
-        gone = set(removed)
-        if gone != set(self._paths[self._first : self._first + len(gone)]):
+        gone, first = set(removed), self._first
+        while first < self._last and self._paths[first] in gone:
+            first += 1
+        if gone != set(self._paths[self._first : first]):
             raise IrregularFiles("its files do not make up one run of offsets")
-        self._first += len(gone)
+        self._first = first
 
     def check_end(self, next_offset: int) -> None:
         if self._first < self._last and self._end() != next_offset:
             raise IrregularFiles("its files do not make up one run of offsets")
 
     def view(self) -> FileIndex:
-        base, rows, size, enqueued_us, left = self._columns[:, self._first : self._last]
-        return FileIndex(self._paths, base, rows, size, enqueued_us, left, self._first)
+        return FileIndex(self._paths, self._first, *self._columns[:, self._first : self._last])
 
     def _end(self) -> int:
         return int(self._columns[_BASE, self._last - 1] + self._columns[_ROWS, self._last - 1])
@@ -112,7 +142,7 @@ class GrowingIndex:
             raise IrregularFiles("its files do not make up one run of offsets")
         live, more = self._last - self._first, len(paths)
         if self._last + more > self._columns.shape[1]:  # room for as many again, so that this is rare
-            room = np.empty((5, max(16, 2 * (live + more))), dtype=np.int64)
+            room = np.empty((len(_COLUMNS), max(16, 2 * (live + more))), dtype=np.int64)
             room[:, :live] = self._columns[:, self._first : self._last]
             self._columns, self._paths = room, self._paths[self._first : self._last]
             self._first, self._last = 0, live
@@ -154,24 +184,82 @@ def offsets_of(add: Add) -> int:
     IrregularFiles
         If its entry in the log does not say so.
     """
-    left = add.rows
+    return _offsets(add, add.rows)
+
+
+def _offsets(add: Add, left: int | None) -> int:
     told = (add.tags or {}).get(OFFSETS)
     if left is None or (told is not None and not (told.isascii() and told.isdecimal() and left <= int(told) <= MOST)):
         raise IrregularFiles(f"a file has {left} messages and {told} offsets ({add.path})")
     return left if told is None else int(told)
 
 
-def _numbers(add: Add) -> tuple[int, int, int, int, int]:
-    """First offset, offsets, bytes and time of a file, and the messages that are left in it."""
-    values: Mapping[str, str | None] = add.partition_values
-    base, at, left = values.get("base_offset"), values.get("_enqueued_at"), add.rows
-    if base is None or at is None or left is None:
-        raise IrregularFiles(f"files without offset or row count were committed to it ({add.path})")
-    rows = offsets_of(add)
+class Held(NamedTuple):
+    """A file as it was committed: its offsets, those that are left of its messages, and when it was enqueued (microseconds since 1970)."""
+
+    rows: int
+    left: int
+    enqueued_us: int
+
+
+def held_by(add: Add) -> list[Held]:
+    """The files for which a segment stands; another file stands for itself.
+
+    Raises
+    ------
+    IrregularFiles
+        If its entry in the log does not say so.
+    """
+    left, at = add.rows, str(add.partition_values.get("_enqueued_at"))
+    rows = _offsets(add, left)
     try:
-        enqueued, first = dt.datetime.fromisoformat(at), int(base)
+        whole = Held(rows, left or 0, micros_of(dt.datetime.fromisoformat(at)))
+    except (ValueError, TypeError):
+        raise IrregularFiles(f"a file has the time {at!r} ({add.path})") from None
+    told = (add.tags or {}).get(FILES)
+    if told is None:
+        return [whole]
+    try:
+        files = [Held(*(stored.whole(number, FILES, 0, MOST) for number in file)) for file in json.loads(told)]
+    except (ValueError, TypeError, RecursionError):
+        files = []
+    rising = all(before.enqueued_us <= after.enqueued_us for before, after in itertools.pairwise(files))
+    together = Held(sum(f.rows for f in files), sum(f.left for f in files), files[-1].enqueued_us if files else -1)
+    if together != whole or not rising or any(f.left > f.rows or f.rows == 0 for f in files):
+        raise IrregularFiles(f"a segment does not say for which files it stands ({add.path})")
+    return files
+
+
+def in_place_of(old: Sequence[Add], file: NewFile, left: Sequence[int], at_ms: int) -> tuple[Add, list[Remove]]:
+    """The actions of a commit that puts a file in the place of others, whose messages are those that follow each other.
+
+    Parameters
+    ----------
+    left : sequence of int
+        Of each file for which these stand, how many of its messages the new one has.
+    """
+    before = [held for add in old for held in held_by(add)]
+    held = [replaced._replace(left=count) for replaced, count in zip(before, left, strict=True)]
+    rows, moved = sum(file.rows for file in held), held == before
+    tags: dict[str, str | None] = {} if file.rows == rows else {OFFSETS: str(rows)}
+    if len(held) > 1:
+        tags[FILES] = json.dumps(held, separators=(",", ":"))
+    # Who asks by time for what came since finds all of it, as a reader without this package has one time for all
+    values = {**old[0].partition_values, "_enqueued_at": old[-1].partition_values["_enqueued_at"]}
+    add = Add(file.path, file.size_bytes, values, file.stats, at_ms, not moved, tags)
+    return add, [Remove(gone.path, at_ms, gone.size, gone.partition_values, not moved) for gone in old]
+
+
+def _numbers(add: Add) -> Iterator[tuple[int, ...]]:
+    """The columns of a file; of a segment those of each file for which it stands."""
+    files, told = held_by(add), add.partition_values.get("base_offset")
+    rows, left = (files[0].rows, files[0].left) if len(files) == 1 else (sum(f.rows for f in files), add.rows or 0)
+    try:
+        base = first = int(told or "")
         if not 0 <= first <= MOST - rows:
             raise ValueError
-        return first, rows, add.size, micros_of(enqueued), left
-    except (ValueError, TypeError):
-        raise IrregularFiles(f"a file has the offset {base!r} and the time {at!r} ({add.path})") from None
+    except ValueError:
+        raise IrregularFiles(f"a file has the offset {told!r} ({add.path})") from None
+    for file in files:
+        yield base, file.rows, add.size * file.rows // max(rows, 1), file.enqueued_us, file.left, first, rows, left
+        base += file.rows

@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +19,10 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.arrow import integers
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.parquet import repeated_columns
-from spark_partq.storage.queue.file_index import FileIndex, Ints, delta_stats
+from spark_partq.storage.queue.file_index import Ints, delta_stats
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
+from spark_partq.storage.queue.slices import Slice
 from spark_partq.storage.store import Store, partition_folder
-
-if TYPE_CHECKING:  # no task that reads or writes messages needs it
-    from spark_partq.core.queue.state import QueueState
 
 # A row group is written when a partition has gathered so much, or the largest when all together have gathered more.
 ROW_GROUP_BYTES = 16 << 20
@@ -241,51 +238,6 @@ def _opened(store: Store, queue: str, partition: int, name: str) -> Output:
             queue=queue,
             partition=partition,
         ) from error
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Rows ``[first_row, last_row)`` of one committed file, which has `rows` by the log.
-
-    Attributes
-    ----------
-    sparse : bool
-        Messages were deleted from the file: a row has the number in its column ``_row``. Else they are numbered from 0.
-    may_lack : tuple of str
-        Columns that were added to the queue, which are null where the file lacks them.
-    """
-
-    queue: str
-    partition: int
-    path: str
-    first_row: int
-    last_row: int
-    base_offset: int
-    enqueued_us: int
-    rows: int
-    may_lack: tuple[str, ...] = ()
-    sparse: bool = False
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A slice of a file and what its rows say of their delivery."""
-
-    slice: Slice
-    epoch: int | None = None
-    redelivered: bool = False
-
-
-def slices(queue: QueueState, partition: int, index: FileIndex, start: int, end: int) -> list[Slice]:
-    """The rows of offsets ``[start, end)``, file by file."""
-    name, may_lack = queue.name, queue.added
-    found = []
-    for i in index.overlapping(start, end):
-        base, rows, left = int(index.base[i]), int(index.rows[i]), int(index.left[i])
-        low, high = max(start - base, 0), min(end - base, rows)
-        at, sparse = int(index.enqueued_us[i]), left < rows
-        found.append(Slice(name, partition, index.path(i), low, high, base, at, left, may_lack, sparse))
-    return found
 
 
 def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -23,19 +23,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.payload.schema import Struct, to_json, with_columns
+from spark_partq.core.payload.schema import Struct, to_json
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
 from spark_partq.core.queue.records import expired_records
-from spark_partq.storage.log import LONG_LOG, Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
+from spark_partq.storage.log import Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
 from spark_partq.storage.queue.file_index import (
-    OFFSETS,
     FileIndex,
     GrowingIndex,
     IrregularFiles,
-    offsets_of,
+    in_place_of,
     partition_values,
 )
+from spark_partq.storage.queue.table_spec import table_schema, table_settings, together
 from spark_partq.storage.runtime import derived_id
 from spark_partq.storage.store import Store, partition_folder
 
@@ -101,7 +101,7 @@ class PartitionTable:
             expired=expired_records,
             table_id=derived_id(f"{queue_id}/{partition}") if queue_id else "",
         )
-        self._schema = _table_schema(payload)
+        self._schema = table_schema(payload)
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`
 
@@ -119,19 +119,19 @@ class PartitionTable:
         if not (self._log.log.has_beginning() if over_remains else self._log.exists()):
             with contextlib.suppress(Conflict):
                 self._log.create(
-                    TableSpec(self._schema, ("base_offset", "_enqueued_at"), _table_settings(vacuum_grace_ms))
+                    TableSpec(self._schema, ("base_offset", "_enqueued_at"), table_settings(vacuum_grace_ms))
                 )
 
     def follow(self, vacuum_grace_ms: int, payload: Struct) -> None:
         """Remember what is removed from now on for as long as this grace asks for, and let every Delta reader see columns that were added."""
-        settings, schema = _table_settings(vacuum_grace_ms), _table_schema(payload)
+        settings, schema = table_settings(vacuum_grace_ms), table_schema(payload)
 
         def attempt() -> None:
             self.refresh()
             known = self._log.snapshot.metadata
             if known is None:
                 return
-            new = replace(known, configuration=settings, schema=to_json(_together(json.loads(known.schema), schema)))
+            new = replace(known, configuration=settings, schema=to_json(together(json.loads(known.schema), schema)))
             if new != known:
                 self._log.commit(operation="SET TBLPROPERTIES", metadata=new)
 
@@ -192,6 +192,11 @@ class PartitionTable:
     def sealed(self) -> int:
         """The last generation of the map under which it was sealed; -1 if there is none."""
         return self.recorded(SEALED)
+
+    @property
+    def cuts(self) -> set[int]:
+        """The offsets at which it was sealed."""
+        return {txn.version for app, txn in self._log.snapshot.transactions.items() if app.startswith("partq:cut/")}
 
     @property
     def fenced(self) -> bool:
@@ -310,31 +315,37 @@ class PartitionTable:
         retrying(self._store.runtime, attempt, self._log.what)
 
     def remove(self, until: Callable[[FileIndex], int]) -> int:
-        """Take the first `until(index)` files out of the log and return how many messages they held."""
+        """Take the first `until(index)` files out of the log and return how many messages they held; a segment only as a whole."""
 
         def attempt() -> int:
             self.refresh()
             index = self.index
-            count = until(index)
+            count = index.whole(until(index))
             if count == 0:
                 return 0
             at, live = self._store.now_ms(), self._log.snapshot.files
-            adds = [live[index.path(i)] for i in range(count)]
+            adds = [live[path] for path in dict.fromkeys(index.path(i) for i in range(count))]
             removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
             self._log.commit(removes=removes, operation="DELETE")
             return int(index.left[:count].sum())
 
         return retrying(self._store.runtime, attempt, self._log.what)
 
-    def rewrite(self, path: str, file: NewFile, deadline_s: float) -> bool:
-        """Put a file that lacks messages in the place of the one that had them; False if that is not live any more.
+    def replace(
+        self, paths: Sequence[str], file: NewFile, left: Sequence[int], deadline_s: float, generation: int | None = None
+    ) -> bool:
+        """Put a file in the place of others that follow each other; False if one of these is not live any more.
 
-        The messages that are left keep their offsets.
+        The messages that are left keep their offsets and times.
 
         Parameters
         ----------
+        left : sequence of int
+            Of each file for which those stand, how many messages the new one has.
         deadline_s : float
             When the new file is too old, by `Runtime.monotonic_s`.
+        generation : int, optional
+            Not if the table is sealed under this generation of the map.
 
         Raises
         ------
@@ -349,12 +360,11 @@ class PartitionTable:
                 raise Fenced
             if self._store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
-            old = self._log.snapshot.files.get(path)
-            if old is None:
+            live = self._log.snapshot.files
+            if not all(path in live for path in paths) or (generation is not None and self.sealed >= generation):
                 return False
-            at, tags = self._store.now_ms(), {OFFSETS: str(offsets_of(old))}
-            new = Add(file.path, file.size_bytes, old.partition_values, file.stats, at, tags=tags)
-            self._log.commit([new], removes=[Remove(path, at, old.size, old.partition_values)], operation="DELETE")
+            add, removes = in_place_of([live[path] for path in paths], file, left, self._store.now_ms())
+            self._log.commit([add], removes, operation="DELETE" if add.data_change else "OPTIMIZE")
             return True
 
         return retrying(self._store.runtime, attempt, self._log.what)
@@ -380,18 +390,3 @@ class PartitionTable:
             queue=self.queue,
             partition=self.partition,
         )
-
-
-def _table_schema(payload: Struct) -> Struct:
-    return with_columns(payload, ("_row", "long"), ("base_offset", "long"), ("_enqueued_at", "timestamp"))
-
-
-def _together(known: Struct, wanted: Struct) -> Struct:
-    """The columns that a table is known to have, and then those that it lacks: whoever wants fewer comes late."""
-    fields = {field["name"]: field for field in wanted["fields"]}
-    return {**known, "fields": [fields.pop(field["name"], field) for field in known["fields"]] + list(fields.values())}
-
-
-def _table_settings(vacuum_grace_ms: int) -> dict[str, str]:
-    hours = -(-vacuum_grace_ms // 3_600_000) + 1
-    return {**LONG_LOG, "delta.deletedFileRetentionDuration": f"interval {hours} hours"}

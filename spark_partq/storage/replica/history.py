@@ -7,8 +7,10 @@ as from a backup, or something else has written to the copy: to copy more would 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from collections.abc import Iterable
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log.entries import Add, ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.queue.file_index import OFFSETS, IrregularFiles, offsets_of
+from spark_partq.storage.queue.file_index import IrregularFiles, offsets_of
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -121,18 +123,23 @@ def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> Non
 
 
 def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
-    bases = {_base(add): add for add in newer.files.values()}
-    first = min(bases, default=None)
+    first = min(map(_base, newer.files.values()), default=None)
+    # Files without some messages, and segments, stand in the place of others
+    rewritten = sorted((_base(add), _end(add)) for add in newer.files.values() if add.tags)
     for add in copy.files.values():
-        removed = first is None or _base(add) + _offsets(add) <= first
-        rewritten = _base(add) in bases and OFFSETS in (bases[_base(add)].tags or {})
-        if add.path not in newer.files and not (removed or rewritten):
+        removed = first is None or _end(add) <= first
+        if add.path not in newer.files and not removed and not _lies_in(add, rewritten):
             raise other_history(source, target, f"lacks the messages from {_base(add)} on, as they are in")
 
 
-def _offsets(add: Add) -> int:
+def _lies_in(add: Add, ranges: list[tuple[int, int]]) -> bool:
+    i = bisect.bisect_right(ranges, _base(add), key=itemgetter(0)) - 1
+    return i >= 0 and _end(add) <= ranges[i][1]
+
+
+def _end(add: Add) -> int:
     try:
-        return offsets_of(add)
+        return _base(add) + offsets_of(add)
     except IrregularFiles as error:
         raise DamagedLog(str(error)) from None
 

@@ -19,7 +19,7 @@ def delete_key(run: Run, key: str) -> Callable[[Process], None]:
 
     def body(process: Process) -> None:
         uri, sent = run.live, run.oracle.sent
-        run.oracle.deletions.keys.add(key)
+        run.oracle.rewritten.keys.add(key)
         stored = run.oracle.queues.get((uri, "q"), StoredQueue())  # it may be about to be created again
         before = {id_: place for id_, place in stored.places.items() if sent[id_].key == key}
         delete_messages(open_queue(process.store(uri), "q"), {"k": key})

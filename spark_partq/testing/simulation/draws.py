@@ -77,6 +77,8 @@ def draw(seed: int) -> Setup:
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
     setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
+    if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
+        setup = replace(setup, segment_ms=1_000)
     return replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25)
 
 

@@ -71,7 +71,7 @@ def check_redriven(oracle: Oracle, group: str) -> None:
     """What was put back, as nothing kills any more, the group was given; or, while it held keys that another group did not, put aside again."""
     put_back, given = oracle.dead.redriven.get(group, set()), oracle.readers.get(group, Reader()).given
     missing = sorted(
-        put_back - given - oracle.deletions.gone - (oracle.dead.of(group) if len(oracle.readers) > 1 else set())
+        put_back - given - oracle.rewritten.gone - (oracle.dead.of(group) if len(oracle.readers) > 1 else set())
     )
     if missing:
         raise Violation(f"REDRIVEN: group {group} never got {', '.join(missing[:3])}, which was put back")

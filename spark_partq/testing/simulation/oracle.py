@@ -30,11 +30,11 @@ from spark_partq.testing.simulation import dead
 from spark_partq.testing.simulation.barrier import Ownerships, Turn, overtaken
 from spark_partq.testing.simulation.batches import Batches
 from spark_partq.testing.simulation.copies import Copies
-from spark_partq.testing.simulation.deletions import Deletions
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.notes import Notes
 from spark_partq.testing.simulation.reader import Reader, was_stuck
 from spark_partq.testing.simulation.removal import undrained, unsettled, wanted, wrong_cut
+from spark_partq.testing.simulation.rewritten import Rewritten
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
     Message,
@@ -73,7 +73,7 @@ class Oracle:
         self.retention = self.manual = False  # messages may go unread; applications acknowledge by hand
         self.live, self._lost = PRIMARY, False  # where users work; whether the store of before is lost
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
-        self.lives, self.dead, self.deletions = Lives(), dead.DeadMessages(), Deletions()
+        self.lives, self.dead, self.rewritten = Lives(), dead.DeadMessages(), Rewritten()
         self.copies = Copies(world, self.fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
 
     # ---- what the stores say
@@ -162,15 +162,16 @@ class Oracle:
             self.fail(f"partition {number} goes from version {log.version} to {version}")
         log.version, files = version, self._world.files(uri)
         if any(add.tags for add in entry.adds):
-            gone, problem = self.deletions.rewritten(queue, number, files, folder, entry, self.sent, uri != self.live)
+            gone, problem = self.rewritten.changed(queue, number, files, folder, entry, self.sent, uri != self.live)
             ids = column_of(files, f"{folder}/{entry.adds[0].path}", "id")
             self.fail(self.notes.wrong_with(uri, queue.state, files, f"{folder}/{entry.adds[0].path}", ids))
-            self._world.note(f"partition {number}: {' '.join(sorted(gone))} deleted")
+            self._world.note(
+                f"partition {number}: {len(entry.removes)} files written again without [{' '.join(sorted(gone))}]"
+            )
             self.removed.update(gone if uri == self.live else ())
             for reader in self.readers.values() if uri == self.live else ():
                 reader.excused.update(gone)
-            self.fail(problem)
-            return
+            return self.fail(problem)
         copied = any(app.startswith(f"partq:sink/{STUCK_SINK}") for app in entry.transactions)
         for add in entry.adds:
             base = int(add.partition_values["base_offset"])

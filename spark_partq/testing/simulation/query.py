@@ -18,7 +18,8 @@ from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.messages import Piece, read_slice
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.slices import Piece
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.barrier import Turn
 from spark_partq.testing.simulation.dead import kills
@@ -26,6 +27,7 @@ from spark_partq.testing.simulation.notes import COLUMN, wrong_note
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.results import URI, ResultsTable
 from spark_partq.testing.simulation.setup import QuerySetup
+from spark_partq.testing.simulation.stored import StoredQueue, wrong_time
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.run import Run
@@ -173,11 +175,13 @@ class Query:
         part, oracle = piece.slice, self._run.oracle
         turn = replace(self._turn, incarnation=self._planner.membership.incarnation)
         for first, rows in read_slice(self._store, part, self._schema):
+            there, times_us = oracle.queues.get((self._uri, "q"), StoredQueue()), part.enqueued(first, rows.num_rows)
             notes = rows.column(COLUMN).to_pylist() if COLUMN in rows.schema.names else [None] * rows.num_rows
             for i, (id_, note) in enumerate(zip(rows.column("id").to_pylist(), notes, strict=True)):
                 oracle.fail(wrong_note(id_, note))
                 offset = part.base_offset + first + i
                 group, number = self._setup.group, part.partition
+                oracle.fail(wrong_time(there, number, offset, id_, int(times_us[i])))
                 oracle.delivered(self._uri, group, number, offset, id_, piece.redelivered, piece.epoch, turn)
                 if not self._run.cured and kills(id_, self._run.setup.poison):
                     self._process.kill()

@@ -138,6 +138,14 @@ class StoredQueue:
         return self.state is not None and self.state.deleted
 
 
+def wrong_time(queue: StoredQueue, number: int, offset: int, id_: str, time_us: int) -> str:
+    """Whether a message that is there is said to have come at another time; or nothing."""
+    if queue.places.get(id_) != (number, offset):
+        return ""  # of a queue that was deleted
+    came_ms = queue.partitions[number].enqueued_ms.get(offset, time_us // 1_000)
+    return "" if came_ms == time_us // 1_000 else f"TIME: {id_} came at {came_ms}, and is said to have at {time_us}"
+
+
 def enqueued_ms(add: Add) -> int:
     """When the messages of a file were enqueued, in milliseconds since 1970."""
     return (dt.datetime.fromisoformat(str(add.partition_values["_enqueued_at"])) - _EPOCH) // dt.timedelta(

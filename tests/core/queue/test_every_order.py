@@ -19,6 +19,7 @@ from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.core.queue.scaling import Remainder
+from spark_partq.core.queue.segments import allow_segments
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.queue.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from tests.core.queue.queues import create, cuts, follow
@@ -46,6 +47,7 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
         yield partial(alter.alter_settings, state, wanted, end)
     yield partial(alter.add_columns, state, NOTE)
     yield partial(deleted, state)
+    yield partial(allow_segments, state)
     for location in locations:
         yield partial(decide.add_replica, state, location)
         yield partial(decide.remove_replica, state, location)

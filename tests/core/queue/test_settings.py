@@ -16,6 +16,7 @@ def test_defaults() -> None:
         "max_handoff_time_ms": 3_000,
         "retention_ms": None,
         "vacuum_grace_ms": 86_400_000,
+        "segment_ms": 3_600_000,
         "max_clock_skew_ms": 600_000,
         "durability": "process",
         "reject_to_sender": "including_when_shutdown",

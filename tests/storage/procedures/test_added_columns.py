@@ -20,8 +20,9 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, same_payload
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord
+from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.storage.procedures.test_dead_letters import _NOTHING

@@ -29,6 +29,7 @@ OTHERS: dict[str, Any] = {
     "max_handoff_time_ms": 1,
     "retention_ms": 86_400_000,
     "vacuum_grace_ms": 2 * HOUR,
+    "segment_ms": 60_000,
     "max_clock_skew_ms": 60_000,
     "durability": "disk",
     "reject_to_sender": "off",

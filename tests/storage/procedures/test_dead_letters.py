@@ -20,7 +20,8 @@ from spark_partq.storage.procedures import redrive as redriving
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
 

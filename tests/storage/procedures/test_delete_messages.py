@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.acknowledge import acknowledge
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position
 from tests.planners import Query

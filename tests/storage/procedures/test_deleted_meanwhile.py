@@ -24,14 +24,14 @@ from tests.storage.procedures.test_delete_messages import fill, rows_at
 
 def between(store: str, act: Any, queue: str = "q") -> Any:
     """Run the deletion of key `a`, and `act` once between a new file of the queue and its commit."""
-    rewrite, acts = PartitionTable.rewrite, [act]
+    replace, acts = PartitionTable.replace, [act]
 
     def hooked(table: PartitionTable, *arguments: Any) -> bool:
         if acts and table.queue == queue:
             acts.pop()()
-        return rewrite(table, *arguments)
+        return replace(table, *arguments)
 
-    with mock.patch.object(PartitionTable, "rewrite", hooked):
+    with mock.patch.object(PartitionTable, "replace", hooked):
         return partq.delete_messages(store, "q", {"k": "a"})
 
 
@@ -117,6 +117,6 @@ def test_a_file_that_took_too_long_is_written_again(store: str) -> None:
 def test_a_call_that_dies_is_made_again(store: str) -> None:
     make(store)
     fill(store, "abab", "aab")
-    with mock.patch.object(PartitionTable, "rewrite", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(PartitionTable, "replace", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         partq.delete_messages(store, "q", {"k": "a"})
     assert len(rows_at(store)) == 7 and partq.delete_messages(store, "q", {"k": "a"}) == 4

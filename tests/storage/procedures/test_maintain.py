@@ -73,7 +73,13 @@ def test_whole_acknowledged_files(queue: str) -> None:
     group_at(queue, "g", {0: 12, 1: 5})
     group_at(queue, "h", {0: 9, 1: 0})
     (report,) = partq.maintain(queue, "q")
-    assert report.to_dict() == {"queue": "q", "removed_messages": 5, "vacuumed_files": 0, "waiting_for": ["g", "h"]}
+    assert report.to_dict() == {
+        "queue": "q",
+        "removed_messages": 5,
+        "vacuumed_files": 0,
+        "merged_files": 0,
+        "waiting_for": ["g", "h"],
+    }
     assert firsts(queue) == [5, 0]
     group_at(queue, "h", {0: 15, 1: 5})
     (report,) = partq.maintain(queue, "q")

@@ -18,8 +18,9 @@ import spark_partq as partq
 from spark_partq.core.payload.schema import MAX_DEPTH
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.queue import messages
-from spark_partq.storage.queue.messages import MessageWriter, Slice, read_slice
+from spark_partq.storage.queue.messages import MessageWriter, read_slice
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
+from spark_partq.storage.queue.slices import Slice
 from spark_partq.storage.store import Store, partition_folder
 
 SCHEMA = pa.schema(

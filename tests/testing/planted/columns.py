@@ -39,7 +39,7 @@ def a_column_is_added_again(original, state, wanted):
     return list(wanted["fields"])
 
 
-@bug("storage.queue.messages:slices", with_a_column)
+@bug("storage.queue.slices:slices", with_a_column)
 def a_reader_does_not_know_which_columns_came_later(original, queue, *place):
     """A file from before is taken for damaged."""
     return original(type("Old", (), {"name": queue.name, "added": ()}), *place)

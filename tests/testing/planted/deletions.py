@@ -23,7 +23,7 @@ def what_is_left_gets_other_offsets(original, file, batch, numbers=None):
     original(file, batch)
 
 
-@bug("storage.queue.messages:slices", with_a_deletion)
+@bug("storage.queue.slices:slices", with_a_deletion)
 def a_reader_counts_the_rows_that_are_left(original, *about):
     """He takes the third row for the third message, and gives others' offsets."""
     return [replace(part, sparse=False) for part in original(*about)]

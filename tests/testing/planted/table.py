@@ -21,6 +21,7 @@ from tests.testing.planted import (
     resets,
     resizes,
     results,
+    segments,
 )
 from tests.testing.planted.bugs import BUGS
 
@@ -36,6 +37,7 @@ SUBJECTS = (
     columns,
     deletions,
     maintenance,
+    segments,
     replicas,
     recreated,
     results,

@@ -8,8 +8,9 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import rows_left, slices
+from spark_partq.storage.queue.messages import rows_left
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import slices
 
 
 class Gone:

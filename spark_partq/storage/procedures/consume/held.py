@@ -9,8 +9,9 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.place import identities
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import slices
 
 # Of a partition so many messages are looked at before a plan, whose range ends there then. Their keys are read under the planner's lock.
 MOST_ROWS = 20_000

@@ -13,8 +13,9 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.consume.held import MOST_ROWS
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import read_slice, slices
+from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import slices
 
 # Longer than anything lasts, and in microseconds, added to a time of today, within 64 bits.
 _FOR_EVER_MS = 1 << 52
@@ -98,7 +99,7 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
         for row, batch in read_slice(queue.store, part, schema):
             own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
             ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)
-            at = row - part.first_row
-            moments[at : at + len(own)] = np.where(own > 0, part.enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0)
+            at, enqueued_us = row - part.first_row, part.enqueued(row, len(own))
+            moments[at : at + len(own)] = np.where(own > 0, enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0)
         found.append(moments)
     return np.concatenate(found)

@@ -31,8 +31,8 @@ from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.membership import Ack, Membership
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
-from spark_partq.storage.queue.messages import Piece, slices
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import Piece, slices
 
 # Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
 _IDLE_WAIT_S = (0.01, 0.1)
@@ -375,11 +375,7 @@ class Planner:
 
 
 def _backlog(table: PartitionTable, start: int, end: int) -> Backlog:
-    index = table.index
-    files = index.overlapping(start, end)
-    part = slice(files.start, files.stop)
-    rows = np.minimum(index.end[part], end) - np.maximum(index.base[part], start)
-    return Backlog(rows, index.size[part] * rows // np.maximum(index.rows[part], 1))
+    return Backlog(*table.index.shares(start, end))
 
 
 def _flow_number(own: Ownership) -> int:

@@ -1,0 +1,60 @@
+"""Which files of a partition are put together into segments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_partq.core import format
+from spark_partq.core.queue.alter import require_feature
+from spark_partq.core.queue.decide import Facts
+from spark_partq.core.queue.state import QueueState
+
+Ints = NDArray[np.int64]
+
+SMALL_BYTES = 32 << 20  # a file that has more is large enough
+MOST_BYTES, MOST_FILES = 128 << 20, 1_000  # of a segment
+
+
+def due(
+    base: Ints,
+    size: Ints,
+    enqueued_us: Ints,
+    alone: NDArray[np.bool_],
+    cuts: Collection[int],
+    period_us: int,
+    now_us: int,
+) -> list[range]:
+    """The runs of files, by position, that are to be put together: all that came in one period, when it has been over for as long.
+
+    So each message is written again once, however old it gets.
+
+    Parameters
+    ----------
+    base, size, enqueued_us : array
+        Of each file the offset of its first message, its bytes, and when it was enqueued; in the order of the offsets.
+    alone : array
+        Whether it lies in a file of its own, in no segment.
+    cuts : collection of int
+        Offsets at which a segment must not go on.
+    """
+    period = enqueued_us // period_us
+    runs: list[list[int]] = []
+    filled = 0
+    for i in np.flatnonzero(alone & (size < SMALL_BYTES) & ((period + 2) * period_us <= now_us)).tolist():
+        filled += int(size[i])
+        goes_on = runs and i == runs[-1][-1] + 1 and period[i] == period[i - 1] and base[i] not in cuts
+        if not goes_on or filled > MOST_BYTES or len(runs[-1]) == MOST_FILES:
+            runs.append([])
+            filled = int(size[i])
+        runs[-1].append(i)
+    return [range(run[0], run[-1] + 1) for run in runs if len(run) > 1]
+
+
+def allow_segments(state: QueueState) -> Facts:
+    """Keep programs away that would take a segment for one file with one time."""
+    if not state.usable or state.fenced_by is not None:
+        return ()
+    return require_feature(state, format.SEGMENTS)

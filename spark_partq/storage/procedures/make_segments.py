@@ -1,0 +1,86 @@
+"""Small files of messages that stay are put together, so that what a queue costs does not grow with its age.
+
+What readers have begun they read to its end, as the former files stay for `vacuum_grace_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_partq.core import format
+from spark_partq.core.queue.segments import allow_segments, due
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.rewriting import Rows, rewrite
+from spark_partq.storage.queue.slices import Slice, slices
+
+# Of a partition, so that also in a queue that was never maintained a pass comes to its end.
+_MOST_BYTES_A_PASS = 1 << 30
+
+
+def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -> int:
+    """Put small files of the partitions together, as `segment_ms` says; how many there are no more.
+
+    Nothing is done in a partition that producers do not write to, as each file of it may be a batch of a copy, or that is sealed.
+
+    Parameters
+    ----------
+    tables : sequence of PartitionTable
+        As of their last refresh.
+    now_ms : int
+        By the store's clock.
+
+    Raises
+    ------
+    CommitFailedError, CorruptTableError
+        If a file cannot be read, or written again. What was done before is whole.
+    """
+    found = {table: runs for table in tables if (runs := _due(queue, table, now_ms))}
+    if not found:
+        return 0
+    queue.control.refresh()  # it has every column that a file has
+    queue.control.decide(allow_segments)
+    if format.SEGMENTS not in queue.state.format.features:
+        return 0
+    return sum(queue.store.map(lambda of: _make(queue, *of), list(found.items())))
+
+
+def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, int]]:
+    """Of each segment to be made the offsets."""
+    state, period_ms = queue.state, queue.state.settings.segment_ms
+    if period_ms is None or table.partition not in state.partition_numbers or table.sealed >= state.generation:
+        return []
+    index, filled = table.index, 0
+    found: list[tuple[int, int]] = []
+    alone = index.stored_rows == index.rows
+    for files in due(index.base, index.size, index.enqueued_us, alone, table.cuts, period_ms * 1000, now_ms * 1000):
+        filled += int(index.size[files.start : files.stop].sum())
+        if found and filled > _MOST_BYTES_A_PASS:
+            break
+        found.append((int(index.base[files.start]), int(index.end[files.stop - 1])))
+    return found
+
+
+def _make(queue: Queue, table: PartitionTable, runs: Sequence[tuple[int, int]]) -> int:
+    index, made = table.index, 0
+    for start, end in runs:
+        files = slices(queue.state, table.partition, index, start, end)
+        try:
+            if not rewrite(queue, table, files, _rows(queue, files), queue.state.generation):
+                break  # the next pass looks again
+        except Fenced:
+            break
+        made += len(files) - 1
+    return made
+
+
+def _rows(queue: Queue, files: Sequence[Slice]) -> Rows:
+    schema = arrow_schema(queue.state.schema)
+    for part in files:
+        for row, batch in read_slice(queue.store, part, schema):
+            first = part.base_offset + row
+            yield np.arange(first, first + batch.num_rows), batch

@@ -1,0 +1,376 @@
+"""Small files that stay are put together while the queue is used: every message keeps its place and its time, whoever reads it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.procedures import make_segments as procedure
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.slices import slices
+from spark_partq.storage.queue.starting import first_since
+from spark_partq.storage.store import Store
+from tests.helpers import in_parallel, new_file, opened, position
+from tests.planners import Query
+from tests.storage.procedures.test_added_columns import make, put
+
+HOUR = 3_600_000
+Row = tuple[int, int, str, int]  # partition, offset, key, when it was enqueued (microseconds since 1970)
+
+
+def ago(hours: float) -> int:
+    """Microseconds since 1970, in the middle of a period if `hours` is whole."""
+    now_ms = int(time.time() * 1000)
+    return (now_ms // HOUR * HOUR + HOUR // 2) * 1000 - int(hours * HOUR * 1000)
+
+
+def commit(store: str, keys: str, at_us: int, partition: int = 0) -> None:
+    """A file of messages of these keys, a letter each, that came at that time."""
+    columns = {"k": list(keys), "v": list(range(len(keys)))}
+    table = opened(store).table(partition)
+    table.append(
+        [new_file(store, "q", partition, columns)], None, opened(store).state.generation, time_us=lambda: at_us
+    )
+
+
+def read(store: str, start: int = 0, end: int | None = None) -> list[Row]:
+    queue, found = opened(store), []
+    for table in queue.partitions:
+        first, last = max(start, table.first_offset), min(end or table.next_offset, table.next_offset)
+        for part in slices(queue.state, table.partition, table.index, first, last):
+            for row, rows in read_slice(queue.store, part, arrow_schema(queue.state.schema)):
+                times = part.enqueued(row, rows.num_rows).tolist()
+                for n, (key, at) in enumerate(zip(rows["k"].to_pylist(), times, strict=True)):
+                    found.append((table.partition, part.base_offset + row + n, key, at))
+    return found
+
+
+def merged(store: str) -> int:
+    return partq.maintain(store, "q")[0].merged_files
+
+
+def live(store: str) -> int:
+    return sum(table.index.stored for table in opened(store).partitions)
+
+
+def fill(store: str) -> None:
+    """A queue with ten files of three hours ago and two of now."""
+    make(store, partitions=1)
+    for n in range(10):
+        commit(store, "abc"[: 1 + n % 3], ago(3) + 1_000_000 * n)
+    for n in range(2):
+        commit(store, "z", ago(0) + n)
+
+
+@pytest.fixture
+def old(store: str) -> str:
+    fill(store)
+    return store
+
+
+def test_messages_keep_their_places_and_times(old: str) -> None:
+    before, table = read(old), opened(old).partitions[0]
+    assert merged(old) == 9
+    assert read(old) == before and live(old) == 3
+    assert opened(old).state.format.features == ("segments",)
+    described = partq.describe_queue(old, "q").partitions[0]
+    assert (described.files, described.first_offset, described.next_offset) == (3, 0, table.next_offset)
+    assert merged(old) == 0  # nothing is left to do
+
+
+def test_other_readers_of_the_table_find_the_same_messages(old: str) -> None:
+    """They have one time for all messages of a segment: that of the last."""
+    before = read(old)
+    merged(old)
+    rows = DeltaTable(f"{old}/queues/q/partitions/partition=0").to_pyarrow_table().to_pylist()
+    assert sorted((row["base_offset"] + row["_row"], row["k"]) for row in rows) == [(n, k) for _, n, k, _ in before]
+    times = {row["_enqueued_at"] for row in rows if row["base_offset"] == 0}
+    assert times == {dt.datetime.fromtimestamp((ago(3) + 9_000_000) / 1e6, dt.UTC)}
+
+
+def test_a_checkpoint_keeps_them(old: str) -> None:
+    before = read(old)
+    merged(old)
+    opened(old).partitions[0].checkpoint()
+    for entry in Path(old, "queues/q/partitions/partition=0/_delta_log").glob("*.json"):
+        entry.unlink()
+    assert read(old) == before and live(old) == 3
+
+
+def test_no_news_for_who_follows_the_table(old: str) -> None:
+    """Delta's own streams take a file that only holds what was there for no new one."""
+    merged(old)
+    log = Path(old, "queues/q/partitions/partition=0/_delta_log")
+    entry = next(text for path in log.glob("*.json") if "OPTIMIZE" in (text := path.read_text()))
+    actions = [json.loads(line) for line in entry.splitlines()]
+    changes = [action.get("add") or action.get("remove") for action in actions[1:]]
+    assert len(changes) == 11 and not any(change["dataChange"] for change in changes)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.text("abcd", min_size=1, max_size=6), st.integers(0, 50)), min_size=1, max_size=8),
+    st.lists(st.sampled_from(["a", "b", "merge", "column"]), max_size=5),
+    st.integers(0, 40),
+    st.integers(1, 40),
+)
+def test_any_range_stays_what_it_is(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[tuple[str, int]],
+    steps: list[str],
+    start: int,
+    length: int,
+) -> None:
+    """Also when messages are deleted before and after."""
+    store, at_us = str(tmp_path_factory.mktemp("store") / "store"), ago(9)
+    make(store, partitions=1)
+    for keys, gap in files:
+        at_us += gap * HOUR * 20
+        commit(store, keys, at_us)
+    wanted = read(store)
+    for step in steps:
+        if step == "merge":
+            merged(store)
+        elif step == "column":
+            partq.add_column(store, "q", "note string")
+        else:
+            partq.delete_messages(store, "q", {"k": step})
+            wanted = [row for row in wanted if row[2] != step]
+    assert read(store) == wanted
+    assert read(store, start, start + length) == [row for row in wanted if start <= row[1] < start + length]
+    assert int(opened(store).partitions[0].index.left.sum()) == len(wanted)
+
+
+def test_a_time_is_found_in_the_midst(old: str) -> None:
+    since = [first_since(opened(old).partitions[0], ago(3) + 1_000_000 * n) for n in range(11)]
+    merged(old)
+    assert [first_since(opened(old).partitions[0], ago(3) + 1_000_000 * n) for n in range(11)] == since
+
+
+# ---- what stays apart
+def test_never(store: str) -> None:
+    make(store, partitions=1, segment_ms=None)
+    for _ in range(3):
+        commit(store, "a", ago(5))
+    assert merged(store) == 0 and opened(store).state.format.features == ()
+    partq.alter_queue(store, "q", segment_ms=60_000)
+    assert merged(store) == 2
+
+
+def test_none_goes_on_across_a_seal(store: str) -> None:
+    """What was sealed is removed up to its cut, also if the partition comes back later."""
+    make(store, partitions=2)
+    for partition in range(2):
+        commit(store, "ab", ago(5), partition)
+        commit(store, "ab", ago(5), partition)
+    partq.scale(store, "q", 1)
+    partq.scale(store, "q", 2)
+    for _ in range(2):
+        commit(store, "cd", ago(5))
+    assert merged(store) == 3
+    bases = [sorted(set(table.index.stored_base.tolist())) for table in opened(store).partitions]
+    assert bases == [[0, 4], [0]]
+
+
+def test_a_parent_that_is_copied(store: str) -> None:
+    """Each of its files is a batch of the copy: put together they would be taken for the first of them."""
+    make(store, partitions=0)
+    query = Query(store, "a")
+    for keys in ("ab", "cd", "ef"):
+        commit(store, keys, ago(5), -1)
+    query.next()
+    query.planner.leave()
+    queue, before = opened(store), opened(store).table(-1)
+    before.refresh()
+    real = PartitionTable.replace
+
+    def sealed_first(table: PartitionTable, *about: Any) -> bool:
+        partq.scale(store, "q", 2)
+        return real(table, *about)
+
+    with mock.patch.object(PartitionTable, "replace", sealed_first):
+        assert procedure.make_segments(queue, queue.partitions, int(time.time() * 1000)) == 0
+    assert merged(store) == 0 and partq.copy_stuck(store, "q") == 6
+    assert sorted(key for *_, key, _ in read(store)) == list("abcdef")
+
+
+def test_a_pass_has_an_end(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(store, partitions=1)
+    for hours in (9, 8, 7):
+        for _ in range(2):
+            commit(store, "a", ago(hours))
+    monkeypatch.setattr(procedure, "_MOST_BYTES_A_PASS", 1)
+    assert [merged(store) for _ in range(4)] == [1, 1, 1, 0]
+
+
+# ---- beside others
+def between(store: str, act: Callable[[], Any]) -> int:
+    """Maintain the queue, and let something happen between a segment and its commit."""
+    real, acts = PartitionTable.replace, [act]
+
+    def hooked(table: PartitionTable, *about: Any) -> bool:
+        if acts:
+            acts.pop()()
+        return real(table, *about)
+
+    with mock.patch.object(PartitionTable, "replace", hooked):
+        return merged(store)
+
+
+def test_producers_commit_meanwhile(old: str) -> None:
+    before = read(old)
+    assert between(old, lambda: put(opened(old), 7, {"k": "n", "v": 7})) == 9
+    assert read(old)[:-1] == before and read(old)[-1][2] == "n" and live(old) == 4
+
+
+def test_messages_are_deleted_meanwhile(old: str) -> None:
+    before = read(old)
+    assert between(old, lambda: partq.delete_messages(old, "q", {"k": "b"})) == 0
+    assert read(old) == [row for row in before if row[2] != "b"]
+    assert merged(old) == 9
+    assert read(old) == [row for row in before if row[2] != "b"]
+
+
+def test_it_took_too_long(old: str) -> None:
+    """Maintenance might have deleted the new file before its commit."""
+    real, before = PartitionTable.replace, read(old)
+
+    def late(table: PartitionTable, paths: Any, file: Any, left: Any, deadline_s: float, generation: Any) -> bool:
+        return real(table, paths, file, left, deadline_s - HOUR, generation)
+
+    with mock.patch.object(PartitionTable, "replace", late):
+        assert merged(old) == 0
+    assert read(old) == before and merged(old) == 9 and read(old) == before
+
+
+def test_a_replica_takes_over_meanwhile(old: str, tmp_path: Path) -> None:
+    replica, before = str(tmp_path / "replica"), read(old)
+    partq.replicate(old, "q", replica)
+    assert between(old, lambda: partq.promote(replica, "q")) == 0
+    assert read(replica) == before
+    assert merged(replica) == 9 and read(replica) == before
+
+
+def test_two_that_maintain_at_once(old: str) -> None:
+    before = read(old)
+    done = in_parallel([lambda: merged(old)] * 3)
+    assert not [error for error in done if isinstance(error, BaseException)]
+    assert sum(n for n in done if isinstance(n, int)) == 9 and read(old) == before
+
+
+@pytest.mark.parametrize("jump", [False, True])
+def test_a_replica_follows(old: str, tmp_path: Path, jump: bool) -> None:
+    replica = str(tmp_path / "replica")
+    partq.replicate(old, "q", replica)
+    merged(old)
+    commit(old, "y", ago(0) + 5)
+    before = read(old)
+    if jump:  # what the replica lacks is gone: it goes on from a checkpoint
+        table = opened(old).partitions[0]
+        table.checkpoint()
+        *earlier, last = sorted(Path(old, table.folder, "_delta_log").glob("0*.*"))
+        assert last.name.endswith(".json")
+        for entry in earlier[:-1]:
+            entry.unlink()
+    partq.replicate(old, "q", replica)
+    partq.promote(replica, "q")
+    assert read(replica) == before and live(replica) == 4
+
+
+# ---- consumers
+def given_to(query: Query) -> list[Row]:
+    """Places, keys and times of the micro-batch that was planned last, as its tasks read them."""
+    queue = opened(query.store)
+    return [
+        (part.partition, part.base_offset + first + n, key, at)
+        for pieces in query.planner.tasks(query.started, query.done)
+        for part in (piece.slice for piece in pieces)
+        for first, rows in read_slice(queue.store, part, arrow_schema(queue.state.schema))
+        for n, (key, at) in enumerate(
+            zip(rows["k"].to_pylist(), part.enqueued(first, rows.num_rows).tolist(), strict=True)
+        )
+    ]
+
+
+def test_a_consumer_goes_on_in_the_midst(old: str) -> None:
+    """What it has begun it reads to its end, and what it begins again are the same rows."""
+    wanted, query = read(old), Query(old, "a")
+    assert query.next(Limits(max_rows=8)) == {0: (0, 8)}
+    began = query.planner.tasks(query.started, query.done)
+    merged(old)
+    schema = arrow_schema(opened(old).state.schema)
+    rows = [
+        key
+        for pieces in began
+        for piece in pieces
+        for _, batch in read_slice(Store(old), piece.slice, schema)
+        for key in batch["k"].to_pylist()
+    ]
+    assert rows == [row[2] for row in wanted[:8]]
+    query.planner.leave()
+    again = Query(old, "a")
+    again.next(Limits(max_rows=8))
+    found = given_to(again)
+    while again.next(Limits(max_rows=5)):
+        found += given_to(again)
+    assert sorted(set(found)) == wanted and position(old, "g", 0) == len(wanted)
+
+
+def test_a_segment_is_removed_as_a_whole(old: str) -> None:
+    query, wanted = Query(old, "a"), read(old)
+    query.next(Limits(max_rows=8))
+    query.next(Limits(max_rows=1))  # the first eight are acknowledged
+    assert merged(old) > 0
+    removed: list[int] = []
+    while query.next():
+        removed.append(partq.maintain(old, "q")[0].removed_messages)
+    removed.append(partq.maintain(old, "q")[0].removed_messages)
+    table = opened(old).partitions[0]
+    assert table.first_offset == table.next_offset == len(wanted)
+    query.planner.leave()
+
+
+def test_retention_waits_for_the_last_message(store: str) -> None:
+    make(store, partitions=1)
+    for n in range(4):
+        commit(store, "a", ago(5) + n * 300_000_000)
+    assert merged(store) == 3
+    middle_ms = int(time.time() * 1000) - (ago(5) + 450_000_000) // 1000
+    partq.alter_queue(store, "q", retention_ms=middle_ms)
+    assert partq.maintain(store, "q")[0].removed_messages == 0
+    partq.alter_queue(store, "q", retention_ms=HOUR)
+    assert partq.maintain(store, "q")[0].removed_messages == 4
+
+
+# ---- what the log says
+@pytest.mark.parametrize(
+    "told",
+    ["", "[]", "[[1,1]]", "[[0,0,1]]", "[[19,19,1]]", "{}", "[" * 5_000, '[["1",1,1]]', "[[1,2,3],[18,17,4]]"],
+)
+def test_a_segment_that_does_not_say_what_it_holds(old: str, told: str) -> None:
+    merged(old)
+    log = Path(old, "queues/q/partitions/partition=0/_delta_log")
+    path, text = next((path, text) for path in log.glob("*.json") if "OPTIMIZE" in (text := path.read_text()))
+    actions: Sequence[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["tags"]["partq.files"] = told
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    for hint in log.glob("*checkpoint*"):
+        hint.unlink()
+    with pytest.raises(partq.CorruptTableError, match="does not say for which files it stands"):
+        read(old)

@@ -1,0 +1,59 @@
+"""Small files that are put together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_partq.testing.simulation.setup import Setup
+from tests.core.queue import test_segments as segments
+from tests.storage.procedures import test_make_segments as procedure
+from tests.testing.planted.bugs import bug
+from tests.testing.planted.stores import in_a_store
+
+
+def with_segments(s: Setup) -> bool:
+    return s.segment_ms is not None
+
+
+@bug("storage.queue.slices:_parts", with_segments)
+def each_message_has_the_time_of_the_first(original, *about):
+    """A message that is delivered again has another time than before."""
+    return ()
+
+
+@bug("storage.procedures.make_segments:_rows", with_segments)
+def a_segment_lacks_its_last_file(original, queue, files):
+    """What a file in the middle of a partition held is lost."""
+    return original(queue, files[:-1])
+
+
+@bug("storage.queue.file_index:FileIndex.whole", with_segments)
+def a_segment_is_removed_with_its_first_file(original, index, count):
+    """Messages that nobody has read go with those before them."""
+    return count
+
+
+@bug("core.queue.segments:due", test=segments.test_none_goes_on_beyond_a_cut)
+def a_segment_goes_on_across_a_cut(original, base, size, enqueued_us, alone, cuts, period_us, now_us):
+    """What was removed up to the cut is there again when the partition comes back."""
+    return original(base, size, enqueued_us, alone, (), period_us, now_us)
+
+
+@bug(
+    "storage.queue.partition_table:PartitionTable.replace",
+    test=lambda: in_a_store(procedure.test_a_parent_that_is_copied),
+)
+def files_of_a_sealed_table_are_put_together(original, table, paths, file, left, deadline_s, generation=None):
+    """Each file of a parent is a batch of the copy: the first one stands for all, and the others are lost."""
+    return original(table, paths, file, left, deadline_s)
+
+
+@bug("storage.replica.history:_lies_in", test=lambda: in_a_store(_a_replica_jumps))
+def a_replica_takes_a_segment_for_another_history(original, add, ranges):
+    """It refuses to follow its primary from then on."""
+    return False
+
+
+def _a_replica_jumps(store):
+    procedure.fill(store)
+    procedure.test_a_replica_follows(store, Path(store).parent, jump=True)
