@@ -1,0 +1,197 @@
+"""What a micro-batch costs as a queue grows old: ``python -m benchmarks.age``. No Spark runs: only what the package itself does is timed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+from unittest import mock
+
+import pyarrow as pa
+import typer
+
+import spark_partq as partq
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.log import LONG_LOG
+from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.place import write_rows
+from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.queue import table_spec
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.partition_table import BatchRecord
+from spark_partq.storage.store import Store
+
+PARTITIONS, WRITERS, GROUPS = 8, 2, ("a", "b")
+ROWS = 4 * PARTITIONS
+READ_EVERY, MAINTAIN_EVERY, WARM_UP = 5, 250, 200
+# An hour of a queue with a micro-batch a second has 3,600 of them, as has about a minute here. So what is kept for an hour elsewhere
+# is kept for a minute: entries of logs, former files, and what is put together.
+HOUR_MS = 60_000
+_UNLIMITED = Limits()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A part of the run: medians in milliseconds, and what there was at its end."""
+
+    batches: int
+    write_ms: float
+    read_ms: float
+    maintain_ms: float
+    live_files: int
+    log_files: int
+    log_bytes: int
+    group_files: int
+    rss_mb: float
+
+
+def main(
+    batches: Annotated[int, typer.Option(help="micro-batches of all producers together", min=4_000)] = 100_000,
+    folder: Annotated[Path | None, typer.Option(help="a folder on the disk to measure; else a temporary one")] = None,
+    out: Annotated[Path, typer.Option(help="where the JSON goes")] = Path("benchmarks/results/age.json"),
+) -> None:
+    """Print, for a queue whose messages are removed and for one that keeps them, the last thousand micro-batches against the first."""
+    found: dict[str, list[Sample]] = {}
+    for name, kept in (("removed", False), ("kept", True)):
+        with _short_hours(), tempfile.TemporaryDirectory(prefix="partq-bench-", dir=folder) as place:
+            found[name] = [*run(f"{place}/store", batches, kept)]
+        first, last = found[name][0], found[name][-1]
+        for what in ("write_ms", "read_ms", "maintain_ms"):
+            before, after = getattr(first, what), getattr(last, what)
+            print(f"{name:>8} {what:12} {before:8.2f} -> {after:8.2f}  {after / before:.2f} times", flush=True)
+        print(f"{name:>8} {asdict(last)}", flush=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({name: [asdict(sample) for sample in samples] for name, samples in found.items()}))
+
+
+@contextlib.contextmanager
+def _short_hours() -> Iterator[None]:
+    vacuum = LogFolder.vacuum
+    short = {**LONG_LOG, "delta.logRetentionDuration": "interval 1 minutes"}
+    with (
+        mock.patch.object(table_spec, "LONG_LOG", short),
+        mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, HOUR_MS, kept, *as_of)),
+    ):
+        yield
+
+
+def run(uri: str, batches: int, kept: bool) -> Iterator[Sample]:
+    """A sample of each thousand micro-batches, but those that warm up."""
+    partq.create_queue(
+        uri, "q", "k string, v bigint", key="k", partitions=PARTITIONS, rebalance_delay_ms=0, segment_ms=HOUR_MS
+    )
+    if kept:  # somebody who is away keeps all
+        reader = _Reader(uri, "away")
+        reader.read()
+        reader.planner.leave()
+    writers = [_Writer(uri, f"s{n}") for n in range(WRITERS)]
+    readers = [_Reader(uri, group) for group in GROUPS]
+    try:
+        yield from _samples(uri, batches, writers, readers)
+    finally:
+        for reader in readers:
+            reader.planner.leave()
+
+
+def _samples(uri: str, batches: int, writers: Sequence[_Writer], readers: Sequence[_Reader]) -> Iterator[Sample]:
+    times: dict[str, list[float]] = {}
+
+    def timed(what: str, act: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        act()
+        times.setdefault(what, []).append(1000 * (time.perf_counter() - began))
+
+    for n in range(1, WARM_UP + batches + 1):
+        timed("write", writers[n % WRITERS].write)
+        if n % READ_EVERY == 0:
+            for reader in readers:
+                timed("read", reader.read)
+        if n % MAINTAIN_EVERY == 0:
+            timed("maintain", lambda: partq.maintain(uri, "q"))
+        if n == WARM_UP:
+            times.clear()
+        elif (n - WARM_UP) % 1000 == 0:
+            yield _sample(uri, n - WARM_UP, times)
+            times.clear()
+
+
+class _Writer:
+    """A producer with a sink of its own, whose batches have a few messages for each partition."""
+
+    def __init__(self, uri: str, sink: str) -> None:
+        self._queue, self._sink, self._batch = open_queue(Store(uri), "q"), sink, 0
+        self._producer = Producer(self._queue)
+        rows = [{"k": f"k{n}", "v": n} for n in range(ROWS)]
+        self._rows = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(self._queue.state.schema))
+
+    def write(self) -> None:
+        record = BatchRecord(self._sink, self._batch)
+        self._batch += 1
+        self._producer.refresh()
+        self._producer.write(record, lambda: write_rows(self._queue, [(0, self._rows)]), lambda: ROWS)
+
+
+def _sample(uri: str, batches: int, times: Mapping[str, Sequence[float]]) -> Sample:
+    queue = open_queue(Store(uri), "q")
+    queue.refresh()
+    log = [entry for entry in _files(Path(uri, "queues")) if "_delta_log" in entry.path]
+    return Sample(
+        batches,
+        *(round(statistics.median(times[what]), 3) for what in ("write", "read", "maintain")),
+        live_files=sum(table.index.stored for table in queue.partitions),
+        log_files=len(log),
+        log_bytes=sum(entry.stat().st_size for entry in log),
+        group_files=len(list(_files(Path(uri, "groups")))),
+        rss_mb=round(_rss_mb(), 1),
+    )
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from _files(Path(entry.path))
+        else:
+            yield entry
+
+
+def _rss_mb() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class _Reader:
+    """A group with one member, which acknowledges everything at once."""
+
+    connected = True
+
+    def __init__(self, uri: str, group: str) -> None:
+        self.planner = Planner(ConsumerSettings(Store(uri), ("q",)), group, group, self._connect)
+        self._done = StreamOffset(group, group, {}, {})
+
+    def read(self) -> None:
+        end = self.planner.next(self._done, _UNLIMITED)
+        if end is not None:
+            self.planner.tasks(self._done, end)
+            self._done = end
+
+    def _connect(self, _: object, handler: object) -> _Reader:
+        handler.query_terminated()  # type: ignore[attr-defined]
+        return self
+
+    def request(self, *_: object) -> dict[str, object]:
+        return {}
+
+
+if __name__ == "__main__":
+    typer.run(main)
