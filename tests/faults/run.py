@@ -109,4 +109,5 @@ def evidence(history: History) -> Evidence:
         end=time.monotonic(),
         bound_s=bound_s(history.plan),
         ended=history.ended,
+        commits={group: history.commits(group) for group in (WRITERS, RECORDERS)},
     )
