@@ -33,6 +33,10 @@ class NotBuiltError(Exception):
     """Why the checker cannot run here."""
 
 
+class NothingToBuildWithError(NotBuiltError):
+    """There is no Go, or Porcupine cannot be fetched."""
+
+
 @functools.cache
 def checker() -> Path:
     """The program, as its source is now.
@@ -40,22 +44,27 @@ def checker() -> Path:
     Raises
     ------
     NotBuiltError
-        If there is no Go, or its modules cannot be fetched.
     """
     go = shutil.which("go")
     if go is None:
-        raise NotBuiltError(NO_GO)
+        raise NothingToBuildWithError(NO_GO)
+    _go(NothingToBuildWithError, go, "mod", "download")
     _BUILT.mkdir(exist_ok=True)
     program, new = _BUILT / "linearizable", _BUILT / f"new-{uuid.uuid4().hex[:8]}"  # several processes may build it
-    command = [go, "build", "-trimpath", "-o", str(new), "."]
-    try:
-        done = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, timeout=_BUILD_S)
-    except subprocess.TimeoutExpired:
-        raise NotBuiltError(f"cross-check: `go build` took longer than {_BUILD_S} s") from None
-    if done.returncode:
-        raise NotBuiltError(f"cross-check: `go build` failed: {done.stderr.strip()[-300:]}")
+    _go(NotBuiltError, go, "build", "-trimpath", "-o", str(new), ".")
     os.replace(new, program)
     return program
+
+
+def _go(error: type[NotBuiltError], *command: str) -> None:
+    """Run a command of Go among the sources."""
+    what = f"cross-check: `go {' '.join(command[1:3])}`"
+    try:
+        done = subprocess.run(command, check=False, cwd=_SOURCE, capture_output=True, text=True, timeout=_BUILD_S)
+    except subprocess.TimeoutExpired:
+        raise error(f"{what} took longer than {_BUILD_S} s") from None
+    if done.returncode:
+        raise error(f"{what} failed: {done.stderr.strip()[-300:]}")
 
 
 def operations(evidence: Evidence) -> Iterator[Operation]:
@@ -86,7 +95,7 @@ def cross_check(evidence: Evidence) -> dict[str, Any]:
     """
     lines = "".join(json.dumps(operation) + "\n" for operation in operations(evidence))
     command = [str(checker()), "-limit", f"{_LIMIT_S}s"]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=_LIMIT_S + 60)
+    done = subprocess.run(command, check=False, input=lines, capture_output=True, text=True, timeout=_LIMIT_S + 60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -102,7 +111,8 @@ def compare(evidence: Evidence, verdict: Verdict) -> list[str]:
     verdict.figures |= {"cross-check": told["verdict"], "operations": count, "cross-check s": seconds}
     first = any(kind in BOTH for kind, _ in verdict.findings)
     if (told["verdict"] == "illegal") != first and told["verdict"] != "unknown":
-        verdict.findings.append((DISAGREED, f"the cross-check says {told['verdict']}, the judge does not: {explained(told)}"))
+        text = f"the cross-check says {told['verdict']}, the judge does not: {explained(told)}"
+        verdict.findings.append((DISAGREED, text))
     not_done = [] if all(recorded(evidence, group) for group in evidence.records) else [UNRECORDED]
     if told["verdict"] == "unknown":
         not_done.append(f"cross-check: it did not end within {_LIMIT_S} s")

@@ -70,7 +70,7 @@ class Evidence:
     end: float
     bound_s: float
     ended: list[str] = field(default_factory=list)
-    commits: Mapping[str, list[Record]] = field(default_factory=dict)
+    commits: dict[str, list[Record]] = field(default_factory=dict)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_partq.testing.resultcheck import Result
 from tests.faults.judge import Evidence
-from tests.faults.ownership import Operation, Record, between
+from tests.faults.ownership import Batch, Operation, Record, batches, between
 
 Message = tuple[str, int]
 
@@ -28,9 +28,9 @@ class Sent:
 
 def sent(evidence: Evidence) -> Iterator[Sent]:
     """Of each producer, one after the other; the last one may be one of which it was never told."""
-    for messages, batches in evidence.sent.values():
+    for messages, told in evidence.sent.values():
         ends: dict[int, float] = {}
-        for number, _, ended in batches:
+        for number, _, ended in told:
             ends[number] = min(ended, ends.get(number, ended))
         before = 0.0
         for number, ended in sorted(ends.items()):
@@ -54,16 +54,9 @@ class Order:
     def operations(self) -> list[Operation]:
         found = list(self._appends())
         for group, records in self._evidence.records.items():
-            starts = {(r["run"], r["batch"]): r["at"] for r in records if r["kind"] == "start"}
-            ends = {(r["run"], r["batch"]): r["at"] for r in records if r["kind"] == "end"}
-            batches: dict[tuple[str, int], list[Record]] = defaultdict(list)
-            for r in records:
-                if r["kind"] == "row":
-                    batches[r["run"], r["batch"]].append(r)
-            for batch, rows in batches.items():
-                began = starts.get(batch, rows[0]["at"])
-                found += self._reads(began, rows)
-                found += self._processed(group, began, ends.get(batch), rows)
+            for batch in batches(records):
+                found += self._reads(batch)
+                found += self._processed(group, batch)
             found += self._sent_to(group)
         for target, results in self._evidence.results.items():
             found += self._in_target(f"the {target}", results)
@@ -81,53 +74,55 @@ class Order:
             if missing:
                 yield _log("nowhere", "append", between(batch.began, batch.ended), -1, missing)
 
-    def _reads(self, began: float, rows: Sequence[Record]) -> Iterator[Operation]:
-        for partition, start, run in _runs([(r["partition"], r["offset"], (r["key"], r["value"])) for r in rows]):
-            yield _log(partition, "read", between(began, max(began, *(r["at"] for r in rows))), start, run)
+    def _reads(self, batch: Batch) -> Iterator[Operation]:
+        placed = [(r["partition"], r["offset"], (r["key"], r["value"])) for r in batch.rows]
+        for partition, start, run in _runs(placed):
+            yield _log(partition, "read", between(batch.began, batch.read), start, run)
 
     # ---- keys
-    def _numbered(self) -> dict[Message, tuple[str, int]]:
-        """The register of each message, and its number there."""
+    def _numbered(self) -> dict[Message, int]:
+        """Which message of its key and producer each is."""
         counts: dict[str, int] = defaultdict(int)
-        found: dict[Message, tuple[str, int]] = {}
+        found: dict[Message, int] = {}
         for batch in self._sent:
             for key, value in batch.messages:
-                name = _stream(key, value)
-                found[key, value] = name, counts[name]
-                counts[name] += 1
+                found[key, value] = counts[_stream(key, value)]
+                counts[_stream(key, value)] += 1
         return found
+
+    def _number(self, key: str, value: int) -> int:
+        """-1 if nobody sent it."""
+        return self._numbers.get((key, value), -1)
 
     def _sent_to(self, group: str) -> Iterator[Operation]:
         names = set()
         for batch in self._sent:
             for name, of_key in _by_stream(batch.messages).items():
                 if batch.ended is not None or any(m in self._places for m in of_key):
-                    about = {"numbers": [self._numbers[m][1] for m in of_key]}
+                    about = {"numbers": [self._number(*m) for m in of_key]}
                     yield _key(group, name, "send", between(batch.began, batch.ended), about)
                     names.add(name)
         for name in names:
             yield _key(group, name, "end", between(self._evidence.end + _READING_S, None), {})
 
-    def _processed(
-        self, group: str, began: float, ended: float | None, rows: Sequence[Record]
-    ) -> Iterator[Operation]:
+    def _processed(self, group: str, batch: Batch) -> Iterator[Operation]:
         of_stream: dict[str, list[Record]] = defaultdict(list)
-        for r in rows:
+        for r in batch.rows:
             of_stream[_stream(r["key"], r["value"])].append(r)
         for name, given in of_stream.items():
-            about = {"numbers": [self._numbers.get((r["key"], r["value"]), ("", -1))[1] for r in given]}
+            numbers = {"numbers": [self._number(r["key"], r["value"]) for r in given]}
             marked = {"marked": [bool(r["redelivered"]) for r in given]}
-            yield _key(group, name, "begin", between(began, began), {**about, **marked})
-            if ended is not None:
-                yield _key(group, name, "finish", between(ended, ended), about)
+            yield _key(group, name, "begin", between(batch.began, batch.began), {**numbers, **marked})
+            if batch.ended is not None:
+                yield _key(group, name, "finish", between(batch.ended, batch.ended), numbers)
 
     def _in_target(self, target: str, results: Sequence[Result]) -> Iterator[Operation]:
         """A target is read when all has ended, in the order in which it was written; there nothing comes again, with whatever mark."""
         for i, r in enumerate(sorted(results, key=lambda r: (r.commit, r.partition, r.offset))):
-            about = {"numbers": [self._numbers.get((str(r.key), r.value), ("", -1))[1]]}
+            about = {"numbers": [self._number(str(r.key), r.value)], "marked": [False]}
             for turn, what in enumerate(("begin", "finish")):
                 at = self._evidence.end + (2 * i + turn) * _ROW_S
-                yield _key(target, _stream(str(r.key), r.value), what, between(at, at), {**about, "marked": [False]})
+                yield _key(target, _stream(str(r.key), r.value), what, between(at, at), about)
 
 
 def _stream(key: str, value: int) -> str:

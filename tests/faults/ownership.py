@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from spark_partq.core.group.facts import Kind
@@ -30,6 +31,35 @@ def ns(seconds: float) -> int:
 def between(began: float, ended: float | None) -> dict[str, int]:
     """When an operation was called and when it returned; who never heard of its end has no return."""
     return {"call": ns(began)} | ({} if ended is None else {"return": ns(ended)})
+
+
+@dataclass
+class Batch:
+    """A micro-batch as its consumer wrote it down: when it began, when it had all rows, and when it was finished, if it was."""
+
+    run: str
+    number: int
+    began: float
+    read: float
+    ended: float | None
+    rows: list[Record]
+
+
+def batches(records: Iterable[Record]) -> list[Batch]:
+    """Those with rows."""
+    times: dict[tuple[str, int, str], float] = {}
+    found: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for r in records:
+        if r["kind"] == "row":
+            found[r["run"], r["batch"]].append(r)
+        else:
+            times[r["run"], r["batch"], r["kind"]] = r["at"]
+    made = []
+    for (run, number), rows in found.items():
+        began: float = times.get((run, number, "start"), rows[0]["at"])
+        read = max(began, *(r["at"] for r in rows))
+        made.append(Batch(run, number, began, read, times.get((run, number, "end")), rows))
+    return made
 
 
 class Ownership:
@@ -107,13 +137,13 @@ class Ownership:
             began = _NEVER if line is None else line["at"]
             ended = None if told is None else told["at"]
             seen = next((fact for fact in facts if fact["kind"] in _POSITIONS), None)
-            if seen is not None and not moved and facts[0]["kind"] != Kind.PARTITION_ADDED:
+            looks = seen is not None and not moved and facts[0]["kind"] != Kind.PARTITION_ADDED
+            if seen is not None and looks:
                 looked = (_NEVER, ended) if line is None or line["looked"] is None else line["looked"]
                 delivered = -1 if seen.get("delivered") is None else seen["delivered"]
-                about = {"offset": seen["offset"], "delivered": delivered, "before": before[partition]}
-                yield self._operation(partition, "look", between(*looked), **about)
-            changes = [_change(fact) for fact in facts]
-            about = {"store": store, "moved": moved, "changes": changes}
+                about = {"offset": seen["offset"], "delivered": delivered}
+                yield self._operation(partition, "look", between(*looked), **about, **seqs)
+            about = {"store": store, "moved": moved, "looked": looks, "changes": [_change(fact) for fact in facts]}
             yield self._operation(partition, "commit", between(began, ended), **about, **seqs)
             before[partition] = int(facts[-1]["seq"])
 
@@ -127,42 +157,40 @@ class Ownership:
         for line, told in self._acknowledged:
             for row in line["rows"]:
                 planned = row["delivered"] > max(row["offset"], row["start"])
-                about = {"incarnation": row["incarnation"], "epoch": row["epoch"], "offset": row["offset"], "planned": planned}
-                ends = {"start": row["start"], "end": row["delivered"], "store": self._store(line["store"])}
-                times = between(line["at"], None if told is None else told["at"])
+                about = {name: row[name] for name in ("incarnation", "epoch", "offset", "start")}
+                about |= {"end": row["delivered"], "planned": planned, "store": self._store(line["store"])}
                 lost = (line["store"], row["partition"], row["epoch"], row["incarnation"]) in self._lost
-                yield self._operation(row["partition"], "acknowledge", times, **about, **ends, lost=lost)
+                times = between(line["at"], None if told is None else told["at"])
+                yield self._operation(row["partition"], "acknowledge", times, **about, lost=lost)
 
     # ---- what was given
     def _deliveries(self, plans: Sequence[Operation]) -> Iterator[Operation]:
         """Each micro-batch of a partition; its plan learns from the marks what had been delivered before it."""
         planned: dict[tuple[str, str, int, int, int], list[Operation]] = defaultdict(list)
-        for plan in plans:
-            if plan["planned"]:
-                instance = self._instances.get(plan["incarnation"], "")
-                planned[plan["register"], instance, plan["epoch"], plan["start"], plan["end"]].append(plan)
-        starts = {(r["run"], r["batch"]): r["at"] for r in self._records if r["kind"] == "start"}
-        ends = {(r["run"], r["batch"]): r["at"] for r in self._records if r["kind"] == "end"}
-        rows: dict[tuple[str, int, int, int, str], list[Record]] = defaultdict(list)
-        for r in self._records:
-            if r["kind"] == "row":
-                rows[r["run"], r["batch"], r["partition"], r["epoch"], r["instance"]].append(r)
-        for (run, batch, partition, epoch, instance), given in rows.items():
-            offsets = [r["offset"] for r in given]
-            first, last = min(offsets), max(offsets)
-            of = planned[f"{self._group}/{partition}", instance, epoch, first, last + 1]
-            whole = offsets == list(range(first, last + 1))
-            plan = of.pop(0) if of and whole else None
-            about: dict[str, Any] = {"epoch": epoch, "instance": instance, "start": first, "end": last + 1}
-            about |= {"planned": plan is not None, "store": len(self._stores) if plan is None else plan["store"]}
-            if plan is not None:
-                plan["seen"] = _seen(given)
-            if plan is None or not plan["lost"]:
-                began = starts.get((run, batch), given[0]["at"])
-                yield self._operation(partition, "deliver", between(began, max(began, *(r["at"] for r in given))), **about)
-                if (run, batch) in ends:
-                    end = ends[run, batch]
-                    yield self._operation(partition, "finish", between(end, end), **about)
+        for row in plans:
+            if row["planned"]:
+                instance = self._instances.get(row["incarnation"], "")
+                planned[row["register"], instance, row["epoch"], row["start"], row["end"]].append(row)
+        for batch in batches(self._records):
+            given: dict[tuple[int, int, str], list[Record]] = defaultdict(list)
+            for r in batch.rows:
+                given[r["partition"], r["epoch"], r["instance"]].append(r)
+            for (partition, epoch, instance), rows in given.items():
+                offsets = [r["offset"] for r in rows]
+                first, end = min(offsets), max(offsets) + 1
+                of = planned[f"{self._group}/{partition}", instance, epoch, first, end]
+                plan: Operation | None = of.pop(0) if of and offsets == list(range(first, end)) else None
+                if plan is None:
+                    store = len(self._stores)
+                elif plan["lost"]:
+                    continue
+                else:
+                    store, plan["seen"] = plan["store"], _seen(rows)
+                about = {"epoch": epoch, "instance": instance, "start": first, "end": end}
+                about |= {"planned": plan is not None, "store": store}
+                yield self._operation(partition, "deliver", between(batch.began, batch.read), **about)
+                if batch.ended is not None:
+                    yield self._operation(partition, "finish", between(batch.ended, batch.ended), **about)
 
 
 def _together(facts: Iterable[Record], commit: Callable[[Record], str]) -> dict[tuple[str, int], list[Record]]:

@@ -1,5 +1,5 @@
 module spark_partq/tests/faults/linearizable
 
-go 1.24
+go 1.21
 
 require github.com/anishathalye/porcupine v1.3.1

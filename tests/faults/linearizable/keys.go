@@ -28,7 +28,9 @@ func queueOfKey([]*operation) register {
 			next := s.done
 			for i, number := range op.Numbers {
 				switch {
-				case number < 0 || number >= s.sent:
+				case number < 0:
+					return from, "nobody sent it"
+				case number >= s.sent:
 					return from, fmt.Sprintf("message %d was not sent yet", number)
 				case number == next:
 					next++

@@ -32,6 +32,7 @@ type operation struct {
 	Store       int      `json:"store,omitempty"`
 	Before      int64    `json:"before,omitempty"`
 	Seq         int64    `json:"seq,omitempty"`
+	Looked      bool     `json:"looked,omitempty"`
 	Moved       bool     `json:"moved,omitempty"`
 	Changes     []change `json:"changes,omitempty"`
 	Incarnation string   `json:"incarnation,omitempty"`

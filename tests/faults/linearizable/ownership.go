@@ -13,6 +13,7 @@ type owned struct {
 	delivered int64 // everything below may have been given to somebody
 	planned   int64 // by the owner, in its lineage
 	finished  int64 // the same
+	looked    int64 // the fact whose decider has looked
 	fresh     bool  // the owner has planned nothing since it was granted the partition
 }
 
@@ -39,7 +40,7 @@ func ownership(ops []*operation) register {
 		}
 		switch op.Op {
 		case "look":
-			return s, looks(s, op)
+			return looks(s, op)
 		case "commit":
 			return commits(s, op)
 		case "acknowledge":
@@ -63,25 +64,35 @@ func ownership(ops []*operation) register {
 }
 
 // Whoever decides has read where the group is.
-func looks(s owned, op *operation) string {
+func looks(s owned, op *operation) (state, string) {
 	switch {
 	case s.seq != op.Before:
-		return fmt.Sprintf("its state was that of fact %d, and not of %d", op.Before, s.seq)
+		return s, fmt.Sprintf("its state was that of fact %d, and not of %d", op.Before, s.seq)
 	case s.position != op.Offset:
-		return fmt.Sprintf("it saw the position %d, which was %d", op.Offset, s.position)
+		return s, fmt.Sprintf("it saw the position %d, which was %d", op.Offset, s.position)
 	case op.Delivered >= 0 && s.delivered != op.Delivered:
-		return fmt.Sprintf("it saw that messages below %d were given to somebody; those below %d were", op.Delivered, s.delivered)
+		return s, fmt.Sprintf("it saw that messages below %d were given to somebody; those below %d were", op.Delivered, s.delivered)
 	}
-	return ""
+	s.looked = op.Seq
+	return s, ""
 }
 
 func commits(s owned, op *operation) (state, string) {
 	if s.seq != op.Before {
 		return s, fmt.Sprintf("fact %d follows %d, and not %d", op.Seq, op.Before, s.seq)
 	}
-	before := s
+	if op.Looked && s.looked != op.Seq {
+		return s, "its decider has not looked yet"
+	}
+	before, said := s, int64(-1)
 	s.seq, s.store = op.Seq, op.Store
 	for _, c := range op.Changes {
+		if c.Kind != "HandoffStarted" && c.Kind != "HandoffCancelled" {
+			if said >= 0 && c.Offset != said {
+				return before, fmt.Sprintf("%s is at %d, and what comes before it in the commit at %d", c.Kind, c.Offset, said)
+			}
+			said = c.Offset
+		}
 		if c.EpochBefore != nil && c.Kind != "PartitionAdded" && *c.EpochBefore != s.epoch {
 			return before, fmt.Sprintf("%s follows epoch %d, which is %d", c.Kind, *c.EpochBefore, s.epoch)
 		}
