@@ -56,7 +56,8 @@ def batches(records: Iterable[Record]) -> list[Batch]:
             times[r["run"], r["batch"], r["kind"]] = r["at"]
     made = []
     for (run, number), rows in found.items():
-        began: float = times.get((run, number, "start"), rows[0]["at"])
+        start = times.get((run, number, "start"))
+        began = float(rows[0]["at"]) if start is None else start
         read = max(began, *(r["at"] for r in rows))
         made.append(Batch(run, number, began, read, times.get((run, number, "end")), rows))
     return made
