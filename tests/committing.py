@@ -67,6 +67,7 @@ class Commits:
         self._records: dict[Path, _Record] = {}
         self._lock = threading.Lock()
         mock.patch.object(Group, "refresh", self._refresh(Group.refresh)).start()
+        mock.patch.object(Group, "decide", self._invoked(Group.decide)).start()
         mock.patch.object(ControlTable, "commit", self._decide(ControlTable.commit)).start()
         mock.patch.object(AckTable, "append", self._acknowledge(AckTable.append)).start()
 
@@ -86,6 +87,13 @@ class Commits:
 
         return patched
 
+    def _invoked(self, decide: Callable[..., list[GroupFact]]) -> Callable[..., list[GroupFact]]:
+        def patched(group: Group, *arguments: Any, **named: Any) -> list[GroupFact]:
+            group._control._invoked = time.monotonic()  # type: ignore[attr-defined]
+            return decide(group, *arguments, **named)
+
+        return patched
+
     def _decide(
         self, commit: Callable[[ControlTable, Sequence[GroupFact]], None]
     ) -> Callable[[ControlTable, Sequence[GroupFact]], None]:
@@ -95,7 +103,11 @@ class Commits:
                 return commit(table, facts)
             group = table._disk._folder.split("/")[1]
             numbered = [{"seq": seq, **known_by(vars(fact))} for seq, fact in enumerate(facts, table.state.seq)]
-            looked = getattr(table, "_looked", None)
+            # Whoever did not look since it was told to decide should have.
+            now = time.monotonic()
+            invoked = getattr(table, "_invoked", now)
+            began, ended = getattr(table, "_looked", (0.0, 0.0))
+            looked = (began, ended) if began >= invoked else (invoked, now)
             told = record.begins("decide", group=group, store=table._store.uri, looked=looked, facts=numbered)
             try:
                 commit(table, facts)

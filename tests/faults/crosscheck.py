@@ -86,8 +86,8 @@ def recorded(evidence: Evidence, group: str) -> bool:
     return any(line["kind"] == "acknowledge" for line in evidence.commits.get(group, []))
 
 
-def cross_check(evidence: Evidence) -> dict[str, Any]:
-    """What Porcupine says, as the program prints it.
+def cross_check(evidence: Evidence, record: Path | None = None) -> dict[str, Any]:
+    """What Porcupine says, as the program prints it. `record` gets the operations, one a line, if it does not say that all is well.
 
     Raises
     ------
@@ -98,13 +98,15 @@ def cross_check(evidence: Evidence) -> dict[str, Any]:
     done = subprocess.run(command, check=False, input=lines, capture_output=True, text=True, timeout=_LIMIT_S + 60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
+    if record is not None and found["verdict"] != "ok":
+        record.write_text(lines)
     return found
 
 
-def compare(evidence: Evidence, verdict: Verdict) -> list[str]:
+def compare(evidence: Evidence, verdict: Verdict, record: Path | None = None) -> list[str]:
     """Add to the verdict what the second judge says, and where the two disagree; returns what could not be checked."""
     try:
-        told = cross_check(evidence)
+        told = cross_check(evidence, record)
     except NotBuiltError as error:
         return [str(error)]
     count, seconds = sum(told["operations"].values()), round(told["seconds"], 2)

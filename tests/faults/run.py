@@ -80,7 +80,7 @@ def run(
         found = evidence(history)
         verdict = judge(found)
         if cross_check:
-            history.not_done.update(compare(found, verdict))
+            history.not_done.update(compare(found, verdict, folder / "operations.jsonl"))
         positions_rise(history.table)
     except Exception as error:  # whatever it is, it is found
         stuck = f"{type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -352,11 +353,16 @@ def test_a_group_without_commits_is_not_done() -> None:
 
 
 @needs_go
-def test_the_smallest_register_comes_first() -> None:
-    evidence = handed_over()
+def test_the_smallest_register_comes_first(tmp_path: Path) -> None:
+    """The operations are kept, and the program says the same of the file."""
+    evidence, record = handed_over(), tmp_path / "operations.jsonl"
+    cross_check(evidence, record)
+    assert not record.exists()
     for plant in (move_the_position_as_a_stale_owner, change_what_one_group_reads):
         plant(evidence)
-    found = cross_check(evidence)["illegal"]
+    found = cross_check(evidence, record)["illegal"]
+    again = subprocess.run([str(crosscheck.checker()), str(record)], check=True, capture_output=True, text=True)
+    assert json.loads(again.stdout)["illegal"] == found
     assert len(found) > 1
     assert [one["operations"] for one in found] == sorted(one["operations"] for one in found)
     for one in found:
