@@ -101,14 +101,14 @@ class Ownership:
 
     def _grants_lost(self) -> set[tuple[str, int, int, str]]:
         """Grants that a promotion did not copy: nobody knows of them any more, nor of what was done under them."""
-        known = {int(fact["seq"]): known_by(fact) for fact in self._facts}
-        lost = set()
-        for line, told in self._decided:
-            if told is None or told["is_in"]:
-                for fact in line["facts"]:
-                    if fact["kind"] == Kind.GRANTED and known.get(fact["seq"]) != known_by(fact):
-                        lost.add((line["store"], fact["partition"], fact["epoch"], fact["incarnation"]))
-        return lost
+        known = {_grant(fact) for fact in self._facts if fact["kind"] == Kind.GRANTED}
+        return {
+            (line["store"], *_grant(fact))
+            for line, told in self._decided
+            if told is None or told["is_in"]
+            for fact in line["facts"]
+            if fact["kind"] == Kind.GRANTED and _grant(fact) not in known  # whoever failed may have come again
+        }
 
     def _instance_by_incarnation(self) -> dict[str, str]:
         facts = [*self._facts, *(fact for line, _ in self._decided for fact in line["facts"])]
@@ -200,6 +200,10 @@ def _together(facts: Iterable[Record], commit: Callable[[Record], str]) -> dict[
     for fact in facts:
         found[commit(fact), fact["partition"]].append(fact)
     return found
+
+
+def _grant(fact: Record) -> tuple[int, int, str]:
+    return fact["partition"], fact["epoch"], fact.get("incarnation") or ""
 
 
 def _change(fact: Record) -> Record:

@@ -304,6 +304,17 @@ def test_who_never_heard_of_its_commit_may_have_made_it(came: bool) -> None:
 
 
 @needs_go
+def test_a_commit_that_failed_may_be_tried_again() -> None:
+    """On a full disk nobody knows whether it went in; then somebody else came between, and the same grant has another number."""
+    evidence = handed_over()
+    failed = {**line(evidence, "d2"), "id": "d5", "at": 2.69, "looked": (2.67, 2.68)}
+    failed["facts"] = [{**f, "seq": f["seq"] - 1} for f in failed["facts"]]
+    evidence.commits["h"].append(failed)
+    found = cross_check(evidence)
+    assert found["verdict"] == "ok", explained(found)
+
+
+@needs_go
 def test_a_stale_owner_may_plan_if_the_second_one_marks_it() -> None:
     """`a` stood still and plans 8 to 12 as well, behind the grant; `b`, which comes to it later, has marked them."""
     evidence = handed_over()
