@@ -1,6 +1,7 @@
 """What an application of a campaign commits to the tables of groups: invoked when, and told when that it is in.
 
-Each process writes a file of its own into the folder `commits` beside the store, if that folder is there. Its JSON lines are
+Each process writes a file of its own into the folder `commits` beside the store, if that folder is there, or into the one that its
+environment names, as an object store has none beside it. Its JSON lines are
 
 - ``{"kind": "decide", "id", "group", "store", "at", "looked": [began, ended], "facts"}``: it is about to commit facts that follow from
   what it saw when it looked;
@@ -30,7 +31,7 @@ from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.log import Conflict
 
-FOLDER = "commits"
+FOLDER, VARIABLE = "commits", "APPLICATION_COMMITS"
 _COLUMNS = (
     "kind", "partition", "offset", "delivered", "epoch_before", "epoch", "lineage_epoch", "flow", "to_flow", "instance", "incarnation",
     "status", "cause", "by",
@@ -72,7 +73,7 @@ class Commits:
         mock.patch.object(AckTable, "append", self._acknowledge(AckTable.append)).start()
 
     def _record(self, store: str) -> _Record | None:
-        folder = Path(store).parent / FOLDER
+        folder = Path(os.environ.get(VARIABLE) or Path(store).parent / FOLDER)
         with self._lock:
             if folder not in self._records and folder.is_dir():
                 self._records[folder] = _Record(folder)

@@ -26,7 +26,7 @@ _SOURCE = Path(__file__).parent / "linearizable"
 _BUILT = ROOT / ".linearizable"  # git ignores it
 _LIMIT_S, _BUILD_S = 60, 300
 NO_GO = "cross-check: there is no program `go` on the PATH"
-UNRECORDED = "cross-check of owners: consumers with Spark do not write down what they commit"
+UNRECORDED = "cross-check of owners: the consumers, as those with Spark, did not write down what they commit"
 
 
 class NotBuiltError(Exception):
