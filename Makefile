@@ -42,6 +42,7 @@ soak: setup
 	$(BIN)/python -m tests.fuzz --inputs 1000000
 
 # Histories of real processes that are killed, stopped, resized and moved; `make faults SEED=7 HISTORIES=20` repeats the plans of a run.
+# With Go on the PATH a second judge, Porcupine, checks each; without it the program says that this was not done.
 faults: setup
 	$(BIN)/python -m tests.faults --histories $(or $(HISTORIES),10) $(if $(SEED),--seed $(SEED)) --jobs 2
 
@@ -54,6 +55,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@if command -v go > /dev/null; then cd tests/faults/linearizable && test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet .; fi
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml spark_partq jobs tools pyspark_partq.py
 
 # The documentation site, in site/. A broken link or a page that the navigation leaves out fails it.
@@ -82,4 +84,4 @@ lock:
 	$(LOCK) --all-extras --constraint requirements.lock --output-file requirements-dev.lock
 
 clean:
-	rm -rf .demo .mutants .mermaid site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist
+	rm -rf .demo .mutants .mermaid .linearizable site .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse build dist

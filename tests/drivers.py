@@ -23,6 +23,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests import delivering, queries
 from tests.clocks import grace, skew
+from tests.committing import Commits
 from tests.delivering import Delivery
 from tests.recording import Listener, Messages, Recorder, Sender
 from tests.scaled import Sink, scale
@@ -278,6 +279,7 @@ def main() -> None:
     os.dup2(2, 1)
     lock = threading.Lock()
     skew()
+    Commits()
     driver = {"spark": SparkDriver, "plain": PlainDriver}[sys.argv[1]]()
 
     def obey(number: int, command: str, arguments: dict[str, Any]) -> None:

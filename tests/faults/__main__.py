@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("--steps", help=f"exactly these, by commas, instead of those drawn: {', '.join(STEPS)}")
     parser.add_argument("--folder", type=Path, help="where histories lie; default: a new one for temporary files")
     parser.add_argument("--keep", action="store_true", help="keep every folder")
+    told = "ask a second judge, which needs Go; without Go that is told under `not done`"
+    parser.add_argument("--cross-check", action=argparse.BooleanOptionalAction, default=True, help=told)
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     kinds = given.steps.split(",") if given.steps else None
@@ -53,7 +55,8 @@ def main() -> int:
                 except queue.Empty:
                     return
                 begun.append(seed)
-                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", keep=given.keep))
+                how = {"keep": given.keep, "cross_check": given.cross_check}
+                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", **how))
                 print(json.dumps(lines[-1]), flush=True)
         finally:
             pool.close()
@@ -74,8 +77,11 @@ def totals(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
     for line in lines:
         happened.update(line["happened"])
         found.update(line["found"])
+    checked = [line for line in lines if line.get("cross-check") in ("ok", "illegal")]
     return {
         "histories": len(lines),
+        "cross-checked": len(checked),
+        "operations": sum(line["operations"] for line in checked),
         "messages": sum(line.get("messages", 0) for line in lines),
         "seconds": round(sum(line["seconds"] for line in lines), 1),
         "with findings": sorted(line["seed"] for line in lines if line["findings"]),

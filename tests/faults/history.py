@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.spark.jobs import error_classes
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
+from tests.committing import FOLDER as COMMITS
 from tests.delivering import RESULTS
 from tests.faults.machine import mount_small, unmount_small
 from tests.faults.plan import RECORDERS, WRITERS, Plan
@@ -90,7 +91,7 @@ class History:
     def __init__(self, plan: Plan, pool: Pool, folder: Path, consumers: Pool | None = None) -> None:
         self.plan, self.pool, self.folder = plan, pool, folder
         self._consumers = consumers or pool
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / COMMITS).mkdir(parents=True, exist_ok=True)
         self.home = folder / "store"  # where it begins
         self.small_disk = "not wanted"  # why the store has no small disk of its own; "" if it has
         if any(step.kind == "disk_full" for step in plan.steps):
@@ -282,6 +283,12 @@ class History:
         letter = "w" if group == WRITERS else "r"
         paths = sorted(self.folder.glob(f"{letter}[0-9]*.jsonl"))
         return [record for path in paths for record in self.lines(path.name)]
+
+    def commits(self, group: str) -> list[dict[str, Any]]:
+        """What its members, and whoever else decided for it, invoked on its tables, and what came of that (`tests.committing`)."""
+        lines = [line for path in sorted((self.folder / COMMITS).glob("*.jsonl")) for line in Tail(path).read()]
+        mine = {line["id"] for line in lines if line.get("group") == group}
+        return [line for line in lines if line["id"] in mine]
 
     def facts(self, group: str, store: str | None = None) -> list[dict[str, Any]]:
         found = Group(Store.at(store or self.store), group)

@@ -21,6 +21,8 @@ Message = tuple[str, int]  # key, value
 LOST, TWICE, MISORDERED, PHANTOM, OWNERS, STALLED, ENDED = KINDS = (
     "lost", "twice", "misordered", "phantom", "two owners", "stalled", "ended",
 )  # fmt: skip
+# The cross-check and this judge say different things (`crosscheck`).
+DISAGREED = "disagreed"
 _KIND = {
     Violation.LOST: LOST,
     Violation.UNFINISHED: LOST,
@@ -54,6 +56,8 @@ class Evidence:
         How long messages may wait beside the micro-batches.
     ended : list of str
         Queries that ended with an error for which there was no reason.
+    commits : dict
+        Of each group what its processes invoked on its tables, as `tests.committing` writes it down.
     """
 
     sent: Mapping[str, tuple[Messages, Sequence[tuple[int, float, float]]]]
@@ -66,6 +70,7 @@ class Evidence:
     end: float
     bound_s: float
     ended: list[str] = field(default_factory=list)
+    commits: dict[str, list[Record]] = field(default_factory=dict)
 
 
 @dataclass
@@ -77,7 +82,7 @@ class Verdict:
 
     def counts(self) -> dict[str, int]:
         found = Counter(kind for kind, _ in self.findings)
-        return {kind: found[kind] for kind in KINDS}
+        return {kind: found[kind] for kind in (*KINDS, DISAGREED)}
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -90,9 +95,9 @@ def judge(evidence: Evidence) -> Verdict:
     for group, records in given.items():
         rows = [r for r in records if r["kind"] == "row"]
         verdict.figures[f"given to {group}"] = len(rows)
-        found += _one_message_a_place(group, rows)
         found += _partitions(group, records, evidence)
         found += _keys(group, check_keys(records, in_at, again=True), in_at)
+    found += _one_message_a_place(r for records in given.values() for r in records if r["kind"] == "row")
     for target, results in evidence.results.items():
         made = [r._replace(key=_stream(r.key, r.value)) for r in results]
         verdict.figures[f"in the {target}"] = len(made)
@@ -147,8 +152,8 @@ def _partitions(group: str, records: Sequence[Record], evidence: Evidence) -> It
         yield _KIND[f.kind], f"{f.kind} in {group}: partition {f.where[1]} offset {f.offset}: {f.text}"
 
 
-def _one_message_a_place(group: str, rows: Iterable[Record]) -> Iterable[tuple[str, str]]:
-    """A place has the same message whenever it is given, and a message one place."""
+def _one_message_a_place(rows: Iterable[Record]) -> Iterable[tuple[str, str]]:
+    """A place has the same message whenever it is given, to whichever group, and a message one place."""
     places: dict[tuple[int, int], set[Message]] = defaultdict(set)
     messages: dict[Message, set[tuple[int, int]]] = defaultdict(set)
     for r in rows:
@@ -157,10 +162,10 @@ def _one_message_a_place(group: str, rows: Iterable[Record]) -> Iterable[tuple[s
         messages[message].add(place)
     for place, several in places.items():
         if len(several) > 1:
-            yield PHANTOM, f"{group} was given {sorted(several)} at partition {place[0]} offset {place[1]}"
+            yield PHANTOM, f"consumers were given {sorted(several)} at partition {place[0]} offset {place[1]}"
     for message, found in messages.items():
         if len(found) > 1:
-            yield TWICE, f"{message} is in the queue at {sorted(found)}, as {group} was given it"
+            yield TWICE, f"{message} is in the queue at {sorted(found)}, as consumers were given it"
 
 
 def _waited(given: Mapping[str, list[Record]], in_at: Mapping[Message, float], evidence: Evidence) -> Wait:

@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_partq.testing.resultcheck import Result
 from tests.faults import nemesis, operators
+from tests.faults.crosscheck import compare
 from tests.faults.history import History
 from tests.faults.judge import Evidence, judge
 from tests.faults.plan import RECORDERS, WRITERS, Plan
@@ -50,10 +51,18 @@ def bound_s(plan: Plan) -> float:
     return documented / 1000 + plan.machine_s
 
 
-def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, keep: bool = False) -> dict[str, Any]:
+def run(
+    plan: Plan,
+    pool: Pool,
+    folder: Path,
+    *,
+    consumers: Pool | None = None,
+    keep: bool = False,
+    cross_check: bool = True,
+) -> dict[str, Any]:
     """What happened and what was found; the folder stays if anything was found, or is to be kept.
 
-    `consumers` are applications of another kind than `pool`, in which consumers run.
+    `consumers` are applications of another kind than `pool`, in which consumers run. With `cross_check` a second judge is asked.
     """
     began = time.monotonic()
     history = History(plan, pool, folder, consumers)
@@ -68,7 +77,10 @@ def run(plan: Plan, pool: Pool, folder: Path, *, consumers: Pool | None = None, 
             done.append(f"{step.kind} {STEPS[step.kind](history, Random(step.seed))}".strip())
         history.flows()
         history.finish()
-        verdict = judge(evidence(history))
+        found = evidence(history)
+        verdict = judge(found)
+        if cross_check:
+            history.not_done.update(compare(found, verdict, folder / "operations.jsonl"))
         positions_rise(history.table)
     except Exception as error:  # whatever it is, it is found
         stuck = f"{type(error).__name__}: {error}"
@@ -109,4 +121,5 @@ def evidence(history: History) -> Evidence:
         end=time.monotonic(),
         bound_s=bound_s(history.plan),
         ended=history.ended,
+        commits={group: history.commits(group) for group in (WRITERS, RECORDERS)},
     )

@@ -35,7 +35,7 @@ def facts() -> list[Record]:
     """Each producer's messages lie in a partition of their own; `a` owns both."""
     found = []
     for partition in range(2):
-        grant = {"epoch": 1, "lineage_epoch": 1, "flow": "a/0", "offset": 0, "delivered": 0}
+        grant = {"epoch": 1, "lineage_epoch": 1, "flow": "a/0", "incarnation": "i-a", "offset": 0, "delivered": 0}
         found += [fact(2 * partition, "PartitionAdded", partition, offset=0)]
         found += [fact(2 * partition + 1, "Granted", partition, **grant)]
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.crosscheck import UNRECORDED
 from tests.faults.plan import draw
 from tests.faults.run import run
 from tests.processes import Kind, Pool
@@ -36,6 +37,11 @@ def test_a_history_of_faults(
     with capsys.disabled():
         print(f"\n{json.dumps(told)}")
     assert told["findings"] == 0, told
+    if "cross-check" in told:
+        assert told["cross-check"] == "ok"
+        assert (UNRECORDED in told["not done"]) == (pool is not pools["plain"])
+    else:
+        assert any(text.startswith("cross-check: ") for text in told["not done"])
     assert told["happened"]["kill -9"] >= sum(step.startswith("kill") for step in steps) and told["happened"][
         "SIGSTOP"
     ] >= sum(step.startswith("stop") for step in steps)

@@ -1,0 +1,5 @@
+module spark_partq/tests/faults/linearizable
+
+go 1.21
+
+require github.com/anishathalye/porcupine v1.3.1
