@@ -1,0 +1,68 @@
+"""What an object store and the network before it do to a history: each step a function of the history and of what it draws."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from random import Random
+
+from tests.faults.history import History
+from tests.faults.nemesis import kill_consumer, kill_operator, kill_producer, operate, operation, stop_consumer
+from tests.faults.proxy import CUT, FAILED, IF_ABSENT, LOST, REFUSED, SLOW, UNANSWERED
+
+
+def lost_answers(h: History, rng: Random) -> str:
+    """Writes are done, and whoever wrote does not hear of it: of a put under a condition it does not know who was first."""
+    return _befalls(h, rng, {LOST: rng.choice([0.2, 0.5])}, 10, IF_ABSENT)
+
+
+def store_errors(h: History, rng: Random) -> str:
+    """It is overloaded: it refuses some requests, or all for a while. What it answers with 500 may be done."""
+    if rng.random() < 0.3:
+        return _befalls(h, rng, {REFUSED: 1.0}, 20, at_least_s=rng.uniform(2, 5))
+    return _befalls(h, rng, {REFUSED: 0.3, FAILED: 0.2}, 40)
+
+
+def store_timeouts(h: History, rng: Random) -> str:
+    """Requests are never answered; their clients give up and ask again."""
+    return _befalls(h, rng, {UNANSWERED: rng.choice([0.03, 0.1])}, 8)
+
+
+def store_slow(h: History, rng: Random) -> str:
+    return _befalls(h, rng, {SLOW: 0.7}, 40)
+
+
+def cut_answers(h: History, rng: Random) -> str:
+    """The network fails in the middle of what is read."""
+    return _befalls(h, rng, {CUT: 0.3}, 20)
+
+
+def _befalls(
+    h: History, rng: Random, shares: Mapping[str, float], requests: int, kind: str | None = None, at_least_s: float = 0
+) -> str:
+    """Let faults befall so many requests, or so many of a kind, while something else happens half of the time. No query may end."""
+    what = " and ".join(f"{share:.0%} {fault}" for fault, share in shares.items())
+    if h.objects is None:
+        h.not_done.add(f"{what}: the store lies on a disk")
+        return ""
+    proxy = h.objects.proxy
+
+    def count() -> int:
+        return sum(proxy.count(fault, kind) for fault in shares)
+
+    with h.nobody_works(queries_may_end=False), proxy.doing(shares):
+        before, until = count(), time.monotonic() + at_least_s
+        beside = _meanwhile(h, rng)
+        h.until(lambda: count() >= before + requests and time.monotonic() > until, what)
+    return f"{what}{beside}"
+
+
+def _meanwhile(h: History, rng: Random) -> str:
+    if rng.random() < 0.5:
+        return ""
+    if rng.random() < 0.4:
+        function, about = operation(h, rng)
+        operate(h, function, about)
+        return f" during {function}"
+    step = rng.choice([kill_producer, kill_consumer, stop_consumer, kill_operator])
+    return f" and {step.__name__}: {step(h, rng)}"
