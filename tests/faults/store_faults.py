@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from tests.faults.history import History
-from tests.faults.nemesis import kill_consumer, kill_operator, kill_producer, operate, operation, stop_consumer
+from tests.faults.nemesis import kill_consumer, kill_producer, operate, operation, stop_consumer
+from tests.faults.operators import maybe
 from tests.faults.proxy import CUT, FAILED, IF_ABSENT, LOST, REFUSED, SLOW, UNANSWERED
 
 
@@ -20,7 +22,7 @@ def store_errors(h: History, rng: Random) -> str:
     """It is overloaded: it refuses some requests, or all for a while. What it answers with 500 may be done."""
     if rng.random() < 0.3:
         return _befalls(h, rng, {REFUSED: 1.0}, 20, at_least_s=rng.uniform(2, 5))
-    return _befalls(h, rng, {REFUSED: 0.3, FAILED: 0.2}, 40)
+    return _befalls(h, rng, {REFUSED: 0.2, FAILED: 0.1}, 40)
 
 
 def store_timeouts(h: History, rng: Random) -> str:
@@ -34,13 +36,13 @@ def store_slow(h: History, rng: Random) -> str:
 
 def cut_answers(h: History, rng: Random) -> str:
     """The network fails in the middle of what is read."""
-    return _befalls(h, rng, {CUT: 0.3}, 20)
+    return _befalls(h, rng, {CUT: 0.2}, 20)
 
 
 def _befalls(
     h: History, rng: Random, shares: Mapping[str, float], requests: int, kind: str | None = None, at_least_s: float = 0
 ) -> str:
-    """Let faults befall so many requests, or so many of a kind, while something else happens half of the time. No query may end."""
+    """Let faults befall so many requests, or so many of a kind, while something else goes on half of the time. No query may end."""
     what = " and ".join(f"{share:.0%} {fault}" for fault, share in shares.items())
     if h.objects is None:
         h.not_done.add(f"{what}: the store lies on a disk")
@@ -50,19 +52,28 @@ def _befalls(
     def count() -> int:
         return sum(proxy.count(fault, kind) for fault in shares)
 
-    with h.nobody_works(queries_may_end=False), proxy.doing(shares):
-        before, until = count(), time.monotonic() + at_least_s
-        beside = _meanwhile(h, rng)
-        h.until(lambda: count() >= before + requests and time.monotonic() > until, what)
-    return f"{what}{beside}"
+    before, until = count(), time.monotonic() + at_least_s
+    with contextlib.ExitStack() as faults:
+        faults.enter_context(h.nobody_works(queries_may_end=False))
+        faults.enter_context(proxy.doing(shares))
+
+        def end() -> None:
+            h.until(lambda: count() >= before + requests and time.monotonic() > until, what)
+            faults.close()
+
+        return what + _meanwhile(h, rng, end)
 
 
-def _meanwhile(h: History, rng: Random) -> str:
-    if rng.random() < 0.5:
-        return ""
-    if rng.random() < 0.4:
+def _meanwhile(h: History, rng: Random, end: Callable[[], None]) -> str:
+    """Nothing, a kill or a stop under the faults, or an operation that begins under them."""
+    kind = rng.choices(["", "harm", "operation"], [5, 3, 2])[0]
+    if kind == "operation":
         function, about = operation(h, rng)
-        operate(h, function, about)
+        operate(h, function, about, maybe(rng), end)
         return f" during {function}"
-    step = rng.choice([kill_producer, kill_consumer, stop_consumer, kill_operator])
-    return f" and {step.__name__}: {step(h, rng)}"
+    told = ""
+    if kind == "harm":
+        step = rng.choice([kill_producer, kill_consumer, stop_consumer])
+        told = f" and {step.__name__} {step(h, rng)}"
+    end()
+    return told
