@@ -30,8 +30,9 @@ STORE_FAULTS: Mapping[str, float] = {
     "cut_answers": 0.4,
 }
 _OFTEN_ON_OBJECTS = {**OFTEN, "kill": 3.0, "disk_full": 0.0, "read_only": 0.0, **STORE_FAULTS}
-# A request takes a millisecond at least, and a consumer looks once a second for what is new: so all is slower, and micro-batches are larger.
-_PACE_ON_OBJECTS, _ROWS_ON_OBJECTS = 2.0, 3
+# A consumer looks once a second for what is new, and each file takes several requests to the one server: so sessions are longer, and
+# there are fewer and larger files.
+_PACE_ON_OBJECTS, _ROWS_ON_OBJECTS, _EVERY_S_ON_OBJECTS = 2.0, 10, (1.0, 2.0)
 # They need the store where the history began, and a promotion goes to another one.
 _BEFORE_PROMOTION = ("disk_full",)
 WRITERS, RECORDERS = "g", "h"  # the groups: one writes results exactly once, the other only what it was given
@@ -110,9 +111,9 @@ def draw(
     plan = Plan(
         seed=seed,
         messages=messages,
-        partitions=rng.randint(3, 6),
+        partitions=rng.randint(3, 6) - objects,
         rows=max(10, round(messages * rng.uniform(0.005, 0.009))) * (_ROWS_ON_OBJECTS if objects else 1),
-        every_s=rng.choice([0.3, 0.5]) * pace,
+        every_s=rng.choice(_EVERY_S_ON_OBJECTS if objects else [0.3, 0.5]) * pace,
         shared_keys=rng.random() < 0.5,
         writers=writers,
         recorders=recorders,

@@ -20,13 +20,14 @@ CUT = "cut answer"  # its body ends in the middle
 FAULTS = (REFUSED, FAILED, UNANSWERED, LOST, SLOW, CUT)
 
 IF_ABSENT = "PUT if absent"  # a put under the condition that there is none of that name
+LIST = "LIST"  # a get of names
 _WRITES = (IF_ABSENT, "PUT", "POST", "DELETE")
 _SLOW_S = (0.2, 1.0)
 _CODES = {REFUSED: ("503 Slow Down", "SlowDown"), FAILED: ("500 Internal Server Error", "InternalError")}
 
 
 class _Request(NamedTuple):
-    kind: str  # its method; conditional puts are a kind of their own
+    kind: str  # its method; conditional puts and listings are kinds of their own
     data: bytes  # as it goes to the server
 
 
@@ -132,7 +133,7 @@ class FaultProxy:
 
     def _drawn(self, kind: str) -> str | None:
         for fault, share in self._shares.items():
-            possible = kind in _WRITES if fault == LOST else kind == "GET" if fault == CUT else True
+            possible = kind in _WRITES if fault == LOST else kind in ("GET", LIST) if fault == CUT else True
             if possible and self._rng.random() < share:
                 return fault
         return None
@@ -161,11 +162,10 @@ async def _read(reader: asyncio.StreamReader) -> _Request:
         raise NotImplementedError(f"the proxy reads bodies by their length alone: {lines}")
     body = await reader.readexactly(int(headers.get(b"content-length", 0)))
     method = lines[0].split(b" ")[0].decode()
+    kind = IF_ABSENT if b"if-none-match" in headers and method == "PUT" else method
+    kind = LIST if method == "GET" and b"list-type=2" in lines[0] else kind
     kept = [*_without(lines, b"connection"), b"Connection: close"]
-    return _Request(
-        IF_ABSENT if b"if-none-match" in headers and method == "PUT" else method,
-        b"\r\n".join(kept) + b"\r\n\r\n" + body,
-    )
+    return _Request(kind, b"\r\n".join(kept) + b"\r\n\r\n" + body)
 
 
 def _without(lines: list[bytes], name: bytes) -> list[bytes]:

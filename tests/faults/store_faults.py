@@ -20,9 +20,16 @@ def lost_answers(h: History, rng: Random) -> str:
 
 def store_errors(h: History, rng: Random) -> str:
     """It is overloaded: it refuses some requests, or all for a while. What it answers with 500 may be done."""
-    if rng.random() < 0.3:
-        return _befalls(h, rng, {REFUSED: 1.0}, 20, at_least_s=rng.uniform(2, 5))
-    return _befalls(h, rng, {REFUSED: 0.2, FAILED: 0.1}, 40)
+    if rng.random() < 0.7:
+        return _befalls(h, rng, {REFUSED: 0.2, FAILED: 0.1}, 40)
+    if h.objects is None:
+        return _not_here(h, "an outage")
+    seconds = rng.uniform(2, 8)
+    until = time.monotonic() + seconds
+    # The client library asks again for some two seconds; then a query ends.
+    with h.nobody_works(), h.objects.proxy.doing({REFUSED: 1.0}):
+        h.until(lambda: time.monotonic() > until, "a while")
+    return f"all for {seconds:.1f} s"
 
 
 def store_timeouts(h: History, rng: Random) -> str:
@@ -39,29 +46,31 @@ def cut_answers(h: History, rng: Random) -> str:
     return _befalls(h, rng, {CUT: 0.2}, 20)
 
 
-def _befalls(
-    h: History, rng: Random, shares: Mapping[str, float], requests: int, kind: str | None = None, at_least_s: float = 0
-) -> str:
+def _befalls(h: History, rng: Random, shares: Mapping[str, float], requests: int, kind: str | None = None) -> str:
     """Let faults befall so many requests, or so many of a kind, while something else goes on half of the time. No query may end."""
     what = " and ".join(f"{share:.0%} {fault}" for fault, share in shares.items())
     if h.objects is None:
-        h.not_done.add(f"{what}: the store lies on a disk")
-        return ""
+        return _not_here(h, what)
     proxy = h.objects.proxy
 
     def count() -> int:
         return sum(proxy.count(fault, kind) for fault in shares)
 
-    before, until = count(), time.monotonic() + at_least_s
+    before = count()
     with contextlib.ExitStack() as faults:
         faults.enter_context(h.nobody_works(queries_may_end=False))
         faults.enter_context(proxy.doing(shares))
 
         def end() -> None:
-            h.until(lambda: count() >= before + requests and time.monotonic() > until, what)
+            h.until(lambda: count() >= before + requests, what)
             faults.close()
 
         return what + _meanwhile(h, rng, end)
+
+
+def _not_here(h: History, what: str) -> str:
+    h.not_done.add(f"{what}: the store lies on a disk")
+    return ""
 
 
 def _meanwhile(h: History, rng: Random, end: Callable[[], None]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from spark_partq.storage.files import FileAlreadyExists, Files, open_files
 from tests.faults.objects import ObjectStore, object_store
-from tests.faults.proxy import CUT, FAILED, IF_ABSENT, LOST, REFUSED, SLOW, UNANSWERED, FaultProxy
+from tests.faults.proxy import CUT, FAILED, IF_ABSENT, LIST, LOST, REFUSED, SLOW, UNANSWERED, FaultProxy
 from tests.helpers import in_parallel
 from tests.s3server import BUCKET
 
@@ -79,7 +79,7 @@ def test_without_a_fault(proxy: FaultProxy, through: Files, direct: Files) -> No
     assert through.info("a/z") is None and [info.name for info in through.list_files("a")] == ["m", "n"]
     through.delete("a/n")
     assert direct.info("a/n") is None
-    assert {**proxy.asked} == {"PUT": 1, IF_ABSENT: 2, "GET": 2, "HEAD": 1, "POST": 1} and not proxy.did
+    assert {**proxy.asked} == {"PUT": 1, IF_ABSENT: 2, "GET": 1, LIST: 1, "HEAD": 1, "POST": 1} and not proxy.did
 
 
 def test_several_requests_on_one_connection(asker: Asker) -> None:
