@@ -43,7 +43,7 @@ def store_slow(h: History, rng: Random) -> str:
 
 def cut_answers(h: History, rng: Random) -> str:
     """The network fails in the middle of what is read."""
-    return _befalls(h, rng, {CUT: 0.2}, 20)
+    return _befalls(h, rng, {CUT: 0.2}, 10)
 
 
 def _befalls(h: History, rng: Random, shares: Mapping[str, float], requests: int, kind: str | None = None) -> str:
