@@ -27,7 +27,8 @@ from tests.recording import Messages
 T = TypeVar("T")
 
 KEYS = 40
-_LOOK_EVERY_S, _AT_MOST_S = 0.5, 120.0
+_LOOK_EVERY_S = 0.5
+_AT_MOST_S, _AT_MOST_ON_OBJECTS_S = 120.0, 300.0  # an operation may take hundreds of requests
 
 
 @dataclass
@@ -279,7 +280,10 @@ class History:
         """How many have ended with an error."""
         return sum(count for what, count in self.happened.items() if what.startswith("ended"))
 
-    def until(self, condition: Callable[[], T], what: str, timeout_s: float = _AT_MOST_S) -> T:
+    def until(self, condition: Callable[[], T], what: str, timeout_s: float | None = None) -> T:
+        if timeout_s is None:
+            timeout_s = _AT_MOST_S if self.objects is None else _AT_MOST_ON_OBJECTS_S
+
         def held() -> T:
             self.look()
             return condition()

@@ -95,10 +95,10 @@ class FaultProxy:
         up.set()
         await self._ending.wait()
         server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        while connections := asyncio.all_tasks() - {asyncio.current_task()}:  # one may just have begun
+            for task in connections:
+                task.cancel()
+            await asyncio.gather(*connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that is killed, or is tired of waiting, ends its connection wherever it is.
