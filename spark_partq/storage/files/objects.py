@@ -131,8 +131,9 @@ class ObjectFiles:
 
     def _asked(self, path: str, done: str, ask: Callable[[], T]) -> T:
         """What the store says; errors as `_explained` tells them."""
-        until, pause_s = time.monotonic() + _UNTIL_S, _FIRST_PAUSE_S
-        for left in range(_ASKS - 1, -1, -1):
+        left, until, pause_s = _ASKS, time.monotonic() + _UNTIL_S, _FIRST_PAUSE_S
+        while True:
+            left -= 1
             with self._explained(path, done):
                 try:
                     return ask()
@@ -141,7 +142,6 @@ class ObjectFiles:
                         raise
             time.sleep(random.uniform(0, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        raise AssertionError
 
     @contextlib.contextmanager
     def _explained(self, path: str, done: str) -> Iterator[None]:
