@@ -14,7 +14,7 @@ from tests.faults.proxy import FaultProxy
 from tests.s3server import BUCKET, S3Server, running
 
 # So long an application waits for an answer. The default of the client library, half a minute, would be the longest part of a history.
-_TIMEOUT = "2s"
+_TIMEOUT = "8s"
 
 
 @dataclass(frozen=True)
