@@ -55,6 +55,7 @@ class FaultProxy:
         self.asked: Counter[str] = Counter()
         self.did: Counter[tuple[str, str]] = Counter()
         self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.Task[None]] = set()
         self._port = 0
         up = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(up,), daemon=True)
@@ -101,6 +102,11 @@ class FaultProxy:
             await asyncio.gather(*connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # asyncio alone forgets a task whose client has left while it waits for the server.
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
         # A client that is killed, or is tired of waiting, ends its connection wherever it is.
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while await self._answer(await _read(reader), reader, writer):
