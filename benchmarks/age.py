@@ -23,6 +23,7 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.log import LONG_LOG
 from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.place import write_rows
@@ -145,24 +146,29 @@ class _Writer:
 def _sample(uri: str, batches: int, times: Mapping[str, Sequence[float]]) -> Sample:
     queue = open_queue(Store(uri), "q")
     queue.refresh()
-    log = [entry for entry in _files(Path(uri, "queues")) if "_delta_log" in entry.path]
+    log = [size for path, size in _files(Path(uri, "queues")) if "_delta_log" in path]
+    write, read, maintain = (round(statistics.median(times[what]), 3) for what in ("write", "read", "maintain"))
     return Sample(
         batches,
-        *(round(statistics.median(times[what]), 3) for what in ("write", "read", "maintain")),
+        write,
+        read,
+        maintain,
         live_files=sum(table.index.stored for table in queue.partitions),
         log_files=len(log),
-        log_bytes=sum(entry.stat().st_size for entry in log),
+        log_bytes=sum(log),
         group_files=len(list(_files(Path(uri, "groups")))),
         rss_mb=round(_rss_mb(), 1),
     )
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Each with its bytes. Logs are cleaned up in the background, so one may be gone meanwhile."""
     for entry in os.scandir(folder):
         if entry.is_dir():
             yield from _files(Path(entry.path))
-        else:
-            yield entry
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            yield entry.path, entry.stat().st_size
 
 
 def _rss_mb() -> float:
@@ -185,11 +191,11 @@ class _Reader:
             self.planner.tasks(self._done, end)
             self._done = end
 
-    def _connect(self, _: object, handler: object) -> _Reader:
-        handler.query_terminated()  # type: ignore[attr-defined]
+    def _connect(self, _: Message, handler: DriverEventHandler) -> _Reader:
+        handler.query_terminated()
         return self
 
-    def request(self, *_: object) -> dict[str, object]:
+    def request(self, message: Message, timeout_s: float | None = None) -> Message:
         return {}
 
 

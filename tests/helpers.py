@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 # ---- without Spark
-def opened(store: str, queue: str = "q") -> Queue:
+def opened(store: Store | str, queue: str = "q") -> Queue:
     """The queue with all of its partitions refreshed."""
     found = open_queue(Store.at(store), queue)
     found.refresh()

@@ -144,8 +144,11 @@ class Answer:
 class Pool:
     """Applications that all tests share, as each may take many seconds to start: when it is first wanted, and after it was killed."""
 
-    def __init__(self, folder: Path, kind: Kind, before: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, kind: Kind, before: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
         self._folder, self._kind, self._before, self.twice = folder, kind, before, twice(folder)
+        self._variables = variables or {}
         # Of a time-out that a query with Spark needs, so much is enough.
         self.pace = 1.0 if kind == "spark" else 0.4
         self._applications: list[Application] = []
@@ -159,7 +162,12 @@ class Pool:
 
     def extra(self, variables: Mapping[str, str] | None = None) -> Application:
         """One that is not shared; who asks for it ends it."""
-        return Application(self._folder, self._kind, self._before, variables)
+        return Application(self._folder, self._kind, self._before, {**self._variables, **(variables or {})})
+
+    def beside(self, folder: Path, variables: Mapping[str, str]) -> Pool:
+        """A pool of its own of such applications, to whose environment these are added."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return Pool(folder, self._kind, self._before, variables)
 
     def clear(self) -> None:
         """Stop every query, also of those that were stopped by a signal."""

@@ -77,7 +77,7 @@ def told(store: Store | str) -> dict[str, int]:
 def arrived(store: Store | str, in_order: bool = True) -> list[int]:
     """Everything that is in, after it was seen that of one partition and key messages lie in the order of their offsets."""
     found: list[int] = []
-    for rows in stored(store).values():  # type: ignore[arg-type]
+    for rows in stored(store).values():
         by_key: dict[str, list[int]] = defaultdict(list)
         for key, value in rows:
             by_key[key].append(value)

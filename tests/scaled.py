@@ -22,6 +22,7 @@ from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, read_slice
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.queue.slices import slices
+from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import opened
 
@@ -96,7 +97,7 @@ def read(queue: Queue, number: int, start: int, end: int, schema: pa.Schema = SC
             yield from (tuple(row.values()) for row in batch.to_pylist())
 
 
-def stored(store: str, schema: pa.Schema = SCHEMA, queue: str = "q") -> dict[int, list[Any]]:
+def stored(store: Store | str, schema: pa.Schema = SCHEMA, queue: str = "q") -> dict[int, list[Any]]:
     """Everything that is in the operating partitions."""
     found = opened(store, queue)
     return {

@@ -64,7 +64,18 @@ class DeltaTarget:
 
     @classmethod
     def exists(cls, place: Store) -> bool:
-        return DeltaTable.is_deltatable(place.uri, storage_options=_options(place))
+        """
+        Raises
+        ------
+        StoreUnavailableError
+        """
+        try:
+            return DeltaTable.is_deltatable(place.uri, storage_options=_options(place))
+        except _FAILED as error:
+            raise StoreUnavailableError(
+                f"{place.uri} cannot be read: {_said(error, place)}. Check the path, the network and the storage options",
+                path=place.uri,
+            ) from error
 
     @classmethod
     def create(cls, place: Store, schema: Struct, partition_by: Sequence[str]) -> None:

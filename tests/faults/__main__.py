@@ -29,6 +29,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no further history after so many")
     parser.add_argument("--messages", type=int, default=5_000, help="of each history, at least")
     parser.add_argument("--jobs", type=int, default=1, help="histories at once")
+    told = "share of histories that lie in an object store; default: %(default)s"
+    parser.add_argument("--object-store", type=float, default=0.2, metavar="SHARE", help=told)
     parser.add_argument("--steps", help=f"exactly these, by commas, instead of those drawn: {', '.join(STEPS)}")
     parser.add_argument("--folder", type=Path, help="where histories lie; default: a new one for temporary files")
     parser.add_argument("--keep", action="store_true", help="keep every folder")
@@ -55,8 +57,9 @@ def main() -> int:
                 except queue.Empty:
                     return
                 begun.append(seed)
+                plan = draw(seed, given.messages, kinds, on_objects=given.object_store)
                 how = {"keep": given.keep, "cross_check": given.cross_check}
-                lines.append(run(draw(seed, given.messages, kinds), pool, folder / f"history-{seed}", **how))
+                lines.append(run(plan, pool, folder / f"history-{seed}", **how))
                 print(json.dumps(lines[-1]), flush=True)
         finally:
             pool.close()
@@ -82,6 +85,7 @@ def totals(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "histories": len(lines),
         "cross-checked": len(checked),
         "operations": sum(line["operations"] for line in checked),
+        "of these in an object store": sum(line["place"] == "object store" for line in lines),
         "messages": sum(line.get("messages", 0) for line in lines),
         "seconds": round(sum(line["seconds"] for line in lines), 1),
         "with findings": sorted(line["seed"] for line in lines if line["findings"]),

@@ -19,6 +19,7 @@ from spark_partq.storage.store import Store
 from tests.committing import FOLDER as COMMITS
 from tests.delivering import RESULTS
 from tests.faults.machine import mount_small, unmount_small
+from tests.faults.objects import ObjectStore
 from tests.faults.plan import RECORDERS, WRITERS, Plan
 from tests.helpers import ROOT, eventually
 from tests.processes import Answer, Application, Pool
@@ -27,7 +28,8 @@ from tests.recording import Messages
 T = TypeVar("T")
 
 KEYS = 40
-_LOOK_EVERY_S, _AT_MOST_S = 0.5, 120.0
+_LOOK_EVERY_S = 0.5
+_AT_MOST_S, _AT_MOST_ON_OBJECTS_S = 120.0, 300.0  # an operation may take hundreds of requests
 
 
 @dataclass
@@ -86,20 +88,31 @@ class History:
         When faults began and ended: see `testing.progresscheck`.
     ended : list of str
         Queries that ended with an error for which there was no reason.
+    objects : ObjectStore or None
+        Where all stores and the table lie, if not on the disk.
     """
 
-    def __init__(self, plan: Plan, pool: Pool, folder: Path, consumers: Pool | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pool: Pool,
+        folder: Path,
+        consumers: Pool | None = None,
+        objects: ObjectStore | None = None,
+    ) -> None:
         self.plan, self.pool, self.folder = plan, pool, folder
         self._consumers = consumers or pool
         (folder / COMMITS).mkdir(parents=True, exist_ok=True)
         self.home = folder / "store"  # where it begins
+        self.objects, self._reached = objects, dict[str, Store]()
         self.small_disk = "not wanted"  # why the store has no small disk of its own; "" if it has
         if any(step.kind == "disk_full" for step in plan.steps):
-            self.small_disk = mount_small(self.home)
-        self.store, self.results = str(self.home), str(folder / "results")
-        partq.create_queue(self.store, "q", "k string, v bigint", key="k", partitions=plan.partitions, **plan.settings)
-        partq.create_queue(self.results, RESULTS, "k string, v bigint", key="k", partitions=2)
-        self.table = folder / "table"
+            self.small_disk = mount_small(self.home) if objects is None else "the store lies in an object store"
+        root = str(folder) if objects is None else objects.root
+        self.store, self.results, self.table = f"{root}/store", f"{root}/results", f"{root}/table"
+        columns: dict[str, Any] = {"schema": "k string, v bigint", "key": "k"}
+        partq.create_queue(self.reach(self.store), "q", partitions=plan.partitions, **columns, **plan.settings)
+        partq.create_queue(self.reach(self.results), RESULTS, partitions=2, **columns)
         self.happened: Counter[str] = Counter()
         self.not_done: set[str] = set()
         self.marks: list[float] = []
@@ -114,6 +127,11 @@ class History:
         self.roles = [Role(f"p{i}", "producer") for i in range(2)]
         kinds = ["writer"] * plan.writers + ["recorder"] * plan.recorders
         self.roles += [self.new_role(kind, named) for kind, named in zip(kinds, plan.named, strict=True)]
+
+    def reach(self, uri: str) -> Store:
+        """What lies there, as the campaign reaches it: past the faults of an object store."""
+        options = None if self.objects is None else self.objects.options
+        return self._reached.setdefault(uri, Store(uri, options))
 
     # ---- who there is
     def new_role(self, kind: str, named: bool) -> Role:
@@ -163,7 +181,7 @@ class History:
         given = {name: str(value) for name, value in options.items() if value is not None}
         about = {"name": role.name, "store": self.store, "checkpoint": checkpoint, "options": given, "record": record}
         if role.kind == "writer":
-            targets = {"delta": str(self.table), "queue": self.results}
+            targets = {"delta": self.table, "queue": self.results}
             role.starting = role.application.tell("deliver", folder=str(self.folder), targets=targets, **about)
         else:
             hold = str(self.folder / f"{role.name}.hold")
@@ -218,9 +236,9 @@ class History:
         self.marks.append(time.monotonic())
 
     @contextlib.contextmanager
-    def nobody_works(self) -> Iterator[None]:
+    def nobody_works(self, queries_may_end: bool = True) -> Iterator[None]:
         """What happens in here lets nobody get on, and queries may end with an error."""
-        began, self._excused = time.monotonic(), True
+        began, self._excused = time.monotonic(), self._excused or queries_may_end
         try:
             yield
         finally:
@@ -263,7 +281,10 @@ class History:
         """How many have ended with an error."""
         return sum(count for what, count in self.happened.items() if what.startswith("ended"))
 
-    def until(self, condition: Callable[[], T], what: str, timeout_s: float = _AT_MOST_S) -> T:
+    def until(self, condition: Callable[[], T], what: str, timeout_s: float | None = None) -> T:
+        if timeout_s is None:
+            timeout_s = _AT_MOST_S if self.objects is None else _AT_MOST_ON_OBJECTS_S
+
         def held() -> T:
             self.look()
             return condition()
@@ -291,7 +312,7 @@ class History:
         return [line for line in lines if line["id"] in mine]
 
     def facts(self, group: str, store: str | None = None) -> list[dict[str, Any]]:
-        found = Group(Store.at(store or self.store), group)
+        found = Group(self.reach(store or self.store), group)
         if not found.exists():
             return []
         found.refresh()
@@ -332,7 +353,7 @@ class History:
         self.until(lambda: all(len(self.batches(p)) >= least for p in self.producers), "all messages", 600)
         for role in self.producers:
             self.leave(role)
-        self.until(lambda: partq.describe_queue(self.store, "q").depth == 0, "the end of the work")
+        self.until(lambda: partq.describe_queue(self.reach(self.store), "q").depth == 0, "the end of the work")
 
     def close(self, whole: bool, keep: bool) -> None:
         """Let nothing run on; if the history is not whole, keep no application, either."""
@@ -351,6 +372,8 @@ class History:
                 application.kill()
         if not self.small_disk:
             unmount_small(self.home, keep)
+        if self.objects is not None and keep:
+            self.objects.keep(self.folder / "objects")
 
     def explain(self) -> str:
         """Logs of the applications and the last facts of each group."""

@@ -109,7 +109,8 @@ def operation(h: History, rng: Random) -> tuple[str, dict[str, Any]]:
 
 def standby(h: History) -> str:
     """The store that follows the one in use."""
-    return str(h.folder / f"standby-of-{Path(h.store).name}")
+    above, _, name = h.store.rpartition("/")
+    return f"{above}/standby-of-{name}"
 
 
 def operate(

@@ -21,6 +21,18 @@ OFTEN: Mapping[str, float] = {
     "read_only": 0.15,
     "clock": 0.2,
 }
+# The same, if the store lies in an object store.
+STORE_FAULTS: Mapping[str, float] = {
+    "lost_answers": 1.0,
+    "store_errors": 0.7,
+    "store_timeouts": 0.5,
+    "store_slow": 0.4,
+    "cut_answers": 0.4,
+}
+_OFTEN_ON_OBJECTS = {**OFTEN, "kill": 3.0, "disk_full": 0.0, "read_only": 0.0, **STORE_FAULTS}
+# A consumer looks once a second for what is new, and each file takes several requests to the one server: so sessions are longer, and
+# there are fewer and larger files.
+_PACE_ON_OBJECTS, _ROWS_ON_OBJECTS, _EVERY_S_ON_OBJECTS = 2.0, 10, (1.0, 2.0)
 # They need the store where the history began, and a promotion goes to another one.
 _BEFORE_PROMOTION = ("disk_full",)
 WRITERS, RECORDERS = "g", "h"  # the groups: one writes results exactly once, the other only what it was given
@@ -57,6 +69,8 @@ class Plan:
         How long starting, planning, reading and writing may take beside the waits that the product documents.
     named : tuple of bool
         Of each consumer, whether its instance id is one that the user gave: such a one never leaves, its session expires.
+    on_objects : bool
+        All stores and the table lie in an object store, else on a disk.
     """
 
     seed: int
@@ -72,26 +86,34 @@ class Plan:
     machine_s: float
     steps: tuple[Step, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    on_objects: bool = False
 
 
 def draw(
     seed: int,
     messages: int,
     kinds: Sequence[str] | None = None,
-    often: Mapping[str, float] = OFTEN,
     pace: float = 1.0,
     machine_s: float = 10.0,
+    on_objects: float = 0.0,
 ) -> Plan:
-    """The plan of a seed; with `kinds` exactly these steps in this order. `pace` lengthens what a slower application needs, `machine_s` what a busy machine may take."""
+    """The plan of a seed; with `kinds` exactly these steps in this order.
+
+    `pace` lengthens what a slower application needs, `machine_s` what a busy machine may take. `on_objects` is the share of seeds whose
+    history lies in an object store; one with steps that are done only there always does.
+    """
     rng = random.Random(seed)
+    objects = random.Random(f"{seed} place").random() < on_objects or not STORE_FAULTS.keys().isdisjoint(kinds or ())
+    often = _OFTEN_ON_OBJECTS if objects else OFTEN
+    pace *= _PACE_ON_OBJECTS if objects else 1
     writers, recorders = rng.choice([2, 2, 3]), rng.choice([1, 1, 2])
     count = writers + recorders
     plan = Plan(
         seed=seed,
         messages=messages,
-        partitions=rng.randint(3, 6),
-        rows=max(10, round(messages * rng.uniform(0.005, 0.009))),
-        every_s=rng.choice([0.3, 0.5]) * pace,
+        partitions=rng.randint(3, 6) - objects,
+        rows=max(10, round(messages * rng.uniform(0.005, 0.009))) * (_ROWS_ON_OBJECTS if objects else 1),
+        every_s=rng.choice(_EVERY_S_ON_OBJECTS if objects else [0.3, 0.5]) * pace,
         shared_keys=rng.random() < 0.5,
         writers=writers,
         recorders=recorders,
@@ -100,6 +122,7 @@ def draw(
         machine_s=machine_s,
         steps=(),
         settings={"rebalance_delay_ms": rng.choice([0, 500]), "max_handoff_time_ms": rng.choice([500, 2_000])},
+        on_objects=objects,
     )
     drawn = [kind for kind, share in often.items() for _ in range(int(share) + (rng.random() < share % 1))]
     rng.shuffle(drawn)

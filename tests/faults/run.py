@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from spark_partq.testing.resultcheck import Result
-from tests.faults import nemesis, operators
+from tests import committing
+from tests.faults import nemesis, operators, store_faults
 from tests.faults.crosscheck import compare
 from tests.faults.history import History
 from tests.faults.judge import Evidence, judge
+from tests.faults.objects import object_store
 from tests.faults.plan import RECORDERS, WRITERS, Plan
 from tests.faults.targets import positions_rise, relayed, results
 from tests.helpers import opened
@@ -39,6 +41,11 @@ STEPS: Mapping[str, Callable[[History, Random], str]] = {
     "disk_full": operators.disk_full,
     "read_only": operators.read_only,
     "clock": operators.clock,
+    "lost_answers": store_faults.lost_answers,
+    "store_errors": store_faults.store_errors,
+    "store_timeouts": store_faults.store_timeouts,
+    "store_slow": store_faults.store_slow,
+    "cut_answers": store_faults.cut_answers,
 }
 
 
@@ -62,10 +69,24 @@ def run(
 ) -> dict[str, Any]:
     """What happened and what was found; the folder stays if anything was found, or is to be kept.
 
-    `consumers` are applications of another kind than `pool`, in which consumers run. With `cross_check` a second judge is asked.
+    `consumers` are applications of another kind than `pool`, in which consumers run. A history in an object store has one of its own, and
+    applications of its own, which reach it. With `cross_check` a second judge is asked.
     """
+    if not plan.on_objects:
+        return _run(History(plan, pool, folder, consumers), keep, cross_check)
+    with object_store(plan.seed) as objects:
+        own = pool.beside(
+            folder / "applications", {**objects.variables, committing.VARIABLE: str(folder / committing.FOLDER)}
+        )
+        try:
+            return _run(History(plan, own, folder, objects=objects), keep, cross_check)
+        finally:
+            own.close()
+
+
+def _run(history: History, keep: bool, cross_check: bool) -> dict[str, Any]:
     began = time.monotonic()
-    history = History(plan, pool, folder, consumers)
+    plan, folder = history.plan, history.folder
     done: list[str] = []
     verdict, stuck = None, ""
     try:
@@ -81,10 +102,12 @@ def run(
         verdict = judge(found)
         if cross_check:
             history.not_done.update(compare(found, verdict, folder / "operations.jsonl"))
-        positions_rise(history.table)
+        positions_rise(history.reach(history.table))
     except Exception as error:  # whatever it is, it is found
         stuck = f"{type(error).__name__}: {error}"
         (folder / "stuck.txt").write_text(f"{traceback.format_exc()}\n{history.explain()}")
+    if history.objects is not None:
+        history.happened += history.objects.happened()
     findings = [] if verdict is None else [f"{kind}: {text}" for kind, text in verdict.findings]
     findings += [f"stuck behind {done[-3:]}: {stuck}"] if stuck else []
     keep = keep or bool(findings)
@@ -95,6 +118,7 @@ def run(
         shutil.rmtree(folder)
     return {
         "seed": plan.seed,
+        "place": "disk" if history.objects is None else "object store",
         "seconds": round(time.monotonic() - began, 1),
         **({} if verdict is None else verdict.figures),
         "found": {} if verdict is None else {kind: n for kind, n in verdict.counts().items() if n},
@@ -109,13 +133,16 @@ def run(
 
 def evidence(history: History) -> Evidence:
     """What is to be judged."""
-    queue = opened(history.store)
+    queue = opened(history.reach(history.store))
     return Evidence(
         sent={p.name: (history.messages_of(p), history.batches(p)) for p in history.producers},
         records={group: history.records(group) for group in (WRITERS, RECORDERS)},
         facts={group: history.facts(group) for group in (WRITERS, RECORDERS)},
         ends={number: queue.table(number).next_offset for number in queue.state.all_partitions},
-        results={"table": list(results(history.table)), "queue": list[Result](relayed(history.results))},
+        results={
+            "table": list(results(history.reach(history.table))),
+            "queue": list[Result](relayed(history.reach(history.results))),
+        },
         marks=history.marks,
         in_force=history.in_force,
         end=time.monotonic(),

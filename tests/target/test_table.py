@@ -232,6 +232,13 @@ def test_credentials_are_not_in_what_it_says(caplog: pytest.LogCaptureFixture) -
     assert secret not in str(caught.value) + caplog.text + repr(place)
 
 
+def test_a_place_that_cannot_be_reached() -> None:
+    options = {"region": "x", "endpoint": "http://127.0.0.1:9", "allow_http": "true", "max_retries": "0"}
+    place = Store("s3://nowhere/t", {**options, "access_key_id": "testing", "secret_access_key": "testing"})
+    with pytest.raises(partq.StoreUnavailableError, match=r"s3://nowhere/t cannot be read: .*HTTP error"):
+        DeltaTarget.exists(place)
+
+
 def test_a_table_that_another_process_has_begun_to_make(place: Store) -> None:
     Path(place.uri, "_delta_log").mkdir(parents=True)
     DeltaTarget.create(place, payload_schema(COLUMNS), ["k"])

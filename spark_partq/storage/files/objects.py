@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
+    GenericError,
     NotFoundError,
     PermissionDeniedError,
     UnauthenticatedError,
@@ -30,10 +33,20 @@ _CLIENT = {
     "proxy_excludes", "proxy_url", "timeout", "user_agent",
 }  # fmt: skip
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
+# What the client library does not ask again, it is asked again so often, and not later than that.
+_ASKS, _UNTIL_S = 10, 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_ASKED_ALL = re.compile(r"after (\d+) retries, max_retries: \1\b")
+
+T = TypeVar("T")
 
 
 class ObjectFiles:
     """Objects below a URI. A new object is put under the condition that there is none of its name.
+
+    The client library asks again where the store answers with 5xx or a connection cannot be made. Where an answer ends in its middle, or a write
+    is not answered in time, it gives up at once, so this asks again. A put under a condition then finds its own object, as it does
+    when the client library has put it twice.
 
     Parameters
     ----------
@@ -48,53 +61,48 @@ class ObjectFiles:
         self._store = _connected(uri, options)
 
     def put_if_absent(self, path: str, data: bytes) -> None:
-        with self._explained(path, "written"):
-            try:
-                self._store.put(path, data, mode="create")
-            except AlreadyExistsError:
-                raise FileAlreadyExists(path) from None
+        self._asked(path, "written", lambda: self._store.put(path, data, mode="create"))
 
     def put(self, path: str, data: bytes) -> None:
-        with self._explained(path, "written"):
-            self._store.put(path, data)
+        self._asked(path, "written", lambda: self._store.put(path, data))
 
     def read(self, path: str, most: int | None = None) -> bytes:
-        with self._explained(path, "read"):
+        def read() -> bytes:
             found = self._store.get(path)
             check_size(path, found.meta["size"], most)
             return bytes(found.bytes())
 
+        return self._asked(path, "read", read)
+
     def info(self, path: str) -> FileInfo | None:
-        with self._explained(path, "read"):
-            try:
-                return _info(self._store.head(path))
-            except (NotFoundError, FileNotFoundError):
-                return None
+        try:
+            return _info(self._asked(path, "read", lambda: self._store.head(path)))
+        except FileMissing:
+            return None
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
-        with self._explained(folder, "read"):
-            if after:
-                pages = self._store.list(folder, offset=f"{folder}/{after}")
-                below = [meta for page in pages for meta in page]
-            else:
-                below = list(self._store.list_with_delimiter(folder)["objects"])
-            depth = folder.count("/") + 1 if folder else 0
-            return sorted(_info(meta) for meta in below if meta["path"].count("/") == depth)
+        def below() -> list[Any]:
+            if not after:
+                return list(self._store.list_with_delimiter(folder)["objects"])
+            pages = self._store.list(folder, offset=f"{folder}/{after}")
+            return [meta for page in pages for meta in page]
+
+        depth = folder.count("/") + 1 if folder else 0
+        return sorted(_info(meta) for meta in self._asked(folder, "read", below) if meta["path"].count("/") == depth)
 
     def list_folders(self, folder: str) -> list[str]:
-        with self._explained(folder, "read"):
-            prefixes = self._store.list_with_delimiter(folder or None)["common_prefixes"]
-            return sorted(prefix.rpartition("/")[2] for prefix in prefixes)
+        found = self._asked(folder, "read", lambda: self._store.list_with_delimiter(folder or None))
+        return sorted(prefix.rpartition("/")[2] for prefix in found["common_prefixes"])
 
     def make_folder(self, folder: str) -> None:
         pass
 
     def delete(self, path: str) -> None:
-        with self._explained(path, "written"), contextlib.suppress(NotFoundError, FileNotFoundError):
-            self._store.delete(path)
+        with contextlib.suppress(FileMissing):
+            self._asked(path, "written", lambda: self._store.delete(path))
 
     def delete_folder(self, folder: str) -> None:
-        with self._explained(folder, "written"):
+        def delete() -> None:
             for page in self._store.list(folder):
                 paths = [meta["path"] for meta in page]
                 try:
@@ -102,6 +110,8 @@ class ObjectFiles:
                 except (NotFoundError, FileNotFoundError):  # others delete the same
                     for path in paths:
                         self.delete(path)
+
+        self._asked(folder, "written", delete)
 
     def open_input(self, path: str) -> pa.NativeFile:
         found = self.info(path)
@@ -119,11 +129,27 @@ class ObjectFiles:
     def force(self, path: str) -> None:
         pass
 
+    def _asked(self, path: str, done: str, ask: Callable[[], T]) -> T:
+        """What the store says; errors as `_explained` tells them."""
+        left, until, pause_s = _ASKS, time.monotonic() + _UNTIL_S, _FIRST_PAUSE_S
+        while True:
+            left -= 1
+            with self._explained(path, done):
+                try:
+                    return ask()
+                except GenericError as error:
+                    if not left or time.monotonic() > until or not _may_be_asked_again(error):
+                        raise
+            time.sleep(random.uniform(0, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
     @contextlib.contextmanager
     def _explained(self, path: str, done: str) -> Iterator[None]:
         """Errors of the client library as those of this package."""
         try:
             yield
+        except AlreadyExistsError:
+            raise FileAlreadyExists(path) from None
         except (BaseError, OSError) as error:
             text = redacted(_COLOUR.sub("", str(error)), self._options) or type(error).__name__
             code = re.search("<Code>(.*?)</Code>", text)
@@ -166,6 +192,12 @@ def _unreachable(uri: str, options: Mapping[str, str], error: Exception) -> Stor
     return StoreUnavailableError(f"{uri} cannot be reached: {reason}. Check the URI and the storage options", path=uri)
 
 
+def _may_be_asked_again(error: GenericError) -> bool:
+    """Whether the connection failed, and the client library has not asked as often as it may."""
+    text = str(error).partition("\n")[0]
+    return "HTTP error" in text and _ASKED_ALL.search(text) is None
+
+
 def _info(meta: Any) -> FileInfo:
     modified_ns = round(meta["last_modified"].timestamp() * 1e6) * 1000
     return FileInfo(meta["path"].rpartition("/")[2], int(meta["size"]), modified_ns)
@@ -181,8 +213,8 @@ class _ObjectInput(io.RawIOBase):
         end = self._size if size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        with self._files._explained(self._path, "read"):
-            data = bytes(obstore.get_range(self._files._store, self._path, start=self._at, end=end))
+        store, path, start = self._files._store, self._path, self._at
+        data = self._files._asked(path, "read", lambda: bytes(obstore.get_range(store, path, start=start, end=end)))
         self._at = end
         return data
 
