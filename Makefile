@@ -55,7 +55,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	@if command -v go > /dev/null; then cd tests/faults/linearizable && test -z "$$(gofmt -l . | tee /dev/stderr)" && go vet .; fi
+	@if command -v go > /dev/null; then cd tests/faults/linearizable && test -z "$$(gofmt -l . | tee /dev/stderr)"; fi
 	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml spark_partq jobs tools pyspark_partq.py
 
 # The documentation site, in site/. A broken link or a page that the navigation leaves out fails it.

@@ -121,7 +121,11 @@ def draw(
         session_ms=round(2_000 * pace),
         machine_s=machine_s,
         steps=(),
-        settings={"rebalance_delay_ms": rng.choice([0, 500]), "max_handoff_time_ms": rng.choice([500, 2_000])},
+        settings={
+            "rebalance_delay_ms": rng.choice([0, 500]),
+            "max_handoff_time_ms": rng.choice([500, 2_000]),
+            "segment_ms": random.Random(f"{seed} segments").choice([1_000, 3_600_000]),
+        },
         on_objects=objects,
     )
     drawn = [kind for kind, share in often.items() for _ in range(int(share) + (rng.random() < share % 1))]
