@@ -153,7 +153,7 @@ def _sample(uri: str, batches: int, times: Mapping[str, Sequence[float]]) -> Sam
         write,
         read,
         maintain,
-        live_files=sum(table.index.stored for table in queue.partitions),
+        live_files=sum(len(table.index) for table in queue.partitions),
         log_files=len(log),
         log_bytes=sum(log),
         group_files=len(list(_files(Path(uri, "groups")))),

@@ -14,6 +14,7 @@ from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.inspect import group_history
 from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.starting import runs
 from spark_partq.storage.store import Store
 
 
@@ -49,6 +50,6 @@ def enqueued(
                 continue
             queue.refresh()
             for table in queue.partitions:
-                for first, end, micros in zip(table.index.base, table.index.end, table.index.enqueued_us, strict=True):
-                    rows.append((enqueued_at(int(micros)), known.name, table.partition, int(first), int(end)))
+                for first, end, micros in runs(table):
+                    rows.append((enqueued_at(micros), known.name, table.partition, first, end))
     return frame_of(rows, ("at", "queue", "partition", "first", "end"))

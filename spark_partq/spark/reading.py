@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
 from spark_partq.storage.arrow import integers, repeated
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.slices import Piece
 from spark_partq.storage.store import Store
 
@@ -42,7 +42,7 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
     payload = pa.schema(list(arrow)[: -len(MESSAGE_COLUMNS["fields"])])
     for piece in partition.pieces:
         part = piece.slice
-        for first, batch in read_slice(partition.store, part, payload):
+        for first, batch, times_us in read_timed(partition.store, part, payload):
             n = batch.num_rows
             offset = part.base_offset + first
             yield pa.RecordBatch.from_arrays(
@@ -51,7 +51,7 @@ def read(partition: FlowPartition, schema: StructType) -> Iterator[pa.RecordBatc
                     repeated(part.queue, pa.string(), n),
                     repeated(part.partition, pa.int32(), n),
                     integers(np.arange(offset, offset + n)),
-                    integers(part.enqueued(first, n), arrow.field("_enqueued_at").type),
+                    integers(times_us, arrow.field("_enqueued_at").type),
                     repeated(piece.redelivered, pa.bool_(), n),
                     repeated(partition.flow, pa.string(), n),
                     repeated(piece.epoch, pa.int64(), n),

@@ -137,7 +137,7 @@ def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[Partition
                 table.first_offset,
                 table.next_offset,
                 max(0, table.next_offset - max(table.first_offset, read)),
-                table.index.stored,
+                len(table.index),
                 int(table.index.size.sum()),
                 table.sealed >= queue.state.generation,
                 table.fenced,

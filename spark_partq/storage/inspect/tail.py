@@ -11,7 +11,7 @@ import numpy as np
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.key_values import key_value
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice, slices
 
@@ -82,8 +82,7 @@ class Tail:
         return found[-count:]
 
     def _read(self, piece: Slice) -> Iterator[Message]:
-        for row, batch in read_slice(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
-            times = piece.enqueued(row, batch.num_rows).tolist()
+        for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
             for n, values in enumerate(batch.to_pylist()):
                 if all(values[name] == value for name, value in self._wanted.items()):
-                    yield Message(piece.partition, piece.base_offset + row + n, times[n], values)
+                    yield Message(piece.partition, piece.base_offset + row + n, int(times[n]), values)

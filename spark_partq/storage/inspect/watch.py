@@ -20,6 +20,7 @@ from spark_partq.storage.inspect.describe_queue import PartitionDescription, des
 from spark_partq.storage.inspect.fact_counts import FactCounts
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.starting import enqueued_us
 from spark_partq.storage.store import Store
 
 H = TypeVar("H", Group, Queue)
@@ -171,10 +172,8 @@ class StoreWatch:
 
     def _age_s(self, table: PartitionTable, position: int) -> float:
         """How long the first message from this offset on has been there; 0 if there is none."""
-        files = table.index.overlapping(position, table.next_offset)
-        if not files:
-            return 0.0
-        return max(0.0, self._store.now_ms() / 1e3 - int(table.index.enqueued_us[files.start]) / 1e6)
+        at_us = enqueued_us(table, position)
+        return 0.0 if at_us is None else max(0.0, self._store.now_ms() / 1e3 - at_us / 1e6)
 
 
 def _refresh(handle: H) -> H:

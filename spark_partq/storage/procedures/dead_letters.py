@@ -17,7 +17,7 @@ from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
@@ -86,14 +86,14 @@ class DeadLetters:
 
         def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
             for part in slices(queue.state, table.partition, table.index, first, messages.end):
-                for row, batch in read_slice(queue.store, part, payload):
+                for row, batch, times_us in read_timed(queue.store, part, payload):
                     offsets = range(part.base_offset + row, part.base_offset + row + batch.num_rows)
                     count = batch.num_rows
                     values = {
                         "origin_queue": [queue.name] * count,
                         "origin_partition": [table.partition] * count,
                         "origin_offset": list(offsets),
-                        "origin_enqueued_at": part.enqueued(row, count),
+                        "origin_enqueued_at": times_us,
                         "origin_group": [self._group] * count,
                         "delivery_count": [messages.delivery_count] * count,
                         "dead_reason": [messages.reason] * count,

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.key_values import key_values
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, whole_files
@@ -94,7 +95,7 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
             queue.control.refresh()  # it has every column that a file has
             end = table.next_offset
             for part in whole_files(queue.state, table.partition, table.index, max(start, table.first_offset), end):
-                count = sum(int(match.sum()) for _, _, match in _matched(queue, part, wanted, keys_only=True))
+                count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
                     _allow_deletion(queue)
                     if not _rewrite(queue, table, part, wanted):
@@ -116,10 +117,10 @@ def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -
     """Write a file again without the messages that match; False if it is not there any more, or this took too long."""
 
     def rows() -> Rows:
-        for row, batch, match in _matched(queue, part, wanted):
+        for row, batch, times_us, match in _matched(queue, part, wanted):
             left = np.flatnonzero(~match)
             if len(left):
-                yield part.base_offset + row + left, batch.filter(pa.array(~match))
+                yield part.base_offset + row + left, batch.filter(pa.array(~match)), times_us[left]
 
     try:
         return rewrite(queue, table, [part], rows())
@@ -131,14 +132,14 @@ def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -
 
 def _matched(
     queue: Queue, part: Slice, wanted: Wanted, *, keys_only: bool = False
-) -> Iterator[tuple[int, pa.RecordBatch, Any]]:
-    """The number of a first row, rows from there on, and which of them match."""
+) -> Iterator[tuple[int, pa.RecordBatch, Ints, Any]]:
+    """The number of a first row, rows from there on, their times, and which of them match."""
     fields = [f for f in queue.state.schema["fields"] if f["name"] in wanted or not keys_only]
     schema = arrow_schema({"type": "struct", "fields": fields})
     matches = [_match(schema.names.index(name), value) for name, value in wanted.items()]
-    for row, batch in read_slice(queue.store, part, schema):
+    for row, batch, times_us in read_timed(queue.store, part, schema):
         found = [match(batch) for match in matches]
-        yield row, batch, np.logical_and.reduce(found)
+        yield row, batch, times_us, np.logical_and.reduce(found)
 
 
 def _match(column: int, value: object) -> Callable[[pa.RecordBatch], Any]:

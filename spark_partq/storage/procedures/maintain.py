@@ -120,7 +120,6 @@ def _removable(
         count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
         while oldest_us is not None and count < len(index) and index.enqueued_us[count] < oldest_us:
             count += 1
-        count = index.whole(count)
         return int(index.end[count - 1]) if count else 0
 
     return dict(zip([table.partition for table in tables], queue.store.map(end, tables), strict=True))

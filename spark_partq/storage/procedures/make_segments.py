@@ -13,7 +13,7 @@ from spark_partq.core import format
 from spark_partq.core.queue.segments import allow_segments, due
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, slices
@@ -56,8 +56,9 @@ def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, in
         return []
     index, filled = table.index, 0
     found: list[tuple[int, int]] = []
-    alone = index.stored_rows == index.rows
-    for files in due(index.base, index.size, index.enqueued_us, alone, table.cuts, period_ms * 1000, now_ms * 1000):
+    for files in due(
+        index.base, index.size, index.enqueued_us, ~index.is_segment, table.cuts, period_ms * 1000, now_ms * 1000
+    ):
         filled += int(index.size[files.start : files.stop].sum())
         if found and filled > _MOST_BYTES_A_PASS:
             break
@@ -81,6 +82,6 @@ def _make(queue: Queue, table: PartitionTable, runs: Sequence[tuple[int, int]]) 
 def _rows(queue: Queue, files: Sequence[Slice]) -> Rows:
     schema = arrow_schema(queue.state.schema)
     for part in files:
-        for row, batch in read_slice(queue.store, part, schema):
+        for row, batch, times_us in read_timed(queue.store, part, schema):
             first = part.base_offset + row
-            yield np.arange(first, first + batch.num_rows), batch
+            yield np.arange(first, first + batch.num_rows), batch, times_us

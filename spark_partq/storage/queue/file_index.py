@@ -1,21 +1,16 @@
-"""The files of a partition in the order of their offsets, kept as they come and go.
-
-A segment is a file into which several were put together, later. Here it stands as these: each has its own offsets and time.
-"""
+"""The live files of a partition in the order of their offsets, kept as they come and go."""
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_partq.core import stored
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.storage.log import Add, Remove
 from spark_partq.storage.log.entries import MOST
@@ -23,11 +18,12 @@ from spark_partq.storage.log.entries import MOST
 Ints = NDArray[np.int64]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_BASE, _ROWS, _SIZE, _ENQUEUED, _LEFT, _STORED_BASE, _STORED_ROWS, _STORED_LEFT = _COLUMNS = range(8)
+_BASE, _ROWS, _SIZE, _ENQUEUED, _LEFT, _SINCE = _COLUMNS = range(6)
 # The tag of a file that was rewritten without some of its messages: how many offsets it has.
 OFFSETS = "partq.offsets"
-# The tag of a segment: of each file that it stands for the offsets, the messages that are left, and when it was enqueued.
-FILES = "partq.files"
+# The tag of a segment: when its first message was enqueued, microseconds since 1970. Its file has a column with the time of each.
+SINCE = "partq.since"
+_ONE_TIME = -1  # in place of that, of a file whose messages were enqueued at once
 
 
 class IrregularFiles(ValueError):
@@ -36,12 +32,11 @@ class IrregularFiles(ValueError):
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files as of one refresh, as they were committed.
+    """The files as of one refresh.
 
-    `base`, `rows`, `size`, `enqueued_us`, `left` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`. Of the `rows`
-    messages with which a file came, `left` are left: others may have been deleted. The names begin in `paths` at `first`.
-
-    `stored_base`, `stored_rows`, `stored_left` say the same of the file in which it lies now: itself, or a segment.
+    `base`, `rows`, `size`, `enqueued_us`, `left`, `since_us` have one entry per file; `end[i] == base[i] + rows[i] == base[i + 1]`. The
+    names begin in `paths` at `first`. Of the `rows` messages with which a file came, `left` are left: others may have been deleted.
+    Those of a segment were enqueued from `since_us` to `enqueued_us`; `since_us` is -1 of any other file.
     """
 
     paths: Sequence[str]
@@ -51,9 +46,7 @@ class FileIndex:
     size: Ints
     enqueued_us: Ints
     left: Ints
-    stored_base: Ints
-    stored_rows: Ints
-    stored_left: Ints
+    since_us: Ints
 
     def __len__(self) -> int:
         return len(self.base)
@@ -63,9 +56,9 @@ class FileIndex:
         return self.base + self.rows
 
     @property
-    def stored(self) -> int:
-        """How many files lie in the folder."""
-        return int((self.stored_base == self.base).sum())
+    def is_segment(self) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self.since_us != _ONE_TIME
+        return found
 
     def overlapping(self, start: int, end: int) -> range:
         """Positions of the files that hold messages of ``[start, end)``."""
@@ -73,10 +66,6 @@ class FileIndex:
             return range(0)
         first = int(np.searchsorted(self.end, start, side="right"))
         return range(first, int(np.searchsorted(self.base, end, side="left")))
-
-    def whole(self, count: int) -> int:
-        """How many of the first `count` files make up whole files of the folder: those before the segment that goes on behind them."""
-        return int(np.searchsorted(self.stored_base, self.stored_base[count])) if count < len(self) else count
 
     def shares(self, start: int, end: int) -> tuple[Ints, Ints]:
         """Of each file that holds messages of ``[start, end)``: how many offsets of these, and their part of its bytes."""
@@ -108,7 +97,7 @@ class GrowingIndex:
 
     def apply(self, added: Sequence[Add], removed: Iterable[str]) -> None:
         """Append the files that were added, then take away the first ones, which were removed."""
-        rows = sorted((numbers, add.path) for add in added for numbers in _numbers(add))
+        rows = sorted((_numbers(add), add.path) for add in added)
         if len(rows) == 1 and self._first < self._last < self._columns.shape[1]:
             ((numbers, path),) = rows  # what comes most often, many times faster
             if numbers[_BASE] != self._end():
@@ -118,12 +107,10 @@ class GrowingIndex:
             self._last += 1
         elif rows:
             self._append(np.array([numbers for numbers, _ in rows], dtype=np.int64).T, [path for _, path in rows])
-        gone, first = set(removed), self._first
-        while first < self._last and self._paths[first] in gone:
-            first += 1
-        if gone != set(self._paths[self._first : first]):
+        gone = set(removed)
+        if gone != set(self._paths[self._first : self._first + len(gone)]):
             raise IrregularFiles("its files do not make up one run of offsets")
-        self._first = first
+        self._first += len(gone)
 
     def check_end(self, next_offset: int) -> None:
         if self._first < self._last and self._end() != next_offset:
@@ -194,72 +181,48 @@ def _offsets(add: Add, left: int | None) -> int:
     return left if told is None else int(told)
 
 
-class Held(NamedTuple):
-    """A file as it was committed: its offsets, those that are left of its messages, and when it was enqueued (microseconds since 1970)."""
-
-    rows: int
-    left: int
-    enqueued_us: int
-
-
-def held_by(add: Add) -> list[Held]:
-    """The files for which a segment stands; another file stands for itself.
+def times_of(add: Add) -> tuple[int, int]:
+    """When the last message of a file was enqueued, and of a segment the first one, else -1; microseconds since 1970.
 
     Raises
     ------
     IrregularFiles
         If its entry in the log does not say so.
     """
-    left, at = add.rows, str(add.partition_values.get("_enqueued_at"))
-    rows = _offsets(add, left)
+    at, since = str(add.partition_values.get("_enqueued_at")), (add.tags or {}).get(SINCE)
     try:
-        whole = Held(rows, left or 0, micros_of(dt.datetime.fromisoformat(at)))
+        last_us = micros_of(dt.datetime.fromisoformat(at))
     except (ValueError, TypeError):
         raise IrregularFiles(f"a file has the time {at!r} ({add.path})") from None
-    told = (add.tags or {}).get(FILES)
-    if told is None:
-        return [whole]
-    try:
-        files = [Held(*(stored.whole(number, FILES, 0, MOST) for number in file)) for file in json.loads(told)]
-    except (ValueError, TypeError, RecursionError):
-        files = []
-    rising = all(before.enqueued_us <= after.enqueued_us for before, after in itertools.pairwise(files))
-    together = Held(sum(f.rows for f in files), sum(f.left for f in files), files[-1].enqueued_us if files else -1)
-    if together != whole or not rising or any(f.left > f.rows or f.rows == 0 for f in files):
-        raise IrregularFiles(f"a segment does not say for which files it stands ({add.path})")
-    return files
+    if since is None:
+        return last_us, _ONE_TIME
+    if not (since.isascii() and since.isdecimal() and len(since) < 20 and int(since) <= last_us):
+        raise IrregularFiles(f"a segment has messages from {since[:30]!r} to {last_us} ({add.path})")
+    return last_us, int(since)
 
 
-def in_place_of(old: Sequence[Add], file: NewFile, left: Sequence[int], at_ms: int) -> tuple[Add, list[Remove]]:
-    """The actions of a commit that puts a file in the place of others, whose messages are those that follow each other.
-
-    Parameters
-    ----------
-    left : sequence of int
-        Of each file for which these stand, how many of its messages the new one has.
-    """
-    before = [held for add in old for held in held_by(add)]
-    held = [replaced._replace(left=count) for replaced, count in zip(before, left, strict=True)]
-    rows, moved = sum(file.rows for file in held), held == before
+def in_place_of(old: Sequence[Add], file: NewFile, at_ms: int) -> tuple[Add, list[Remove]]:
+    """The actions of a commit that puts a file in the place of another one without some of its messages, or a segment in that of several."""
+    rows, several = sum(map(offsets_of, old)), len(old) > 1
+    last_us, since_us = times_of(old[0])
     tags: dict[str, str | None] = {} if file.rows == rows else {OFFSETS: str(rows)}
-    if len(held) > 1:
-        tags[FILES] = json.dumps(held, separators=(",", ":"))
-    # Who asks by time for what came since finds all of it, as a reader without this package has one time for all
+    if several or since_us != _ONE_TIME:
+        tags[SINCE] = str(last_us if since_us == _ONE_TIME else since_us)
+    # Who has one time for all its messages, as a reader without this package, has that of the last
     values = {**old[0].partition_values, "_enqueued_at": old[-1].partition_values["_enqueued_at"]}
-    add = Add(file.path, file.size_bytes, values, file.stats, at_ms, not moved, tags)
-    return add, [Remove(gone.path, at_ms, gone.size, gone.partition_values, not moved) for gone in old]
+    add = Add(file.path, file.size_bytes, values, file.stats, at_ms, not several, tags)
+    return add, [Remove(gone.path, at_ms, gone.size, gone.partition_values, not several) for gone in old]
 
 
-def _numbers(add: Add) -> Iterator[tuple[int, ...]]:
-    """The columns of a file; of a segment those of each file for which it stands."""
-    files, told = held_by(add), add.partition_values.get("base_offset")
-    rows, left = (files[0].rows, files[0].left) if len(files) == 1 else (sum(f.rows for f in files), add.rows or 0)
+def _numbers(add: Add) -> tuple[int, ...]:
+    """The columns of a file."""
+    left, told = add.rows, add.partition_values.get("base_offset")
+    rows = _offsets(add, left)
     try:
-        base = first = int(told or "")
+        first = int(told or "")
         if not 0 <= first <= MOST - rows:
             raise ValueError
     except ValueError:
         raise IrregularFiles(f"a file has the offset {told!r} ({add.path})") from None
-    for file in files:
-        yield base, file.rows, add.size * file.rows // max(rows, 1), file.enqueued_us, file.left, first, rows, left
-        base += file.rows
+    last_us, since_us = times_of(add)
+    return first, rows, add.size, last_us, left or 0, since_us

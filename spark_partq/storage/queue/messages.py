@@ -29,6 +29,8 @@ ROW_GROUP_BYTES = 16 << 20
 _GATHERED_BYTES = 64 << 20
 _BATCH_BYTES = 4 << 20
 _MAX_BATCH_ROWS = 65_536
+# In the file of a segment. The log has one time for a file, and other readers of the table take that.
+_TIME = pa.field("_enqueued_at", pa.timestamp("us", "UTC"))
 # Of a row group that is read, and so of one that is written: decompressed, and the values of one column, which for a list are many a row.
 # Only a row group of a single message can come near them: others are cut long before.
 MAX_GROUP_BYTES, MAX_GROUP_VALUES = 1 << 30, 1 << 28
@@ -123,11 +125,20 @@ class MessageFile:
     """One file being written."""
 
     def __init__(
-        self, store: Store, queue: str, partition: int, schema: pa.Schema, key: Sequence[str], order: int = 0
+        self,
+        store: Store,
+        queue: str,
+        partition: int,
+        schema: pa.Schema,
+        key: Sequence[str],
+        order: int = 0,
+        segment: bool = False,
     ) -> None:
         self._queue, self._partition, self._order = queue, partition, order
         self._path = f"part-{store.runtime.new_uuid().hex}.parquet"
         self._schema = schema.append(pa.field("_row", pa.int64()))
+        if segment:
+            self._schema = self._schema.append(_TIME)
         self._bounded = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
         self._out = _opened(store, queue, partition, self._path)
         self._metadata: list[pq.FileMetaData] = []
@@ -144,12 +155,13 @@ class MessageFile:
         self.gathered_bytes = 0
         self._rows = 0
 
-    def write(self, batch: pa.RecordBatch, numbers: Ints | None = None) -> None:
-        """Add rows with these numbers; without them they are numbered from 0 on."""
+    def write(self, batch: pa.RecordBatch, numbers: Ints | None = None, times_us: Ints | None = None) -> None:
+        """Add rows with these numbers, in a segment with their times; without numbers they are numbered from 0 on."""
         if numbers is None:
             numbers = np.arange(self._rows, self._rows + batch.num_rows)
         self._rows += batch.num_rows
-        self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, integers(numbers)], schema=self._schema))
+        added = [integers(numbers), *([integers(times_us, _TIME.type)] if times_us is not None else [])]
+        self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._schema))
         self.gathered_bytes += batch.nbytes
         if self.gathered_bytes >= ROW_GROUP_BYTES:
             self.flush()
@@ -270,6 +282,18 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             partition=piece.partition,
             path=path,
         ) from error
+
+
+def read_timed(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch, Ints]]:
+    """As `read_slice`, and when each row was enqueued, microseconds since 1970."""
+    if not piece.segment:
+        for row, batch in read_slice(store, piece, schema):
+            yield row, batch, np.full(batch.num_rows, piece.enqueued_us)
+        return
+    for row, batch in read_slice(store, piece, schema.append(_TIME)):
+        *columns, times = batch.columns
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch.select([])
+        yield row, rows, times.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 
 def rows_left(store: Store, piece: Slice) -> Ints:

@@ -93,7 +93,7 @@ class PartitionTable:
     def __init__(self, store: Store, queue: str, partition: int, payload: Struct, queue_id: str = "") -> None:
         self.queue, self.partition = queue, partition
         self.folder = partition_folder(queue, partition)
-        self._store = store
+        self.store = store
         self._log = DeltaLog(
             store,
             self.folder,
@@ -135,7 +135,7 @@ class PartitionTable:
             if new != known:
                 self._log.commit(operation="SET TBLPROPERTIES", metadata=new)
 
-        retrying(self._store.runtime, attempt, self._log.what)
+        retrying(self.store.runtime, attempt, self._log.what)
 
     def refresh(self) -> bool:
         """Read what is new in the log; True if others have changed it."""
@@ -251,21 +251,21 @@ class PartitionTable:
                 return None
             if not may_append(self.sealed, self.fenced, generation):
                 raise Fenced if self.fenced else Sealed
-            if self._store.runtime.monotonic_s() > deadline_s:
+            if self.store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
             base = start = self.next_offset
-            now_us = time_us() if time_us is not None else self._store.runtime.time_ns() // 1_000
+            now_us = time_us() if time_us is not None else self.store.runtime.time_ns() // 1_000
             clock_us = max(self.recorded(CLOCK, 0), now_us)
             adds = []
             for file in files:
                 values = partition_values(base, clock_us)
-                adds.append(Add(file.path, file.size_bytes, values, file.stats, self._store.now_ms()))
+                adds.append(Add(file.path, file.size_bytes, values, file.stats, self.store.now_ms()))
                 base += file.rows
             recorded = record.transactions(generation) if record else {}
             self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
             return start
 
-        return retrying(self._store.runtime, attempt, self._log.what)
+        return retrying(self.store.runtime, attempt, self._log.what)
 
     def seal(self, generation: int) -> int:
         """Let no more rows in that this generation of the map placed, and return the offset at which they end (S5).
@@ -285,7 +285,7 @@ class PartitionTable:
                 self._log.commit(transactions={SEALED: generation, cut: self.next_offset}, operation="SEAL")
             return self.recorded(cut)
 
-        return retrying(self._store.runtime, attempt, self._log.what)
+        return retrying(self.store.runtime, attempt, self._log.what)
 
     def fence(self, number: int) -> None:
         """Let no more rows in at all, as the queue's replica takes over (S7). A fence that was taken back before it came is left out.
@@ -301,7 +301,7 @@ class PartitionTable:
             if max(self.recorded(FENCED), self.recorded(UNFENCED)) < number:
                 self._log.commit(transactions={FENCED: number}, operation="FENCE")
 
-        retrying(self._store.runtime, attempt, self._log.what)
+        retrying(self.store.runtime, attempt, self._log.what)
 
     def unfence(self, number: int | None = None) -> None:
         """Take fences back, up to this number, also those that have not come yet; without one, what is there."""
@@ -312,36 +312,32 @@ class PartitionTable:
             if self.recorded(UNFENCED) < until:
                 self._log.commit(transactions={UNFENCED: until}, operation="FENCE")
 
-        retrying(self._store.runtime, attempt, self._log.what)
+        retrying(self.store.runtime, attempt, self._log.what)
 
     def remove(self, until: Callable[[FileIndex], int]) -> int:
-        """Take the first `until(index)` files out of the log and return how many messages they held; a segment only as a whole."""
+        """Take the first `until(index)` files out of the log and return how many messages they held."""
 
         def attempt() -> int:
             self.refresh()
             index = self.index
-            count = index.whole(until(index))
+            count = until(index)
             if count == 0:
                 return 0
-            at, live = self._store.now_ms(), self._log.snapshot.files
-            adds = [live[path] for path in dict.fromkeys(index.path(i) for i in range(count))]
+            at, live = self.store.now_ms(), self._log.snapshot.files
+            adds = [live[index.path(i)] for i in range(count)]
             removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
             self._log.commit(removes=removes, operation="DELETE")
             return int(index.left[:count].sum())
 
-        return retrying(self._store.runtime, attempt, self._log.what)
+        return retrying(self.store.runtime, attempt, self._log.what)
 
-    def replace(
-        self, paths: Sequence[str], file: NewFile, left: Sequence[int], deadline_s: float, generation: int | None = None
-    ) -> bool:
+    def replace(self, paths: Sequence[str], file: NewFile, deadline_s: float, generation: int | None = None) -> bool:
         """Put a file in the place of others that follow each other; False if one of these is not live any more.
 
         The messages that are left keep their offsets and times.
 
         Parameters
         ----------
-        left : sequence of int
-            Of each file for which those stand, how many messages the new one has.
         deadline_s : float
             When the new file is too old, by `Runtime.monotonic_s`.
         generation : int, optional
@@ -358,16 +354,16 @@ class PartitionTable:
             self.refresh()
             if self.fenced:
                 raise Fenced
-            if self._store.runtime.monotonic_s() > deadline_s:
+            if self.store.runtime.monotonic_s() > deadline_s:
                 raise FilesTooOld
             live = self._log.snapshot.files
             if not all(path in live for path in paths) or (generation is not None and self.sealed >= generation):
                 return False
-            add, removes = in_place_of([live[path] for path in paths], file, left, self._store.now_ms())
+            add, removes = in_place_of([live[path] for path in paths], file, self.store.now_ms())
             self._log.commit([add], removes, operation="DELETE" if add.data_change else "OPTIMIZE")
             return True
 
-        return retrying(self._store.runtime, attempt, self._log.what)
+        return retrying(self.store.runtime, attempt, self._log.what)
 
     def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
         """Delete files that no log has named for `grace_ms` (whole hours, rounded up), but not those that are `kept`; return how many.

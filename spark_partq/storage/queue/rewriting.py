@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from spark_partq.core.errors import CommitFailedError
@@ -16,7 +15,7 @@ from spark_partq.storage.queue.messages import MessageFile
 from spark_partq.storage.queue.partition_table import FilesTooOld, PartitionTable
 from spark_partq.storage.queue.slices import Slice
 
-Rows = Iterator[tuple[Ints, pa.RecordBatch]]
+Rows = Iterator[tuple[Ints, pa.RecordBatch, Ints]]
 
 
 def rewrite(
@@ -29,7 +28,8 @@ def rewrite(
     files : sequence of Slice
         Each as a whole.
     rows : iterator
-        Of the messages that are left their offsets, and they themselves, with every column that the queue has by now.
+        Of the messages that are left their offsets, they themselves with every column that the queue has by now, and when they were
+        enqueued.
     generation : int, optional
         Not if the partition is sealed under this generation of the map.
 
@@ -40,14 +40,13 @@ def rewrite(
     CommitFailedError, CorruptTableError
     """
     deadline_s = queue.store.runtime.monotonic_s() + queue.state.settings.vacuum_grace_ms / 2000
-    ends = np.concatenate([part.base_offset + _ends(part) for part in files])
-    base, left = files[0].base_offset, np.zeros(len(ends), dtype=np.int64)
+    base, segment = files[0].base_offset, len(files) > 1 or files[0].segment
+    schema = arrow_schema(queue.state.schema)
     try:
-        file = MessageFile(queue.store, queue.name, table.partition, arrow_schema(queue.state.schema), queue.state.key)
+        file = MessageFile(queue.store, queue.name, table.partition, schema, queue.state.key, segment=segment)
         try:
-            for offsets, batch in rows:
-                file.write(batch, offsets - base)
-                left += np.bincount(np.searchsorted(ends, offsets, side="right"), minlength=len(ends))
+            for offsets, batch, times_us in rows:
+                file.write(batch, offsets - base, times_us if segment else None)
             new = file.close()
         except BaseException:
             file.discard()
@@ -60,11 +59,6 @@ def rewrite(
             partition=table.partition,
         ) from error
     try:
-        return table.replace([part.path for part in files], new, left.tolist(), deadline_s, generation)
+        return table.replace([part.path for part in files], new, deadline_s, generation)
     except FilesTooOld:
         return False
-
-
-def _ends(part: Slice) -> Ints:
-    """Behind the last row of each file for which this one stands."""
-    return np.array([end for end, _ in part.parts] or [part.last_row])

@@ -18,7 +18,7 @@ from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.slices import Piece
 from spark_partq.testing.simulation import relayed
 from spark_partq.testing.simulation.barrier import Turn
@@ -174,8 +174,8 @@ class Query:
     def _deliver(self, piece: Piece) -> None:
         part, oracle = piece.slice, self._run.oracle
         turn = replace(self._turn, incarnation=self._planner.membership.incarnation)
-        for first, rows in read_slice(self._store, part, self._schema):
-            there, times_us = oracle.queues.get((self._uri, "q"), StoredQueue()), part.enqueued(first, rows.num_rows)
+        for first, rows, times_us in read_timed(self._store, part, self._schema):
+            there = oracle.queues.get((self._uri, "q"), StoredQueue())
             notes = rows.column(COLUMN).to_pylist() if COLUMN in rows.schema.names else [None] * rows.num_rows
             for i, (id_, note) in enumerate(zip(rows.column("id").to_pylist(), notes, strict=True)):
                 oracle.fail(wrong_note(id_, note))

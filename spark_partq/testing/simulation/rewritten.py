@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from spark_partq.core.format import DELETED_MESSAGES, SEGMENTS
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import Add, Entry
-from spark_partq.storage.queue.file_index import held_by
-from spark_partq.testing.simulation.stored import Message, StoredPartition, StoredQueue, ids_at
+from spark_partq.storage.queue.file_index import offsets_of, times_of
+from spark_partq.testing.simulation.stored import Message, StoredPartition, StoredQueue, ids_at, times_at
 
 
 class Rewritten:
@@ -60,7 +60,8 @@ class Rewritten:
         self.gone.update(gone.values())
         self.merged += len(runs) - 1
         queue.places = {i: at for i, at in queue.places.items() if i not in gone.values() or at[0] != number}
-        problem = _wrong_entry(add, low, high, log)
+        times_ms = {low + row: at for row, at in times_at(files, f"{folder}/{add.path}").items()}
+        problem = _wrong_entry(add, low, high, log, times_ms)
         if misplaced or others or came_back or problem:
             problem = f"REWRITTEN: [{low}, {high}) of partition {number} lacks {others}, has {came_back} again, and misplaces {misplaced} {problem}"
         return set() if problem else set(gone.values()), problem
@@ -78,12 +79,12 @@ def _too_early(queue: StoredQueue, number: int, log: StoredPartition, merges: bo
     return ""
 
 
-def _wrong_entry(add: Add, low: int, high: int, log: StoredPartition) -> str:
-    """What the entry of the new file says of its messages that is not so."""
-    at, base = low, add.partition_values["base_offset"]
-    for held in held_by(add):
-        times = {log.enqueued_ms[n] for n in range(at, at + held.rows) if n in log.enqueued_ms}
-        if times - {held.enqueued_us // 1_000}:
-            return f"and dates {at} at {held.enqueued_us // 1_000}, not {times}"
-        at += held.rows
-    return "" if (base, at) == (str(low), high) else f"and says that it is [{base}, {at})"
+def _wrong_entry(add: Add, low: int, high: int, log: StoredPartition, times_ms: Mapping[int, int]) -> str:
+    """What the entry of the new file, or its column of times, says of its messages that is not so."""
+    said = add.partition_values["base_offset"], low + offsets_of(add)
+    if said != (str(low), high):
+        return f"and says that it is {said}"
+    wrong = {n: at for n, at in times_ms.items() if log.enqueued_ms.get(n, at) != at}
+    last_us, since_us = times_of(add)
+    outside = times_ms and not since_us // 1_000 <= min(times_ms.values()) <= max(times_ms.values()) <= last_us // 1_000
+    return f"and has the times {wrong}, from {since_us} to {last_us}" if wrong or outside else ""

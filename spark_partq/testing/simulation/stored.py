@@ -169,6 +169,16 @@ def ids_at(files: Files, path: str) -> dict[int, str]:
     return dict(zip(rows["_row"].to_pylist(), rows["id"].to_pylist(), strict=True))
 
 
+def times_at(files: Files, path: str) -> dict[int, int]:
+    """When each message of a segment was enqueued, in milliseconds since 1970, by the number of its row; nothing of another file."""
+    file = _parquet(files, path)
+    if "_enqueued_at" not in file.schema_arrow.names:
+        return {}
+    rows = file.read(["_row", "_enqueued_at"], use_threads=False)
+    times = rows["_enqueued_at"].cast(pa.int64()).to_pylist()
+    return {row: us // 1_000 for row, us in zip(rows["_row"].to_pylist(), times, strict=True)}
+
+
 def _parquet(files: Files, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(files.read(path)))  # for so few rows a dataset costs more
 

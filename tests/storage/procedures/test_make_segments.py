@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -19,10 +20,11 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures import make_segments as procedure
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import read_slice, read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.queue.slices import slices
-from spark_partq.storage.queue.starting import first_since
+from spark_partq.storage.queue.slices import Slice, slices
+from spark_partq.storage.queue.starting import enqueued_us, first_since, runs
 from spark_partq.storage.store import Store
 from tests.helpers import in_parallel, new_file, opened, position
 from tests.planners import Query
@@ -52,11 +54,16 @@ def read(store: str, start: int = 0, end: int | None = None) -> list[Row]:
     for table in queue.partitions:
         first, last = max(start, table.first_offset), min(end or table.next_offset, table.next_offset)
         for part in slices(queue.state, table.partition, table.index, first, last):
-            for row, rows in read_slice(queue.store, part, arrow_schema(queue.state.schema)):
-                times = part.enqueued(row, rows.num_rows).tolist()
-                for n, (key, at) in enumerate(zip(rows["k"].to_pylist(), times, strict=True)):
-                    found.append((table.partition, part.base_offset + row + n, key, at))
+            found += rows_of(queue, part)
     return found
+
+
+def rows_of(queue: Queue, part: Slice) -> list[Row]:
+    return [
+        (part.partition, part.base_offset + first + n, key, at)
+        for first, rows, times in read_timed(queue.store, part, arrow_schema(queue.state.schema))
+        for n, (key, at) in enumerate(zip(rows["k"].to_pylist(), times.tolist(), strict=True))
+    ]
 
 
 def merged(store: str) -> int:
@@ -64,7 +71,7 @@ def merged(store: str) -> int:
 
 
 def live(store: str) -> int:
-    return sum(table.index.stored for table in opened(store).partitions)
+    return sum(len(table.index) for table in opened(store).partitions)
 
 
 def fill(store: str) -> None:
@@ -182,7 +189,7 @@ def test_none_goes_on_across_a_seal(store: str) -> None:
     for _ in range(2):
         commit(store, "cd", ago(5))
     assert merged(store) == 3
-    bases = [sorted(set(table.index.stored_base.tolist())) for table in opened(store).partitions]
+    bases = [table.index.base.tolist() for table in opened(store).partitions]
     assert bases == [[0, 4], [0]]
 
 
@@ -249,8 +256,8 @@ def test_it_took_too_long(old: str) -> None:
     """Maintenance might have deleted the new file before its commit."""
     real, before = PartitionTable.replace, read(old)
 
-    def late(table: PartitionTable, paths: Any, file: Any, left: Any, deadline_s: float, generation: Any) -> bool:
-        return real(table, paths, file, left, deadline_s - HOUR, generation)
+    def late(table: PartitionTable, paths: Any, file: Any, deadline_s: float, generation: Any) -> bool:
+        return real(table, paths, file, deadline_s - HOUR, generation)
 
     with mock.patch.object(PartitionTable, "replace", late):
         assert merged(old) == 0
@@ -295,15 +302,8 @@ def test_a_replica_follows(old: str, tmp_path: Path, jump: bool) -> None:
 def given_to(query: Query) -> list[Row]:
     """Places, keys and times of the micro-batch that was planned last, as its tasks read them."""
     queue = opened(query.store)
-    return [
-        (part.partition, part.base_offset + first + n, key, at)
-        for pieces in query.planner.tasks(query.started, query.done)
-        for part in (piece.slice for piece in pieces)
-        for first, rows in read_slice(queue.store, part, arrow_schema(queue.state.schema))
-        for n, (key, at) in enumerate(
-            zip(rows["k"].to_pylist(), part.enqueued(first, rows.num_rows).tolist(), strict=True)
-        )
-    ]
+    tasks = query.planner.tasks(query.started, query.done)
+    return [row for pieces in tasks for piece in pieces for row in rows_of(queue, piece.slice)]
 
 
 def test_a_consumer_goes_on_in_the_midst(old: str) -> None:
@@ -356,21 +356,59 @@ def test_retention_waits_for_the_last_message(store: str) -> None:
     assert partq.maintain(store, "q")[0].removed_messages == 4
 
 
-# ---- what the log says
-@pytest.mark.parametrize(
-    "told",
-    ["", "[]", "[[1,1]]", "[[0,0,1]]", "[[19,19,1]]", "{}", "[" * 5_000, '[["1",1,1]]', "[[1,2,3],[18,17,4]]"],
-)
-def test_a_segment_that_does_not_say_what_it_holds(old: str, told: str) -> None:
+# ---- what the log and the files say
+@pytest.mark.parametrize("told", ["", "x", "-1", "1.5", "9" * 19, "9" * 5_000, "²"])
+def test_a_segment_that_does_not_say_since_when(old: str, told: str) -> None:
     merged(old)
     log = Path(old, "queues/q/partitions/partition=0/_delta_log")
     path, text = next((path, text) for path in log.glob("*.json") if "OPTIMIZE" in (text := path.read_text()))
     actions: Sequence[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     for action in actions:
         if "add" in action:
-            action["add"]["tags"]["partq.files"] = told
+            action["add"]["tags"]["partq.since"] = told
     path.write_text("".join(json.dumps(action) + "\n" for action in actions))
     for hint in log.glob("*checkpoint*"):
         hint.unlink()
-    with pytest.raises(partq.CorruptTableError, match="does not say for which files it stands"):
+    with pytest.raises(partq.CorruptTableError, match="a segment has messages from"):
         read(old)
+
+
+def test_a_segment_without_times(old: str) -> None:
+    merged(old)
+    table = opened(old).partitions[0]
+    path = Path(old, table.folder, table.index.path(0))
+    pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["_enqueued_at"]), path)
+    with pytest.raises(partq.CorruptTableError, match="cannot be read"):
+        read(old)
+
+
+def test_times_of_a_segment_whose_last_messages_are_deleted(store: str) -> None:
+    make(store, partitions=1)
+    for n, keys in enumerate(["ab", "c", "zz"]):
+        commit(store, keys, ago(5) + n)
+    commit(store, "d", ago(0))
+    assert merged(store) == 2
+    partq.delete_messages(store, "q", {"k": "z"})
+    table = opened(store).partitions[0]
+    assert [first_since(table, ago(5) + n) for n in range(4)] == [0, 2, 5, 5]
+    assert [enqueued_us(table, n) for n in (0, 1, 2, 3, 4, 5, 6)] == [*[ago(5)] * 2, *[ago(5) + 1] * 3, ago(0), None]
+    assert list(runs(table)) == [(0, 2, ago(5)), (2, 5, ago(5) + 1), (5, 6, ago(0))]
+    for key in "abc":
+        partq.delete_messages(store, "q", {"k": key})
+    table = opened(store).partitions[0]
+    assert enqueued_us(table, 0) == ago(5) + 2 and list(runs(table)) == [(5, 6, ago(0))]
+
+
+def test_messages_of_a_segment_that_are_too_old(store: str) -> None:
+    """A lifetime counts for each message, not for its file."""
+    make(store, partitions=1)
+    for n in range(4):
+        commit(store, "a", ago(5) + n * 300_000_000)
+    assert merged(store) == 3
+    middle_us = ago(5) + 450_000_000
+    partq.alter_queue(store, "q", message_ttl_ms=int(time.time() * 1000) - middle_us // 1000)
+    query, found = Query(store, "a"), list[Row]()
+    while query.next():
+        found += given_to(query)
+    query.planner.leave()
+    assert [row[1] for row in found] == [2, 3] and position(store, "g", 0) == 4

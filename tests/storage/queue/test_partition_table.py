@@ -353,6 +353,6 @@ def test_overlapping(rows: list[int], start: int, end: int) -> None:
     """Q6: the files of a range are exactly those that hold one of its messages."""
     base = np.cumsum([0, *rows])[:-1].astype(np.int64)
     count = np.array(rows, dtype=np.int64)
-    index = FileIndex([str(i) for i in range(len(rows))], 0, base, *[count] * 4, base, count, count)
+    index = FileIndex([str(i) for i in range(len(rows))], 0, base, *[count] * 5)
     found = list(index.overlapping(start, end))
     assert found == [i for i in range(len(rows)) if start < base[i] + rows[i] and base[i] < end and start < end]

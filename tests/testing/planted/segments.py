@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from spark_partq.testing.simulation.setup import Setup
@@ -15,10 +16,10 @@ def with_segments(s: Setup) -> bool:
     return s.segment_ms is not None
 
 
-@bug("storage.queue.slices:_parts", with_segments)
-def each_message_has_the_time_of_the_first(original, *about):
+@bug("storage.queue.slices:slices", with_segments)
+def each_message_has_the_time_of_the_last(original, *about):
     """A message that is delivered again has another time than before."""
-    return ()
+    return [replace(part, segment=False) for part in original(*about)]
 
 
 @bug("storage.procedures.make_segments:_rows", with_segments)
@@ -27,10 +28,10 @@ def a_segment_lacks_its_last_file(original, queue, files):
     return original(queue, files[:-1])
 
 
-@bug("storage.queue.file_index:FileIndex.whole", with_segments)
-def a_segment_is_removed_with_its_first_file(original, index, count):
-    """Messages that nobody has read go with those before them."""
-    return count
+@bug("storage.queue.starting:_since", test=lambda: in_a_store(procedure.test_messages_of_a_segment_that_are_too_old))
+def a_segment_is_young_if_its_last_message_is(original, table, i, since_us):
+    """Messages are delivered that are too old."""
+    return int(table.index.base[i])
 
 
 @bug("core.queue.segments:due", test=segments.test_none_goes_on_beyond_a_cut)
@@ -43,9 +44,9 @@ def a_segment_goes_on_across_a_cut(original, base, size, enqueued_us, alone, cut
     "storage.queue.partition_table:PartitionTable.replace",
     test=lambda: in_a_store(procedure.test_a_parent_that_is_copied),
 )
-def files_of_a_sealed_table_are_put_together(original, table, paths, file, left, deadline_s, generation=None):
+def files_of_a_sealed_table_are_put_together(original, table, paths, file, deadline_s, generation=None):
     """Each file of a parent is a batch of the copy: the first one stands for all, and the others are lost."""
-    return original(table, paths, file, left, deadline_s)
+    return original(table, paths, file, deadline_s)
 
 
 @bug("storage.replica.history:_lies_in", test=lambda: in_a_store(_a_replica_jumps))

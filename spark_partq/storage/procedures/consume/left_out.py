@@ -21,6 +21,7 @@ from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessage
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.starting import first_since
 
 Offsets = Mapping[PartitionId, int]
 Tables = Mapping[PartitionId, PartitionTable]
@@ -192,8 +193,11 @@ class LeftOut:
         oldest_us = self._now_us - ttl_ms * 1000
         index, expired = table.index, start
         for i in index.overlapping(start, end):
-            if index.enqueued_us[i] >= oldest_us or (first_alone and expired > start):
+            if first_alone and expired > start:
                 break
+            if index.enqueued_us[i] >= oldest_us:
+                young = first_since(table, oldest_us)  # a segment may have messages of both kinds
+                return max(expired, min(end, expired if young is None else young))
             expired = min(end, int(index.end[i]))
         return expired
 

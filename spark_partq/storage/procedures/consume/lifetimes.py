@@ -13,7 +13,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.consume.held import MOST_ROWS
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue
-from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 
@@ -96,10 +96,10 @@ def _expires_us(queue: Queue, table: PartitionTable, start: int, end: int) -> In
     found = [np.empty(0, np.int64)]
     for part in slices(queue.state, table.partition, table.index, start, end):
         moments = np.full(part.last_row - part.first_row, np.iinfo(np.int64).max)  # what was deleted never expires
-        for row, batch in read_slice(queue.store, part, schema):
+        for row, batch, enqueued_us in read_timed(queue.store, part, schema):
             own = batch.column(0).cast(pa.int64()).fill_null(_FOR_EVER_MS).to_numpy(zero_copy_only=False)
             ttl_ms = np.minimum(own, _FOR_EVER_MS if settings.message_ttl_ms is None else settings.message_ttl_ms)
-            at, enqueued_us = row - part.first_row, part.enqueued(row, len(own))
+            at = row - part.first_row
             moments[at : at + len(own)] = np.where(own > 0, enqueued_us + 1000 * np.maximum(ttl_ms, 0), 0)
         found.append(moments)
     return np.concatenate(found)
