@@ -13,7 +13,8 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
-from tests.helpers import opened, read
+from tests.helpers import new_file, opened, read
+from tests.storage.procedures.test_make_segments import ago, merged
 
 Message = tuple[int, int, str | None, int, int]  # partition, offset, k, n, microseconds
 PARTITIONS = 2
@@ -129,3 +130,19 @@ def test_history_and_time_travel(spark: SparkSession, messages: tuple[str, list[
     assert spark.sql(f"describe history delta.`{table(store, 1)}`").count() >= 3
     old = spark.read.format("delta").option("versionAsOf", 1).load(table(store, 1))
     assert 0 < old.count() < spark.read.format("delta").load(table(store, 1)).count()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_messages_of_a_segment(
+    spark: SparkSession, store: str, reader: Callable[[SparkSession, str], list[Message]]
+) -> None:
+    """The same, but for their times: other readers have that of the last for all of them."""
+    partq.create_queue(store, "q", "k string, n bigint", key="k", partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        for n in range(3):
+            file = new_file(store, "q", partition, {"k": ["a", "b"], "n": [n, n + 10]})
+            opened(store).table(partition).append([file], None, time_us=lambda n=n: ago(5) + n)  # type: ignore[misc]
+    assert merged(store) == 4
+    found = of_partq(spark, store)
+    assert {at - ago(5) for *_, at in found} == {0, 1, 2}
+    assert reader(spark, store) == [(*place, ago(5) + 2) for *place, _ in found]
