@@ -129,8 +129,8 @@ def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.Monkey
     for n in range(1, 30):
         put(store, n, [None])
     put(store, 30, [None] * 3, partition=1)
-    found = mock.Mock(side_effect=lifetimes.read_slice)
-    monkeypatch.setattr(lifetimes, "read_slice", found)
+    found = mock.Mock(side_effect=lifetimes.read_timed)
+    monkeypatch.setattr(lifetimes, "read_timed", found)
     query = Query(store, "a")
     query.next(Limits(max_rows=1))
     assert found.call_count <= 2  # the first of each partition

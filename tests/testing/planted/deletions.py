@@ -18,9 +18,9 @@ def with_a_deletion(s: Setup) -> bool:
 
 
 @bug("storage.queue.messages:MessageFile.write", with_a_deletion)
-def what_is_left_gets_other_offsets(original, file, batch, numbers=None):
+def what_is_left_gets_other_offsets(original, file, batch, numbers=None, times_us=None):
     """The rows of a file that is written again are numbered anew."""
-    original(file, batch)
+    original(file, batch, None, times_us)
 
 
 @bug("storage.queue.slices:slices", with_a_deletion)
@@ -32,8 +32,8 @@ def a_reader_counts_the_rows_that_are_left(original, *about):
 @bug("storage.procedures.delete_messages:_matched", with_a_deletion)
 def the_messages_beside_are_deleted_too(original, *about, **how):
     """A neighbour of a key's message goes with it."""
-    for row, rows, match in original(*about, **how):
-        yield row, rows, match | np.roll(match, 1)
+    for row, rows, times_us, match in original(*about, **how):
+        yield row, rows, times_us, match | np.roll(match, 1)
 
 
 @bug("core.queue.deletion:allow_deletion", with_a_deletion)

@@ -105,7 +105,7 @@ def a_seal_does_not_compare(original, table, generation):
             table._log.commit(transactions={SEALED: generation, cut: end}, operation="SEAL")
         return table.recorded(cut)
 
-    return retrying(table._store.runtime, attempt, "a seal")
+    return retrying(table.store.runtime, attempt, "a seal")
 
 
 @bug(f"{TABLE}.seal", change=as_is(SEALED_OFTEN))

@@ -125,7 +125,7 @@ def a_fenced_table_is_sealed(original, table, generation):
             table._log.commit(transactions={SEALED: generation, cut: table.next_offset}, operation="SEAL")
         return table.recorded(cut)
 
-    return retrying(table._store.runtime, attempt, "a seal")
+    return retrying(table.store.runtime, attempt, "a seal")
 
 
 @bug("core.group.steps.promotion:unheard_of", change=as_is(BEGUN_BESIDE_A_PROMOTION))
