@@ -28,7 +28,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
-from spark_partq.storage.queue import table_spec
+from spark_partq.storage.queue import partition_table
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
@@ -79,9 +79,12 @@ def main(
 @contextlib.contextmanager
 def _short_hours() -> Iterator[None]:
     vacuum = LogFolder.vacuum
-    short = {**LONG_LOG, "delta.logRetentionDuration": "interval 1 minutes"}
+    short = {
+        "delta.logRetentionDuration": "interval 1 minutes",
+        "delta.deletedFileRetentionDuration": "interval 2 minutes",
+    }
     with (
-        mock.patch.object(table_spec, "LONG_LOG", short),
+        mock.patch.object(partition_table, "table_settings", return_value={**LONG_LOG, **short}),
         mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, HOUR_MS, kept, *as_of)),
     ):
         yield
