@@ -10,8 +10,9 @@ SUITES = {
     "spark": ["tests/spark", "--plain=without"],
     "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
-    "storage": ["tests/core", "tests/storage"],
-    "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "spark", "storage", "testing"))],
+    # A history of faults waits for its slowest process, while its producers go on: it is no work for a patient suite.
+    "storage": ["tests/core", "tests/storage", "tests/faults"],
+    "other": ["tests", *(f"--ignore=tests/{folder}" for folder in ("core", "faults", "spark", "storage", "testing"))],
 }
 
 

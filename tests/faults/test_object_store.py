@@ -27,7 +27,7 @@ def pool(tmp_path: Path) -> Iterator[Pool]:
 def test_a_history_in_an_object_store(pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Q5, S5: commits whose answers are lost, and what is read in parts, leave each message there once and in order."""
     drawn = draw(5, 100, SHORT, machine_s=60.0)  # a consumer is killed while answers are lost
-    few = {"writers": 1, "recorders": 1, "named": drawn.named[:2], "partitions": 2, "rows": 25, "every_s": 0.7}
+    few = {"writers": 1, "recorders": 1, "named": drawn.named[:2], "partitions": 2, "rows": 25, "every_s": 2.0}
     plan = replace(drawn, **few)
     told = run(plan, pool, tmp_path / "history")
     with capsys.disabled():

@@ -296,9 +296,9 @@ class Oracle:
             reader.begin(stored)
         if fact.kind == Kind.POSITION_RESET and is_there:
             self._drained_groups -= {name}
-            ids = stored.partitions[fact.partition_id[1]].ids
+            log = stored.partitions[fact.partition_id[1]]
             epochs = {number: own.epoch for (_, number), own in state.partitions.items()}
-            reader.reset(fact.partition_id[1], fact.offset or 0, ids, epochs)
+            reader.reset(fact.partition_id[1], fact.offset or 0, log, epochs)
 
     def _check_release(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
         """H1: an owner releases a partition when it has acknowledged all that it was given of it."""

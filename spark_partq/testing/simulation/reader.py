@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT, generation_at
 from spark_partq.core.queue.state import QueueState
-from spark_partq.testing.simulation.stored import StoredQueue
+from spark_partq.testing.simulation.stored import StoredPartition, StoredQueue
 
 Epoch = tuple[str, PartitionId, int]  # a store, and of a partition there an epoch
 
@@ -70,8 +70,8 @@ class Reader:
         self.ends = ends
         self.unmarked = {(number, offset) for number, offset in self.unmarked if offset < ends.get(number, 0)}
 
-    def reset(self, number: int, offset: int, ids: list[str], epochs: dict[int, int]) -> None:
-        """Its position in a partition was set: all from there on comes again, and nothing below.
+    def reset(self, number: int, offset: int, log: StoredPartition, epochs: dict[int, int]) -> None:
+        """Its position in a partition was set: all that is there from there on comes again, and nothing below.
 
         Parameters
         ----------
@@ -80,8 +80,8 @@ class Reader:
         """
         self.upto[number] = self.least[number] = offset
         self.ends.setdefault(number, 0)
-        self.given -= set(ids[offset:])
-        self.excused = (self.excused | set(ids[:offset])) - set(ids[offset:])
+        self.given -= set(log.ids[offset:])
+        self.excused = (self.excused | set(log.ids[:offset])) - set(log.between(offset, len(log.ids)).values())
         self.since, self.last, self.let_go = epochs, {}, {}
 
     def is_late(self, number: int, epoch: int | None, id_: str) -> bool:
