@@ -17,9 +17,10 @@ class Query:
 
     connected = True
 
-    def __init__(self, store: str, instance: str, **settings: Any) -> None:
-        self.planner = Planner(ConsumerSettings(Store(store), ("q",), **settings), "g", instance, self.connect)
-        self.store, self.instance = store, instance
+    def __init__(self, store: Store | str, instance: str, **settings: Any) -> None:
+        self.store = Store(store) if isinstance(store, str) else store
+        self.instance = instance
+        self.planner = Planner(ConsumerSettings(self.store, ("q",), **settings), "g", instance, self.connect)
         self.done = StreamOffset("g", instance, {}, {})
         self.started = self.done
         self.told: list[tuple[str, Any]] = []

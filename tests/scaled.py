@@ -58,7 +58,7 @@ def messages(first: int, last: int, keys: int = 7) -> list[Message]:
 class Sink:
     """A producer whose batches are lists."""
 
-    def __init__(self, store: str, sink_id: str | None = "s", query_id: str | None = None) -> None:
+    def __init__(self, store: Store | str, sink_id: str | None = "s", query_id: str | None = None) -> None:
         self.queue = opened(store)
         self.producer = Producer(self.queue)
         self._sink_id, self._query_id = sink_id, query_id

@@ -15,7 +15,7 @@ from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
 from spark_partq.testing.simulation.reader import Reader
-from spark_partq.testing.simulation.stored import Message, rows_of
+from spark_partq.testing.simulation.stored import Message, StoredPartition, rows_of
 
 QUEUE = "dead"
 
@@ -113,6 +113,15 @@ class DeadMessages:
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
+    def in_range(self, group: str, log: StoredPartition, skipped: GroupFact) -> dict[int, str]:
+        """What a group leaves out by a fact, by offset: what is there, and what it put aside though somebody was deleting it."""
+        number = skipped.partition_id[1]
+        return {
+            n: log.ids[n]
+            for n in range(skipped.offset or 0, skipped.delivered or 0)
+            if n not in log.deleted or (group, number, n, log.ids[n]) in self._moves
+        }
+
     def left_out(
         self, group: str, messages: Mapping[int, Message], skipped: GroupFact, enqueued_ms: Mapping[int, int]
     ) -> str:
@@ -146,10 +155,13 @@ class DeadMessages:
         """How often a group began to read a partition again: it may put a message aside once more each time."""
         return sum(where == group and number in (None, partition) for where, number in self._resets)
 
-    def forget_queue(self) -> None:
-        """The queue was deleted. What is dead of it may be put back into the next one, behind whatever came there."""
+    def forget_queue(self, ids: Iterable[str]) -> None:
+        """The queue was deleted, which had these. What is dead of it may be put back into the next one, behind whatever came there.
+
+        A group that does not know it yet may put some of it aside later.
+        """
         self.held.clear()
-        self._former = set().union(*self.written.values())
+        self._former = self._former.union(ids, *self.written.values())
 
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
         """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""

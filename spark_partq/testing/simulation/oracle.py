@@ -150,7 +150,7 @@ class Oracle:
         if uri == self.live and stored is not None:
             self.removed.update(stored.places)
             self.readers.clear()
-            self.dead.forget_queue()
+            self.dead.forget_queue(stored.places)
 
     def _partition_changed(self, uri: str, name: str, number: int, version: int, folder: str, entry: Any) -> None:
         queue = self.queues.setdefault((uri, name), StoredQueue())
@@ -288,7 +288,7 @@ class Oracle:
             reader.forget()
         if fact.kind == Kind.SKIPPED and is_there:
             number, log = fact.partition_id[1], stored.partitions[fact.partition_id[1]]
-            left_out = {n: self.sent[id_] for n, id_ in log.between(fact.offset or 0, fact.delivered or 0).items()}
+            left_out = {n: self.sent[id_] for n, id_ in self.dead.in_range(name, log, fact).items()}
             self.fail(self.dead.left_out(name, left_out, fact, log.enqueued_ms))
             reader.lose(number, [message.id for message in left_out.values()], fact.delivered or 0)
         self.dead.decided(name, fact)

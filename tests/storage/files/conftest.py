@@ -1,30 +1,14 @@
-"""Files in each kind of store, and one S3 server for all tests of them."""
+"""Files in each kind of store."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_partq.storage.files import Files, MemoryFiles, open_files
 from spark_partq.testing.faults import FaultyFiles
-from tests.s3server import BUCKET, S3Server, running
 from tests.storage.files.places import Place
-
-
-@pytest.fixture(scope="package")
-def s3() -> Iterator[S3Server]:
-    """A server that speaks S3, in a process of its own."""
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-def prefix(s3: S3Server) -> str:
-    """The URI of a store in it that nothing else uses."""
-    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(params=["disk", "memory", "s3", "faulty"])

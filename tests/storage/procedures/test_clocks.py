@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import uuid
 from collections.abc import Iterator
 from unittest import mock
 
@@ -17,7 +16,7 @@ from spark_partq.storage.queue.file_index import enqueued_at
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from tests.helpers import opened, put
-from tests.s3server import BUCKET, running
+from tests.s3server import S3Server
 from tests.scaled import Sink, make, messages, stored
 
 YEAR_S, HOUR_S = 365 * 86_400, 3_600
@@ -98,19 +97,18 @@ def test_what_a_wrong_clock_has_left_is_told(store: str) -> None:
     assert finding.about == "partition 0 of queue v" and "31,5" in finding.what and "time server" in finding.remedy
 
 
-def test_requests() -> None:
+def test_requests(s3: S3Server, prefix: str) -> None:
     """The store is asked once in ten minutes, by one request, and once more when the clock has jumped."""
-    with running() as s3:
-        store = Store(f"s3://{BUCKET}/{uuid.uuid4().hex}", s3.options)
-        make(store, 1)
-        sink = Sink(store)
+    store = Store(prefix, s3.options)
+    make(store, 1)
+    sink = Sink(store)
 
-        def asked(batch: int) -> int:
-            """How often it was asked when a data file was written."""
-            s3.asked()
-            sink.write(batch, messages(batch, batch + 1))
-            return sum(asked.startswith("HEAD") and "/part-" in asked for asked in s3.asked())
+    def asked(batch: int) -> int:
+        """How often it was asked when a data file was written."""
+        s3.asked()
+        sink.write(batch, messages(batch, batch + 1))
+        return sum(asked.startswith("HEAD") and "/part-" in asked for asked in s3.asked())
 
-        assert [asked(batch) for batch in range(4)] == [1, 0, 0, 0]
-        with wrong_by(0, monotonic_s=601):
-            assert [asked(batch) for batch in range(4, 6)] == [1, 0]
+    assert [asked(batch) for batch in range(4)] == [1, 0, 0, 0]
+    with wrong_by(0, monotonic_s=601):
+        assert [asked(batch) for batch in range(4, 6)] == [1, 0]

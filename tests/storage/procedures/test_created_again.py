@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,17 +25,10 @@ from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.faults import Crash, FaultyFiles
 from tests.helpers import opened
-from tests.s3server import BUCKET, S3Server, running
 from tests.scaled import Sink, make, messages, stored
 from tests.storage.log.tables import Died, Watched, count, entries, entry_path, fresh, handle, made, once
 
 LOG = "queues/q/partitions/partition=0/_delta_log"
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    with running() as server:
-        yield server
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -44,7 +36,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store that does not exist yet."""
     if request.param == "disk":
         return Store(str(tmp_path / "store"))
-    return Store(f"s3://{BUCKET}/{uuid.uuid4().hex}", request.getfixturevalue("s3").options)
+    return Store(request.getfixturevalue("prefix"), request.getfixturevalue("s3").options)
 
 
 def anew(store: Store, batches: int) -> None:
@@ -315,7 +307,7 @@ class MemoryFilesElsewhere(MemoryFiles):
     is_local = False
 
 
-def test_what_a_dead_producer_left_does_not_hinder(s3: S3Server) -> None:
+def test_what_a_dead_producer_left_does_not_hinder() -> None:
     """An entry, or a file, in the place of a queue that was deleted: the queue can be made, and is whole."""
     files = MemoryFilesElsewhere()
     store = Store.over(files, uri="memory:/left")

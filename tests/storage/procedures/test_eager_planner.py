@@ -31,7 +31,7 @@ class EagerQuery(Query):
 
     def ack(self, number: int, offset: int, epoch: int) -> bool:
         """Whether the acknowledgement is taken."""
-        return acknowledge(Store(self.store), "g", {("q", number): offset}, {("q", number): epoch}) == []
+        return acknowledge(self.store, "g", {("q", number): offset}, {("q", number): epoch}) == []
 
 
 @pytest.fixture
