@@ -60,10 +60,11 @@ class Reader:
         if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 
-    def moved(self, ends: dict[int, int]) -> None:
+    def moved(self, ends: dict[int, int], copy: StoredQueue) -> None:
         """It goes on with a copy of the queue, which has so much of what it was given."""
+        lost = {} if copy.state is None else copy.state.removed_ends
         self.upto = {
-            number: min(upto, max(ends.get(number, 0), self.least.get(number, 0)))
+            number: min(upto, max(ends.get(number, 0), self.least.get(number, 0), lost.get(number, 0)))
             for number, upto in self.upto.items()
             if number in ends or number in self.least
         }
