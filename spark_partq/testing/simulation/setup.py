@@ -288,6 +288,8 @@ def possible(s: Setup) -> Setup:
         s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None, lifetimes=False)
     if s.max_deliveries is None:
         s = replace(s, holds=False, redriven=False)
+    if s.holds:  # what a slow application has not acknowledged may be dead, and what follows it is not delivered
+        s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.retention_ms is not None:
         s = replace(s, redriven=False)
     if s.redriven:

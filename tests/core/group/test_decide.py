@@ -319,6 +319,7 @@ def test_what_a_promoted_replica_has_may_have_been_delivered() -> None:
     assert [
         (fact.partition, fact.epoch_before, fact.epoch, fact.lineage_epoch, fact.flow, fact.instance) for fact in told
     ] == [(p, before["id", p] + 1, before["id", p] + 2, before["id", p] + 2, "a/0", "a") for p in (0, 1)]
+    assert [fact.forced for fact in facts if fact.kind == Kind.MEMBER_LEFT] == [True]
     assert group.state.members == {} and all(own.flow is None for own in group.state.partitions.values())
     assert [group.state.delivered(("id", p), group.acks) for p in range(4)] == [9, 4, 0, 0]
     assert group.promoted({}, {0: 9, 1: 4, 2: 0}) == []

@@ -94,7 +94,9 @@ def test_who_follows_again_keeps_what_it_knows() -> None:
     raised = ReplicaFact(
         Kind.FORMAT_RAISED, {"min_reader": 1, "min_writer": 1, "features": [], "made_by": "spark_partq 9"}
     )
-    known = after("q", removed(), raised)
+    cancelled = follow(promoting(), decide.cancel_promotion(promoting(), "second"))
+    known = after("q", follow(cancelled, decide.remove(cancelled, "id")), raised)
+    assert known.incarnation == "second"
     again = follow(known, decide.follow(known, "r", "/primary", "/here", "id"))
     assert (again.format, again.jumps, again.others, again.incarnation) == (
         known.format, known.jumps, known.others, known.incarnation,

@@ -19,7 +19,7 @@ import spark_partq as partq
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow
 from spark_partq.core.group.decide import decide
-from spark_partq.core.group.events import Join, Leave
+from spark_partq.core.group.events import Join, Leave, LoadsMeasured
 from spark_partq.core.group.facts import GroupFact, Kind, Member, QueueInGroup, Status
 from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group.ack_table import COMPACT_AFTER, AckTable
@@ -206,6 +206,15 @@ def test_files_stay_few(queue: str) -> None:
     assert len([path for path in live if "-snapshot-" in path]) == 1
     assert len(DeltaTable(f"{queue}/groups/g/acks").file_uris()) <= COMPACT_AFTER
     assert group_of(queue).state.floors == {consumer.partition_id(0): n}
+
+
+def test_an_assignor_is_told_the_loads(store: str) -> None:
+    partq.create_queue(store, "q", "v bigint", partitions=4, rebalance_delay_ms=0)
+    group = Consumer(store, "a", 2, assignors=("weighted",)).group
+    loads = {place: 100.0 if own.flow == "a/0" else 1.0 for place, own in group.state.partitions.items()}
+    facts = group.decide(lambda: [LoadsMeasured()], "a", loads)
+    (computed,) = (fact for fact in facts if fact.kind == Kind.ASSIGNMENT_COMPUTED)
+    assert sorted(load for *_, load in json.loads(computed.body or "")["loads"]) == [1, 1, 100, 100]
 
 
 def test_deleted_group(queue: str) -> None:

@@ -186,6 +186,43 @@ def test_a_barrier_names_who_has_died(store: str) -> None:
     assert "partition 1 of q up to offset 5 (a/0 has it, whose session has expired, acknowledged is 2)" in wait.text
 
 
+def test_how_long_is_left(store: str) -> None:
+    """From the fact on with which the wait began."""
+    at = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
+    with wall_clock(at):
+        _, b = two(store)
+        b.end_holddown()
+        Lasting(store, "a").release()
+    with wall_clock(at + dt.timedelta(seconds=30)):
+        b.leave()
+    with wall_clock(at + dt.timedelta(seconds=40)):
+        (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.HOLDDOWN)
+    assert wait.seconds_left == pytest.approx(50, abs=5)
+    assert f"That ends in {wait.seconds_left:.1f} s at the latest." in wait.text
+
+
+def test_what_is_over_time_is_told(store: str) -> None:
+    """Somebody has to look for it to end."""
+    holddown(store)
+    with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)):
+        (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.HOLDDOWN)
+    assert wait.text.endswith(
+        " because b left. Its time is over: a query of the group ends it, or spark-partq rebalance."
+    )
+    assert wait.seconds_left == 0
+
+
+def test_an_assignment_that_waits_for_many_names_three(store: str) -> None:
+    queue_of(store, 6, each=5, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    a = Lasting(store, "a", assignors=("range",))
+    for number in range(5):
+        a.ack(number, 0, delivered=5)
+    Lasting(store, "b", assignors=("range",))
+    a.release(5)
+    (wait,) = (wait for wait in last(store).waits if wait.kind == WaitKind.ASSIGNMENT)
+    assert wait.text.endswith("q/0, which a/0 has; q/1, which a/0 has; q/2, which a/0 has, and 2 more.")
+
+
 def test_how_it_came_to_its_owner(store: str) -> None:
     """The oldest fact first: who had it, and why it moved."""
     a, b = two(store)

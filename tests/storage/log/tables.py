@@ -148,6 +148,12 @@ class Died(BaseException):
     """The process ended here."""
 
 
+class MemoryFilesElsewhere(MemoryFiles):
+    """As an object store has them."""
+
+    is_local = False
+
+
 class Watched:
     """Passes everything on to other files, counts, and calls `before` and `after` with each operation and path."""
 

@@ -17,6 +17,7 @@ from spark_partq.storage.group.handle import Group
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.scaled import Reader, Sink, make, messages
+from tests.storage.log.tables import FOLDER, handle, made
 
 
 @pytest.fixture
@@ -36,6 +37,13 @@ def test_nobody_relies_on_what_is_not_forced(store: str, forced: list[str]) -> N
     forced.clear()
     other.refresh()
     assert forced == []  # it is once
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_young_log_is_no_exception(files: DiskFiles, tmp_path: Path, forced: list[str], commits: int) -> None:
+    made(DiskFiles(str(tmp_path)), commits)
+    handle(files).refresh()
+    assert forced == [str(tmp_path / FOLDER / "_delta_log")]
 
 
 def test_who_is_told_that_a_name_is_taken_may_rely_on_it(files: DiskFiles, tmp_path: Path, forced: list[str]) -> None:

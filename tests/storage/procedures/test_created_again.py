@@ -26,7 +26,18 @@ from spark_partq.storage.store import Store
 from spark_partq.testing.faults import Crash, FaultyFiles
 from tests.helpers import opened
 from tests.scaled import Sink, make, messages, stored
-from tests.storage.log.tables import Died, Watched, count, entries, entry_path, fresh, handle, made, once
+from tests.storage.log.tables import (
+    Died,
+    MemoryFilesElsewhere,
+    Watched,
+    count,
+    entries,
+    entry_path,
+    fresh,
+    handle,
+    made,
+    once,
+)
 
 LOG = "queues/q/partitions/partition=0/_delta_log"
 
@@ -299,12 +310,6 @@ def check_refused(look: Callable[[], object], place: Store) -> None:
         return
     control = open_queue(place, "q").control  # the deletion has not been decided yet
     assert not control.state.deleted
-
-
-class MemoryFilesElsewhere(MemoryFiles):
-    """As an object store has them."""
-
-    is_local = False
 
 
 def test_what_a_dead_producer_left_does_not_hinder() -> None:

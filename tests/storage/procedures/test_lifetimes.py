@@ -207,6 +207,16 @@ def test_the_setting_is_changed_while_a_query_runs(store: str, later: Later) -> 
     assert all_of(query) == [(8, 9)] and skipped(store) == [(7, 8, "expired")]
 
 
+def test_the_time_for_all_is_changed_while_a_query_runs(store: str, later: Later) -> None:
+    """Also for messages that were looked at before."""
+    make(store, [None] * 3, message_ttl_ms=120_000)
+    query = Query(store, "a")
+    assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
+    partq.alter_queue(store, "q", message_ttl_ms=30_000)
+    later(_MINUTE_S)
+    assert all_of(query) == [] and skipped(store) == [(1, 3, "expired")]
+
+
 def test_a_column_that_cannot_say_it(store: str) -> None:
     """Nothing is made or changed, and the error names the columns that can."""
     for column, told in (("when", "is not there"), ("k", "is of type string"), ("_offset", "is not there")):

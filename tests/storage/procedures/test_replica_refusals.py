@@ -11,6 +11,7 @@ import spark_partq as partq
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.table import check_apart
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import (
@@ -21,6 +22,7 @@ from tests.replicas import (
     sync,
     there_fixture,  # noqa: F401
 )
+from tests.storage.log.tables import MemoryFilesElsewhere
 
 
 def listing(location: str) -> list[str]:
@@ -45,6 +47,16 @@ def test_places_that_are_the_primarys(queue: str, tmp_path: Path) -> None:
         str(tmp_path / "link" / "x"), str(tmp_path), str(tmp_path / "half"),
     ):  # fmt: skip
         refused(queue, location, "a place of its own")
+
+
+def test_places_in_a_bucket() -> None:
+    """S7: which are told apart by their names alone."""
+    primary = Store.over(MemoryFilesElsewhere(), uri="s3://b/storeX")
+    for uri in ("s3://b/store", "s3://b/store-2", "s3://c/storeX", "gs://b/storeX"):
+        check_apart(primary, Store.over(MemoryFilesElsewhere(), uri=uri), "q")
+    for uri in ("s3://b/storeX/", "s3a://b/x/../storeX", "s3://b", "s3://b/storeX/queues/q/there"):
+        with pytest.raises(partq.ReplicaError, match="a place of its own"):
+            check_apart(primary, Store.over(MemoryFilesElsewhere(), uri=uri), "q")
 
 
 def test_places_that_hold_something_else(queue: str, there: str, tmp_path: Path) -> None:

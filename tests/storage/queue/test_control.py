@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.log import Conflict
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.queue.control import MERGE_AFTER, QueueControl, open_control
 from spark_partq.storage.rows import RowFiles
 from spark_partq.storage.store import Store
+from tests.clocks import wall_clock
 from tests.helpers import in_parallel, opened
 from tests.scaled import make
 
@@ -143,3 +147,17 @@ def test_discarded_counts_are_kept_apart_from_facts(store: str, control: QueueCo
     assert found == [None] * 5
     control.refresh()
     assert control.discarded == 12
+
+
+def test_who_discarded_long_ago_is_forgotten(
+    store: str, control: QueueControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3: else the table would keep each sink that it ever had; the count stays."""
+    control.discard(5, ("dead", 0))
+    later = dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=KEPT_MS + 1)
+    monkeypatch.setattr(LogFolder, "store_ms", lambda _: int(1000 * later.timestamp()))
+    with wall_clock(later):
+        control.discard(1, ("alive", 0))
+        control._rows._log.checkpoint()
+        found = open_control(Store.at(store), "q")
+    assert (found.last_discarded("dead"), found.last_discarded("alive"), found.discarded) == (-1, 0, 6)
