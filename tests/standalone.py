@@ -18,6 +18,7 @@ from tests.jvm import QUICK
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_SIZE = ("--cores", "1", "--memory", "1g")
 _LISTENS = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
@@ -63,11 +64,14 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
     folder.mkdir()
     try:
-        local = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        log = start("master", _MASTER, *local)
+        free = ("--port", "0", "--webui-port", "0")
+        log = start("master", _MASTER, "--host", "127.0.0.1", *free)
         master = eventually(lambda: _LISTENS.search(log.read_text()), "a master")[1]
         logs = [
-            start(f"worker-{n}", _WORKER, *local, "--cores", "1", "--memory", "1g", "--work-dir", str(folder), master)
+            # Each on a host of its own, or no task would be tried on another one while it runs.
+            start(
+                f"worker-{n}", _WORKER, "--host", f"127.0.0.{1 + n}", *free, *_SIZE, "--work-dir", str(folder), master
+            )
             for n in range(workers)
         ]
         eventually(lambda: all(_REGISTERED in log.read_text() for log in logs), "workers that the master knows")
