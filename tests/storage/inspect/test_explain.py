@@ -79,7 +79,10 @@ def listener(store: str) -> str:
     a, b = two(store)
     a.ack(1, 4)
     b.end_holddown()
-    return "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when"
+    return (
+        "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when it notices that and "
+        "its listeners have returned (on_partitions_revoked). That ends in"
+    )
 
 
 def scaled(store: str) -> None:

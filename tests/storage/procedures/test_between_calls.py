@@ -17,7 +17,7 @@ from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.clocks import monotonic_clock
 from tests.groups import Consumer
-from tests.helpers import put
+from tests.helpers import eventually, put
 
 
 @pytest.fixture
@@ -57,6 +57,17 @@ def test_who_is_not_asked_for_long_is_silent(store: str, planners: list[Planner]
     with monotonic_clock(began_ms + 93_000):
         heartbeats.step()
     assert beats(store) == 4
+
+
+def test_a_member_beats_while_its_planner_is_not_called(store: str) -> None:
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    planner = Planner(ConsumerSettings(Store(store), ("q",), session_timeout_ms=600), "g", "a")
+    try:
+        planner.next(StreamOffset("g", "a", {}, {}), Limits())
+        before = beats(store)
+        eventually(lambda: beats(store) >= before + 3, "heartbeats")
+    finally:
+        planner.leave()
 
 
 def test_what_drains_counts_as_unacknowledged(store: str, planners: list[Planner]) -> None:
