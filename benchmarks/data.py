@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,7 @@ KEYS = 10_000
 ROW_BYTES = 113  # in memory: 8 + 9 + 80 + 8 and Arrow's offsets
 
 
-def session() -> SparkSession:
+def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     spark = partq.session(
         "benchmarks",
         "local[2]",
@@ -23,6 +24,7 @@ def session() -> SparkSession:
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            **(conf or {}),
         },
     )
     spark.sparkContext.setLogLevel("ERROR")

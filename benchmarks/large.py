@@ -13,8 +13,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
+from unittest import mock
 
 import typer
 
@@ -48,14 +50,11 @@ def main(
     """Exit code 1 if a bound is not reached."""
     logging.getLogger("spark_partq").setLevel(logging.ERROR)  # each member begins with a checkpoint of its own
     figures: list[Figure] = []
-    for part in (
-        lambda place: many_partitions(place, partitions),
-        lambda place: long_history(place, commits),
-        lambda place: many_queues(place, queues),
-        lambda place: many_members(place, members),
-    ):
+    for measured, size in (
+        (many_partitions, partitions), (long_history, commits), (many_queues, queues), (many_members, members),
+    ):  # fmt: skip
         with tempfile.TemporaryDirectory(prefix="partq-bench-") as folder:
-            for figure in part(Store.at(folder)):
+            for figure in measured(Store.at(folder), size):
                 print(json.dumps(asdict(figure)), flush=True)
                 figures.append(figure)
     raise typer.Exit(0 if show(figures, out) else 1)
@@ -107,7 +106,7 @@ def many_queues(store: Store, queues: int) -> Iterator[Figure]:
         for what, act in (
             ("list the queues", lambda: partq.list_queues(store)),
             ("describe one", lambda: partq.describe_queue(store, "q0")),
-            ("a group of one begins", lambda reader=reader: reader.read(2)),
+            ("a group of one begins", partial(reader.read, 2)),
             ("first look of a monitor", watch.look),
             ("next look of a monitor", watch.look),
         ):
@@ -122,15 +121,21 @@ def many_members(store: Store, members: int) -> Iterator[Figure]:
     partitions = 4 * members
     create_queue(store, "q", COLUMNS, KEY, partitions, rebalance_delay_ms=0, max_handoff_time_ms=0)
     _commit(store, "q", partitions)
+    # In applications of their own their threads would not share one Python.
+    with mock.patch.object(Planner, "_start_threads"):
+        yield from _members_of(store, partitions, members)
+
+
+def _members_of(store: Store, partitions: int, members: int) -> Iterator[Figure]:
     readers = [_Reader(store, "g", f"m{n:03}", flows=2) for n in range(members)]
-    joins = [_seconds(lambda reader=reader: reader.read(None)) for reader in readers]
+    joins = [_seconds(partial(reader.read, None)) for reader in readers]
     few, many = (statistics.median(part) for part in (joins[5:15], joins[-10:]))
     told = f"of {members} members and {partitions} partitions"
     yield known(f"a member joins, s, {told}", "the 6th to 15th", many, f"{few:.3f} s, {many / few:.1f} times")
     for _ in range(2):  # all know the last assignment, and have what is theirs
         for reader in readers:
             reader.read(None)
-    looks = [_seconds(lambda reader=reader: reader.read(None)) for reader in readers]
+    looks = [_seconds(partial(reader.read, None)) for reader in readers]
     yield known(f"look and find nothing, s, {told}", "", statistics.median(looks))
     owners = partq.describe_group(store, "g").members
     shares = {sum(len(own) for own in member.partitions.values()) for member in owners}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def known(name: str, peer: str, value: float, detail: str = "") -> Figure:
     return Figure(name, peer, round(value, 3), "", True, detail)
 
 
-def in_turn(what: str, subjects: dict[str, Callable[[], float]], runs: int, warm_up: int) -> dict[str, list[float]]:
+def in_turn(what: str, subjects: Mapping[str, Callable[[], float]], runs: int, warm_up: int) -> dict[str, list[float]]:
     """Run the subjects in turn (A B C, A B C, …) and return each one's seconds, without those of the warm-up.
 
     In turn, because the speed of a shared machine drifts: what one run meets, so does its neighbour.

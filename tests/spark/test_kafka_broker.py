@@ -17,10 +17,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import spark_partq as partq
+from benchmarks.broker import Broker
 from spark_partq.core.payload.keys import partition_of
 from spark_partq.storage.arrow import arrow_schema
-from tests.broker import Broker
 from tests.helpers import ROOT, driver, eventually, finished, opened
+from tests.jvm import QUICK
 from tests.scaled import stored as stored_rows
 from tests.spark.jobs import Start, only_error, process
 
@@ -34,7 +35,7 @@ Sent = tuple[str | None, str, int]
 
 @pytest.fixture(scope="module")
 def broker(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    found = Broker(spark, tmp_path_factory.mktemp("kafka") / "broker")
+    found = Broker(spark, tmp_path_factory.mktemp("kafka") / "broker", f"{QUICK} -Xmx256m")
     yield found
     found.close()
 

@@ -7,6 +7,7 @@ stay for `vacuum_grace_ms`; then maintenance deletes them, and with them the las
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,7 @@ def _allow_deletion(queue: Queue) -> None:
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
     """Write a file again without the messages that match; False if it is not there any more, or this took too long."""
+    part = replace(part, may_lack=queue.state.added)  # a column may have come since it was searched
 
     def rows() -> Rows:
         for row, batch, times_us, match in _matched(queue, part, wanted):

@@ -16,7 +16,7 @@ import spark_partq as partq
 from spark_partq.core.format import ADDED_COLUMNS
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.procedures import alter
+from spark_partq.storage.procedures import alter, delete_messages
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.produce import Producer
@@ -129,6 +129,22 @@ def test_a_column_that_comes_while_what_is_stuck_is_copied(store: str) -> None:
     with mock.patch.object(Producer, "refresh", late):
         assert partq.copy_stuck(store, "q") == 1
     assert stored(opened(store)) == [{**OLD, "note": None}]
+
+
+def test_a_column_that_comes_while_messages_are_deleted(store: str) -> None:
+    """Between the search of a file and its rewriting."""
+    make(store, partitions=1)
+    for batch, row in enumerate((OLD, {**OLD, "k": "b"})):
+        put(opened(store), batch, row, row)
+    allow, add = delete_messages._allow_deletion, once(lambda: partq.add_column(store, "q", "note string"))
+
+    def late(queue: Queue) -> None:
+        add()
+        allow(queue)
+
+    with mock.patch.object(delete_messages, "_allow_deletion", late):
+        assert partq.delete_messages(store, "q", {"k": OLD["k"]}) == 2
+    assert stored(opened(store)) == [{**OLD, "k": "b", "note": None}] * 2
 
 
 def test_a_query_reads_what_it_began_with(store: str) -> None:

@@ -1,4 +1,4 @@
-"""A Kafka broker of the tests, whose JARs Spark fetches by name, and what they ask of it with Kafka's own client."""
+"""A Kafka broker, whose JARs Spark fetches by name, and what benchmarks and tests ask of it with Kafka's own client."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from benchmarks.maven import jars, java, scala
-from tests.helpers import ROOT, eventually
-from tests.jvm import QUICK
 
 KAFKA = "org.apache.kafka:kafka_2.13:3.9.1"
-CLIENT = ROOT / "tests" / "java" / "KafkaClient.java"
+CLIENT = Path(__file__).parent / "java" / "KafkaClient.java"
 SETTINGS = """
 process.roles=broker,controller
 node.id=1
@@ -48,13 +47,19 @@ class Message(NamedTuple):
 
 
 class Broker:
-    """One broker, which is its own controller, and one client; both on this machine alone."""
+    """One broker, which is its own controller, and one client; both on this machine alone.
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    Parameters
+    ----------
+    flags : str
+        Of the JVM of each.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, flags: str = "-Xmx1g") -> None:
         folder.mkdir(parents=True)
         self._folder, self._requests = folder, 0
         path = os.pathsep.join([*jars(spark, KAFKA), *scala(spark)])
-        command = [java(), *QUICK.split(), "-Xmx256m", "-cp", path]
+        command = [java(), *flags.split(), "-cp", path]
         self.port, controller = _free_ports()
         settings = folder / "server.properties"
         settings.write_text(SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs"))
@@ -65,10 +70,11 @@ class Broker:
             text=True,
             check=False,
         )
-        assert told.returncode == 0, told.stdout + told.stderr
+        if told.returncode:
+            raise RuntimeError(told.stdout + told.stderr)
         self._out = (folder / "broker.out").open("w")
         self._process = subprocess.Popen([*command, "kafka.Kafka", str(settings)], stdout=self._out, stderr=self._out)
-        eventually(self._listens, "that the broker listens")
+        self._await()
         self._client = subprocess.Popen(
             [*command, str(CLIENT), self.servers],
             stdin=subprocess.PIPE,
@@ -81,18 +87,20 @@ class Broker:
     def servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def _listens(self) -> bool:
-        assert self._process.poll() is None, (self._folder / "broker.out").read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+    @retry(retry=retry_if_exception_type(OSError), wait=wait_fixed(0.1), stop=stop_after_delay(60), reraise=True)
+    def _await(self) -> None:
+        if self._process.poll() is not None:
+            raise RuntimeError((self._folder / "broker.out").read_text())
+        socket.create_connection(("127.0.0.1", self.port)).close()
 
     def ask(self, *words: object) -> None:
         """A request of `KafkaClient.java`."""
-        assert self._client.stdin and self._client.stdout
+        assert self._client.stdin is not None and self._client.stdout is not None
         self._client.stdin.write("\t".join(map(str, words)) + "\n")
         self._client.stdin.flush()
         answer = self._client.stdout.readline().strip()
-        assert answer == "done", answer or (self._folder / "broker.out").read_text()
+        if answer != "done":
+            raise RuntimeError(answer or (self._folder / "broker.out").read_text())
 
     def write(self, topic: str, messages: Iterable[tuple[str | None, str, int]]) -> list[tuple[int, int]]:
         """Send messages (key, value, milliseconds) with Kafka's own partitioner; their partitions and offsets."""
@@ -110,7 +118,7 @@ class Broker:
         return sorted(map(_message, file.read_text().splitlines()), key=lambda message: message[:2])
 
     def close(self) -> None:
-        assert self._client.stdin
+        assert self._client.stdin is not None
         self._client.stdin.close()
         self._client.wait()
         self._process.terminate()
