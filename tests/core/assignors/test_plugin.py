@@ -10,7 +10,7 @@ import pytest
 from spark_partq.core.assignors import Member, PlugIn, target
 from spark_partq.core.errors import AssignorError
 
-MEMBERS = [Member("a", ["p", "q"]), Member("b", ["q"]), Member("none", [])]
+MEMBERS = [Member("a", ["p", "q"]), Member("b", ["q"], weight=2.0), Member("none", [])]
 COUNTS = {"p": 1, "q": 3, "nobody's": 2}
 GOOD = {"a": [("p", 0), ("q", 0)], "b": [("q", 1), ("q", 2)]}
 
@@ -39,6 +39,7 @@ def test_it_is_asked_in_names() -> None:
     assert full == {("p", 0): "a", ("q", 0): "a", ("q", 1): "b", ("q", 2): "b"}
     ((members, counts, previous),) = assignor.asked
     assert [(m.id, m.queues, m.owned) for m in members] == [("a", ("p", "q"), ()), ("b", ("q",), (("q", 1),))]
+    assert [m.weight for m in members] == [1.0, 2.0]
     assert counts == {"p": 1, "q": 3}
     assert previous == {("q", 1): "b"}
 

@@ -9,6 +9,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.between_calls import Heartbeats
@@ -68,6 +69,22 @@ def test_a_member_beats_while_its_planner_is_not_called(store: str) -> None:
         eventually(lambda: beats(store) >= before + 3, "heartbeats")
     finally:
         planner.leave()
+
+
+def test_an_assignor_that_fails_stops_who_owns_nothing(store: str, planners: list[Planner]) -> None:
+    """Others go on with what they own (a decision between planner calls has failed)."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    start = StreamOffset("g", "a", {}, {})
+    for name in "ab":
+        planner = Planner(ConsumerSettings(Store(store), ("q",), instance_id=name), "g", name)
+        planners.append(planner)
+        planner.next(start, Limits())
+        planner.membership.failure = AssignorError("it fails")
+    owner, standby = planners
+    put(store, 0, range(3))
+    assert owner.next(start, Limits()) is not None
+    with pytest.raises(AssignorError, match="it fails"):
+        standby.next(start, Limits())
 
 
 def test_what_drains_counts_as_unacknowledged(store: str, planners: list[Planner]) -> None:

@@ -137,7 +137,7 @@ def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatc
         patch.setattr(decide, "finish_promotion", die)
         with pytest.raises(Crash):
             promote(Store.at(first), "q")
-    assert queue_state(Store.at(first), "q").replicas == ()
+    assert queue_state(Store.at(first), "q").replicas == () and state_of(first).others == (second,)
     promote(Store.at(second), "q", force=True)
     with pytest.raises(partq.ReplicaError, match=f"{second}, has taken over"):
         promote(Store.at(first), "q")
