@@ -41,6 +41,7 @@ def test_a_position_is_set_under_a_new_epoch(offset: int) -> None:
     facts = reset(group, offset)
     assert [fact.kind for fact in facts] == [Kind.OFFSETS_RESET, Kind.POSITION_RESET]
     assert all(fact.cause == "reset to somewhere" for fact in facts)
+    assert (facts[1].flow, facts[1].instance) == ("a/0", "a")  # who had it last
     own = group.state.partitions[at(0)]
     assert group.position(0) == group.state.committed_floor(at(0)) == offset
     assert own.epoch == own.lineage_epoch == epoch + 1

@@ -58,6 +58,16 @@ def test_only_the_declared_transitions_happen(kind: Kind, held: PartitionState) 
             state.replay(fact)
 
 
+def test_of_a_queue_that_is_gone_nothing_is_left() -> None:
+    """Not even which of its keys are held: one of that name may come again."""
+    group = Decided(2)
+    group.join("a")
+    state = group.state
+    state.held = {"id": frozenset({7}), "another": frozenset({8})}
+    state.replay(GroupFact(Kind.QUEUE_REMOVED, "orders", "id"))
+    assert (state.queues, state.partitions, state.held) == ({}, {}, {"another": frozenset({8})})
+
+
 @pytest.mark.parametrize(
     "fact",
     [

@@ -192,7 +192,8 @@ def test_bounded_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(60):
         batch = pa.record_batch([pa.array(range(n * 20, n * 20 + 20))], schema=schema)
         writer.write(batch, np.arange(20, dtype=np.int16) % 4, np.arange(n * 20, n * 20 + 20))
-        assert sum(f.gathered_bytes for f in writer._open.values()) <= 4_000 + 20 * 16
+        held = sum(gathered.nbytes for file in writer._open.values() for gathered in file._gathered)
+        assert held <= 2 * (4_000 + 20 * 16)  # with the numbers of the rows, which are as long as they are
     files = writer.finish()
     assert sorted(r["v"] for f in files for r in rows(store, f, schema)) == list(range(1200))
 
