@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test long soak faults mutants lint docs docs-offline bench lock clean
+.PHONY: setup demo test long soak faults mutants lint docs docs-offline bench bench-peers lock clean
 
 setup: .venv/.ready .venv/.jars
 
@@ -74,6 +74,10 @@ docs-offline: .mermaid/mermaid.min.js docs
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The same rows through a queue, Kafka and Delta, on this machine.
+bench-peers: setup
+	$(BIN)/python -m benchmarks.peers
 
 # Pin the newest versions that pyproject.toml allows: what the package needs to run, and what the repository needs beside it.
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
