@@ -5,10 +5,10 @@ It is one SQL text: what PySpark asks the JVM for each function and column would
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
@@ -18,8 +18,19 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.murmur2 import positive_murmur2s
 
+Expression = str | Column  # SQL, or a column of what SQL has no function for
 
-def partition_column(state: QueueState, given: Collection[str], salt: str) -> Column:
+
+def selected(rows: DataFrame, expressions: Iterable[Expression], names: Sequence[str]) -> DataFrame:
+    """These expressions of the rows, under these names."""
+    named = list(zip(expressions, names, strict=True))
+    texts = [f"{expression} as {quoted(name)}" for expression, name in named if isinstance(expression, str)]
+    if len(texts) == len(named):
+        return rows.selectExpr(*texts)
+    return rows.select(*((sf.expr(e) if isinstance(e, str) else e).alias(name) for e, name in named))
+
+
+def partition_column(state: QueueState, given: Collection[str], salt: str) -> Expression:
     """The partition number of each row, an int, under the map in force.
 
     A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
@@ -34,7 +45,7 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Co
     """
     count = state.partition_count
     if not count:
-        return sf.lit(PARENT)
+        return str(PARENT)
     content = [_hashable(f["name"], f["type"]) for f in state.schema["fields"] if f["name"] in given]
     spread = f"xxhash64({', '.join(content)}, '{salt}')"
     if not state.key:
@@ -42,14 +53,14 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Co
     key = [quoted(name) for name in state.key]
     lacks_key = " and ".join(f"{column} is null" for column in key)
     if state.key_hash == "murmur2":
-        return sf.when(sf.expr(lacks_key), _partition(spread, count)).otherwise(
+        return sf.when(sf.expr(lacks_key), sf.expr(_partition(spread, count))).otherwise(
             sf.pmod(murmur2_column(sf.col(*key)), sf.lit(count)).cast("int")
         )
     return _partition(f"if({lacks_key}, {spread}, xxhash64({', '.join(key)}))", count)
 
 
-def _partition(hash_: str, count: int) -> Column:
-    return sf.expr(f"cast(pmod({hash_}, {count}) as int)")
+def _partition(hash_: str, count: int) -> str:
+    return f"cast(pmod({hash_}, {count}) as int)"
 
 
 def murmur2_column(key: Column) -> Column:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.manifest import NewFile
-from spark_partq.spark.hashing import quoted
+from spark_partq.spark.hashing import Expression, quoted, selected
 from spark_partq.spark.micro_batch import SOURCE
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.write_task import RESULT, Task, count_task, write_task
@@ -60,7 +60,7 @@ def write_files(
     batch: DataFrame,
     queue: Queue,
     order_by: Sequence[str],
-    partition: Column,
+    partition: Expression,
     wanted: Wanted | None = None,
     last: WrittenRows | None = None,
 ) -> WrittenRows:
@@ -81,12 +81,13 @@ def write_files(
     state = queue.state
     fields = StructType.fromJson(state.schema).fields
     columns, given = [field.name for field in fields], set(batch.columns)
-    # A string is a column's name, which costs less than a Column.
-    values = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
-    source = [] if wanted is None else _source()
-    rows = batch.select(*values, partition, sf.monotonically_increasing_id(), *source)
+    values: list[Expression] = [quoted(f.name) if f.name in given else sf.lit(None).cast(f.dataType) for f in fields]
     # By number: mapInArrow looks columns up by name and takes a dot or a backtick in one for syntax.
-    rows = rows.toDF(*(f"_{i}" for i in range(len(fields))), _PARTITION, _ORDER, *([] if wanted is None else SOURCE))
+    numbered = [f"_{i}" for i in range(len(fields))]
+    source, names = ([], []) if wanted is None else (_source(), SOURCE)
+    rows = selected(
+        batch, [*values, partition, "monotonically_increasing_id()", *source], [*numbered, _PARTITION, _ORDER, *names]
+    )
     task = partial(write_task, queue.store, state.name, columns, state.key, wanted=wanted)
     order = [f"_{columns.index(c)}" for c in order_by]
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
@@ -127,12 +128,11 @@ def _brought_here(rows: DataFrame, order: Sequence[str]) -> pa.Table | None:
 
 def count_rows(batch: DataFrame, wanted: Wanted) -> WrittenRows:
     """Count the rows that come from these messages, instead of writing them."""
-    return _run(batch.select(*_source()), count_task(wanted))
+    return _run(selected(batch, _source(), SOURCE), count_task(wanted))
 
 
-def _source() -> list[Column]:
-    types = ("string", "long", "long")
-    return [sf.col(name).cast(type_).alias(name) for name, type_ in zip(SOURCE, types, strict=True)]
+def _source() -> list[str]:
+    return [f"cast({quoted(name)} as {type_})" for name, type_ in zip(SOURCE, ("string", "long", "long"), strict=True)]
 
 
 def _run(rows: DataFrame, task: Task) -> WrittenRows:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
@@ -20,7 +20,7 @@ from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState, replay
-from spark_partq.spark.hashing import partition_column
+from spark_partq.spark.hashing import partition_column, selected
 from tests.vectors import MURMUR2, VECTORS
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -103,7 +103,7 @@ def test_partition_of_each_row(spark: SparkSession, partitions: int) -> None:
     queue = state("a string, b int, c string", ["c", "a"], partitions)
     rows = [(f"a{i % 5}" if i % 3 else None, i, f"c{i}" if i % 4 else None) for i in range(200)]
     df = spark.createDataFrame(rows, "a string, b int, c string")
-    found = df.select(partition_column(queue, df.columns, "0").alias("p")).collect()
+    found = selected(df, [partition_column(queue, df.columns, "0")], ["p"]).collect()
     for (a, _, c), row in zip(rows, found, strict=True):
         assert 0 <= row.p < partitions
         if a is not None or c is not None:
@@ -125,8 +125,8 @@ def test_partition_of_each_row_as_in_kafka(spark: SparkSession, type_: str) -> N
     keys += [None] * 100
     rows = [(i, None if key is None else key if type_ == "string" else key.encode()) for i, key in enumerate(keys)]
     df = spark.createDataFrame(rows, f"v int, k {type_}").repartition(3)
-    place = partition_column(queue, df.columns, "0").alias("p")
-    found = {row.v: row.p for row in df.select("v", place).collect()}
+    place = partition_column(queue, df.columns, "0")
+    found = {row.v: row.p for row in selected(df, ["v", place], ["v", "p"]).collect()}
     assert len(found) == len(keys) > 200
     wrong = [k for i, k in enumerate(keys) if k is not None and found[i] != (murmur2(k.encode()) & 0x7FFFFFFF) % 7]
     assert wrong == []
@@ -139,10 +139,13 @@ def test_null_keys_do_not_depend_on_the_order(spark: SparkSession) -> None:
     """Q3, Q5: a replay that sees its rows in another order puts each row where it was."""
     queue = state("k string, m map<string,int>, v int", ["k"], 5)
     df = spark.createDataFrame([(None, {"x": i, "y": -i}, i) for i in range(100)], "k string, m map<string,int>, v int")
-    place = partition_column(queue, df.columns, "7").alias("p")
-    first = {r.v: r.p for r in df.select("v", place).collect()}
-    second = {r.v: r.p for r in df.orderBy(sf.desc("v")).repartition(3).select("v", place).collect()}
-    other_batch = {r.v: r.p for r in df.select("v", partition_column(queue, df.columns, "8").alias("p")).collect()}
+
+    def places(rows: DataFrame, salt: str) -> dict[int, int]:
+        place = partition_column(queue, df.columns, salt)
+        return {row.v: row.p for row in selected(rows, ["v", place], ["v", "p"]).collect()}
+
+    first, second = places(df, "7"), places(df.orderBy(sf.desc("v")).repartition(3), "7")
+    other_batch = places(df, "8")
     assert first == second != other_batch
     assert min(Counter(first.values()).values()) > 8
 
@@ -152,5 +155,5 @@ def test_odd_column_names(spark: SparkSession) -> None:
     ddl = "`a.b` string, `c``d` string, `select` string"
     queue = state(ddl, ["a.b", "c`d", "select"], 9)
     df = spark.createDataFrame([("x", "y", "z")], ddl)
-    (row,) = df.select(partition_column(queue, df.columns, "0").alias("p")).collect()
+    (row,) = selected(df, [partition_column(queue, df.columns, "0")], ["p"]).collect()
     assert row.p == partition_of(["x", "y", "z"], ["string"] * 3, 9)
