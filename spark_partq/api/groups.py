@@ -119,7 +119,8 @@ def acknowledge(
     offsets : dict
         ``{("orders", 3): 120}``: the next offset wanted, per queue and partition. Going back changes nothing.
     epochs : dict, optional
-        The column ``_epoch`` of the messages that are acknowledged. Needed where no query of the group runs in this driver.
+        Of each partition the newest value of column ``_epoch`` among the messages that are acknowledged. Needed where no query of the
+        group runs in this driver.
 
     Returns
     -------

@@ -23,7 +23,7 @@ def delete_key(run: Run, key: str) -> Callable[[Process], None]:
         stored = run.oracle.queues.get((uri, "q"), StoredQueue())  # it may be about to be created again
         before = {id_: place for id_, place in stored.places.items() if sent[id_].key == key}
         delete_messages(open_queue(process.store(uri), "q"), {"k": key})
-        if stored is run.oracle.queues.get((uri, "q")):
+        if stored is run.oracle.queues.get((uri, "q")) and not stored.is_deleted:
             left = [id_ for id_, place in before.items() if _is_there(stored, id_, place)]
             run.oracle.fail(f"LEFT: {', '.join(left)} of key {key}, which was deleted" if left else "")
 

@@ -329,7 +329,7 @@ class Oracle:
         attached = stored.state.groups if stored.state is not None else {}
         for group, reader in self.readers.items():
             ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
-            reader.moved(ends if group in attached or not lost else {}, stored)
+            reader.moved(ends if group in attached or not lost else {}, stored, [self.sent[id_] for id_ in self.lost])
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn

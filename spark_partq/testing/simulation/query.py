@@ -79,15 +79,15 @@ class Application:
         self.waiting.setdefault(number, {})[offset] = key, index, epoch
 
     def finished(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
-        """Of each partition the next offset wanted, and the epoch under which that was delivered."""
-        offsets, epochs = {}, {}
+        """Of each partition the next offset wanted, and the newest epoch under which something below was delivered."""
+        offsets, epochs = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
         for number, waiting in self.waiting.items():
             for offset in sorted(waiting):
                 key, index, epoch = waiting[offset]
                 last = (index // self.size + 1) * self.size
                 if key and not all(i in self.got[key] for i in range(last - self.size, last)):
                     break
-                offsets["q", number], epochs["q", number] = offset + 1, epoch
+                offsets["q", number], epochs["q", number] = offset + 1, max(epoch, epochs.get(("q", number), 0))
         return offsets, epochs
 
     def forget(self, offsets: Iterable[tuple[tuple[str, int], int]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import PARENT, generation_at
 from spark_partq.core.queue.state import QueueState
-from spark_partq.testing.simulation.stored import StoredPartition, StoredQueue
+from spark_partq.testing.simulation.stored import Message, StoredPartition, StoredQueue
 
 Epoch = tuple[str, PartitionId, int]  # a store, and of a partition there an epoch
 
@@ -60,8 +60,10 @@ class Reader:
         if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 
-    def moved(self, ends: dict[int, int], copy: StoredQueue) -> None:
-        """It goes on with a copy of the queue, which has so much of what it was given."""
+    def moved(self, ends: dict[int, int], copy: StoredQueue, missing: Iterable[Message]) -> None:
+        """It goes on with a copy of the queue, which has so much of what it was given, and lacks what is missing."""
+        gone = {(message.producer, message.key, message.number) for message in missing}
+        self.last = {(producer, key): n for (producer, key), n in self.last.items() if (producer, key, n) not in gone}
         lost = {} if copy.state is None else copy.state.removed_ends
         self.upto = {
             number: min(upto, max(ends.get(number, 0), self.least.get(number, 0), lost.get(number, 0)))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spark_partq.core.errors import SchemaMismatchError
+from spark_partq.storage.procedures.alter import add_columns
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.procedures.redrive import redrive
 from spark_partq.storage.queue.handle import open_queue
+from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -26,7 +29,12 @@ def put_back(run: Run) -> Callable[[Process], None]:
         if run.setup.holds:
             set_ingress(open_queue(store, "q"), False)
         run.oracle.dead.interrupted |= bool(run.oracle.dead.all_redriven)
-        found = redrive(store, "q")
+        try:
+            found = redrive(store, "q")
+        except SchemaMismatchError as error:  # the dead messages of a former queue have it; do what the error says
+            run.world.note(str(error))
+            add_columns(open_queue(store, "q"), f"{COLUMN} string")
+            found = redrive(store, "q")
         set_ingress(open_queue(store, "q"), True)
         run.world.note(f"put back: {found}")
 
