@@ -189,6 +189,13 @@ def test_numbers_of_a_snapshot(number: str) -> None:
         snapshot.from_json({**plain, number: -2})
 
 
+def test_the_error_of_a_snapshot_names_the_field() -> None:
+    plain = snapshot.to_json(drains().state)
+    plain["partitions"][0][3] = "nobody/x"
+    with pytest.raises(ValueError, match=r"^last_flow is 'nobody/x', which is no flow"):
+        snapshot.from_json(plain)
+
+
 def test_a_copy_is_apart() -> None:
     """What happens to it does not happen to the original."""
     group = drains()

@@ -107,3 +107,26 @@ def test_checkpoint_of_another_kind(files: MemoryFiles, name: str) -> None:
     for version in range(3):
         files.delete(entry_path(version))
     refused_by_all(files, [], re.escape(path.rpartition("/")[2]), "a kind that spark_partq does not write")
+
+
+def test_commit_infos_in_a_checkpoint_say_nothing(files: MemoryFiles) -> None:
+    """Other writers may put them there."""
+    busy(files).checkpoint()
+    expected = fresh(files)
+    rewritten(files, _with("commitInfo"))
+    assert fresh(files).version == 4 and fresh(files).files == expected.files
+
+
+def test_a_tombstone_need_not_say_of_which_partition_its_file_was(files: MemoryFiles) -> None:
+    """That is not the same as a file without a partition."""
+
+    def change(whole: pa.Table) -> pa.Table:
+        at = whole.schema.get_field_index("remove")
+        field, rows = whole.schema.field(at), whole["remove"].to_pylist()
+        shorter = [row and {**row, "partitionValues": None} for row in rows]
+        return whole.set_column(at, field, pa.array(shorter, field.type))
+
+    busy(files).checkpoint()
+    rewritten(files, change)
+    found = handle(files).log.load(tombstones=True).tombstones
+    assert found is not None and found["c"].partition_values is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,15 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.consume.between_calls import Heartbeats
+from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
+from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.clocks import monotonic_clock
 from tests.groups import Consumer
 from tests.helpers import eventually, put
+from tests.planners import Query
 
 
 @pytest.fixture
@@ -110,3 +113,49 @@ def test_what_drains_counts_as_unacknowledged(store: str, planners: list[Planner
     assert end is not None
     given = {n: r.end - r.start for (_, n), r in end.ranges.items() if r.end > r.start}
     assert given == dict.fromkeys(kept, 2)  # and not 4 each, as 4 messages of the others are still out
+
+
+def test_only_the_first_member_of_a_group_at_rest_proposes_loads(
+    store: str, planners: list[Planner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K1: every ten seconds; other decisions do not bring them with them."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=12_000)
+    began_ms = 10_000_000
+    with monotonic_clock(began_ms):
+        for name in "ab":
+            settings = ConsumerSettings(
+                Store(store), ("q",), instance_id=name, assignors=("weighted",), session_timeout_ms=600_000
+            )
+            planners.append(Planner(settings, "g", name))
+            planners[-1].next(StreamOffset("g", name, {}, {}), Limits())
+        coordinators = [Coordinator(planner.membership) for planner in planners]
+    proposed: list[tuple[int, str, str]] = []
+    decide = Membership.decide
+
+    def noted(member: Membership, events: Any, view: Group | None = None) -> None:
+        proposed.extend((second, member.me.instance, type(event).__name__) for event in events())
+        decide(member, events, view)
+
+    monkeypatch.setattr(Membership, "decide", noted)
+    for second in range(1, 26):
+        with monotonic_clock(began_ms + 1_000 * second):
+            for coordinator in coordinators:
+                coordinator.step()
+    assert proposed == [
+        (13, "a", "HolddownOver"),
+        (13, "a", "Drained"),
+        (14, "a", "LoadsMeasured"),
+        (24, "a", "LoadsMeasured"),
+    ]
+
+
+def test_a_micro_batch_of_one_message_is_waited_for(store: str) -> None:
+    """H1: a member that leaves waits for the last micro-batch, until it hears that it has finished."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, [7])
+    query = Query(store, "a")
+    member = query.planner.membership
+    assert query.next() == {0: (0, 1)} and member._in_flight()
+    member.batch_finished(query.done)
+    assert not member._in_flight()
+    query.planner.leave()

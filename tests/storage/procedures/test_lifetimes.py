@@ -217,6 +217,16 @@ def test_the_time_for_all_is_changed_while_a_query_runs(store: str, later: Later
     assert all_of(query) == [] and skipped(store) == [(1, 3, "expired")]
 
 
+def test_a_longer_time_for_all_is_heeded(store: str, later: Later) -> None:
+    """Also for messages that were looked at before, and would be too old by now."""
+    make(store, [None, None, 1_000], message_ttl_ms=30_000)
+    query = Query(store, "a")
+    assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
+    partq.alter_queue(store, "q", message_ttl_ms=120_000)
+    later(_MINUTE_S)
+    assert all_of(query) == [(1, 2)] and skipped(store) == [(2, 3, "expired")]
+
+
 def test_a_column_that_cannot_say_it(store: str) -> None:
     """Nothing is made or changed, and the error names the columns that can."""
     for column, told in (("when", "is not there"), ("k", "is of type string"), ("_offset", "is not there")):

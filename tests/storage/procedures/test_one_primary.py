@@ -155,6 +155,16 @@ def test_a_copy_that_does_not_name_the_other_replica(queue: str, there: str) -> 
         promote(Store.at(there), "q")
 
 
+def test_a_replica_that_only_the_primary_knows(queue: str, there: str) -> None:
+    """S7: it was made after the last pass; the promotion remembers it, and tells it."""
+    both = there, f"{there}-2"
+    for location in both:
+        sync(queue, location)
+    assert queue_state(Store.at(there), "q").replicas == (there,)
+    assert promote(Store.at(there), "q").fenced
+    assert [state_of(store).others for store in both] == [(both[1],), (there,)]
+
+
 def test_a_replica_that_cannot_be_reached(two: tuple[str, str]) -> None:
     """S7: it cannot be asked, and holds nobody up."""
     first, second = two

@@ -16,6 +16,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, position, put
+from tests.planners import Query
 
 
 def test_session_expires_between_planning_and_delivering(store: str) -> None:
@@ -71,3 +72,16 @@ def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.Mon
         assert all(loads[number] > 500 for number in busy) and len(loads) == 4
     finally:
         planner.leave()
+
+
+def test_what_the_group_knows_of_its_queues_is_no_news(store: str) -> None:
+    """R2: only what is changed is decided."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    query = Query(store, "a")
+    query.next()
+    subscription, state = query.planner._subscription, query.planner.membership.group.state
+    assert subscription.partition_changes(state) is None
+    partq.alter_queue(store, "q", rebalance_delay_ms=5_000)
+    subscription.refresh()
+    assert subscription.partition_changes(state) is not None
+    query.planner.leave()

@@ -11,6 +11,8 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.group.facts import GroupFact
+from spark_partq.storage.group.handle import list_groups
+from spark_partq.storage.procedures import rebalance
 from spark_partq.storage.procedures.rebalance import Rebalancer, run
 from spark_partq.storage.store import Store
 from tests.clocks import monotonic_clock
@@ -100,6 +102,19 @@ def test_groups_that_are_made_and_deleted_meanwhile(queue: str) -> None:
     partq.delete_group(queue, "second")
     Consumer(queue, "a", group="second", session_timeout_ms=1_000)
     assert "MemberLeft" in watch.until(24_000)
+
+
+def test_groups_are_listed_every_five_seconds(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W1: not at every step, as a list of many groups is dear."""
+    watch, listed = Watch(queue), list[int]()
+
+    def noted(store: Store) -> list[str]:
+        listed.append(watch.ms)
+        return list_groups(store)
+
+    monkeypatch.setattr(rebalance, "list_groups", noted)
+    watch.until(12_000)
+    assert listed == [1_000, 6_000, 11_000]
 
 
 def test_one_broken_group_does_not_stop_the_others(queue: str) -> None:

@@ -94,6 +94,20 @@ def test_files_too_old_are_written_again(store: str, monkeypatch: pytest.MonkeyP
     assert rows(store) == sorted(messages(0, 20)) and len(manifests(store)) == 1
 
 
+def test_without_ids_files_too_old_are_placed_again(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q5: nothing names them before they are committed; they are copied, and not computed again."""
+    make(store, 2)
+    now, calls = [0.0], []
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: now[0])
+
+    def begun() -> None:
+        calls.append(1)
+        now[0] += 10 * 86_400
+
+    assert Sink(store, None).write(0, messages(0, 20), begun) == 20 and len(calls) == 1
+    assert rows(store) == sorted(messages(0, 20))
+
+
 def test_files_that_are_gone(store: str) -> None:
     """Q5: a batch that cannot be finished says so, and commits nothing that is not there."""
     make(store, 2)

@@ -233,6 +233,16 @@ def test_damage_is_not_copied(queue: str, there: str) -> None:
     assert messages(there, 0) == {0: 0, 1: 1, 2: 2}
 
 
+def test_a_damaged_copy_is_told_from_a_damaged_original(queue: str, there: str) -> None:
+    """S7: it is not to be promoted, so the advice is another one."""
+    put(queue, 0, [0])
+    sync(queue, there)
+    log = sorted(Path(there, table(there, 0).folder, "_delta_log").glob("*.json"))
+    log[-1].write_bytes(b"x")
+    with pytest.raises(partq.CorruptTableError, match=f"the log of {there}.*, or replicate to another place"):
+        sync(queue, there)
+
+
 def test_queues_of_one_group(queue: str, there: str) -> None:
     """S7: a group's positions never lie past the messages of any queue of it that has its replica there."""
     partq.create_queue(queue, "p", "v bigint", partitions=1)
