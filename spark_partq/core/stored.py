@@ -102,7 +102,7 @@ def name(value: object, kind: str) -> str:
     try:
         return check_name(kind, value)
     except Exception as error:
-        raise ValueError(f"{_shown(value)} cannot name a {kind}") from error
+        raise ValueError(f"{_shown(value)} is no {kind} name") from error
 
 
 def file_name(value: object, what: str) -> str:

@@ -83,14 +83,18 @@ class MessageWriter:
             self._close(list(self._open))
         return self._done
 
+    def discard(self) -> None:
+        """Leave no half file behind."""
+        for file in self._open.values():
+            file.discard()
+
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """What goes wrong leaves no half file behind."""
         try:
             yield
         except BaseException as error:
-            for file in self._open.values():
-                file.discard()
+            self.discard()
             if isinstance(error, (OSError, FileMissing, StoreUnavailableError)):
                 reason = "the folder is gone" if isinstance(error, FileMissing) else error
                 raise CommitFailedError(
@@ -183,6 +187,8 @@ class MessageFile:
         return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
 
     def discard(self) -> None:
+        with contextlib.suppress(pa.ArrowException, OSError):
+            self._writer.close()  # it would do so later, when there is no file any more
         self._out.discard()
 
     def _check_group(self, group: pq.RowGroupMetaData) -> None:

@@ -39,6 +39,8 @@ def write_task(
             if wanted is not None:
                 keep, foreign = sorted_out(batch.columns[-3:], wanted, ends)
                 if foreign is not None:
+                    if writer is not None:
+                        writer.discard()
                     yield _foreign(batch, foreign)
                     return
                 rows = batch if keep.all() else batch.take(integers(np.flatnonzero(keep)))
