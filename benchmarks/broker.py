@@ -7,8 +7,9 @@ import os
 import socket
 import subprocess
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
@@ -53,16 +54,28 @@ class Broker:
     ----------
     flags : str
         Of the JVM of each.
+    kafka : str
+        Where its JARs are from.
+    more : mapping
+        Further settings of the broker.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, flags: str = "-Xmx1g") -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        flags: str = "-Xmx1g",
+        kafka: str = KAFKA,
+        more: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         folder.mkdir(parents=True)
         self._folder, self._requests = folder, 0
-        path = os.pathsep.join([*jars(spark, KAFKA), *scala(spark)])
-        command = [java(), *flags.split(), "-cp", path]
+        self.classpath = os.pathsep.join([*jars(spark, kafka), *scala(spark)])
+        command = [java(), *flags.split(), "-cp", self.classpath]
         self.port, controller = _free_ports()
         settings = folder / "server.properties"
-        settings.write_text(SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs"))
+        lines = [SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs")]
+        settings.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in more.items())]))
         id_ = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         told = subprocess.run(
             [*command, "kafka.tools.StorageTool", "format", "-t", id_, "-c", str(settings)],
