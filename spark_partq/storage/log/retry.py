@@ -11,6 +11,9 @@ from spark_partq.storage.runtime import Runtime
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
+# Who waits longer is no likelier to win, as others commit meanwhile that have not waited; whoever loses again and again only falls behind.
+_LONGEST_WAIT_S = 0.05
+
 T = TypeVar("T")
 
 
@@ -32,7 +35,7 @@ def retrying(runtime: Runtime, attempt: Callable[[], T], what: str) -> T:
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     def wait(state: RetryCallState) -> float:
-        return runtime.random() * min(0.5, 0.005 * float(2 ** min(state.attempt_number - 1, 10)))
+        return runtime.random() * min(_LONGEST_WAIT_S, 0.005 * float(2 ** min(state.attempt_number - 1, 10)))
 
     for retry in Retrying(
         retry=retry_if_exception_type(Conflict),
