@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_partq.core.errors import (
-    NewerStoreError,
+    PartqError,
     QueueFencedError,
     QueueNotFoundError,
     QueueNotReadyError,
@@ -125,21 +125,23 @@ def maintain(
     QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
         For the one queue that was named.
     NewerStoreError
-        If only a newer release may use a queue, or a group that reads it; all others were maintained.
+        If only a newer release may use a queue, or a group that reads it.
+    PartqError
+        Of the first queue that cannot be maintained; all others were.
     """
     opened = Store.at(store, storage_options)
     if queue is not None:
         return [_retention.maintain(open_queue(opened, queue))]
-    reports, newer = list[MaintenanceReport](), None
+    reports, failed = list[MaintenanceReport](), None
     for name in _control.list_queues(opened):
         try:
             reports.append(_retention.maintain(open_queue(opened, name)))
         except (QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError):
             continue
-        except NewerStoreError as error:
-            newer = newer or error
-    if newer is not None:
-        raise newer
+        except PartqError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
     return reports
 
 

@@ -53,9 +53,18 @@ class BegunBatches:
             file.path
             for manifest in self._begun
             if not table.has(BatchRecord(*manifest.name[:2]), manifest.generation)
+            and not self._is_placed_again(manifest)
             for file in manifest.files
             if file.partition == table.partition
         }
+
+    def _is_placed_again(self, manifest: Manifest) -> bool:
+        """Whether the batch has files by a later map in force: under the former map, which is sealed, nothing is committed any more."""
+        return any(
+            other.name[:2] == manifest.name[:2]
+            and manifest.generation < other.generation <= self._queue.state.generation
+            for other in self._begun
+        )
 
     def forget(self) -> None:
         """Remove the manifests of batches that are not the last of their sink, and those of sinks that have been silent for long.

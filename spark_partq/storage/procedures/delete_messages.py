@@ -147,7 +147,10 @@ def _matched(
 def _match(column: int, value: object) -> Callable[[pa.RecordBatch], Any]:
     def match(batch: pa.RecordBatch) -> Any:
         values = batch.column(column)
-        found = values.is_null() if value is None else pc.equal(values, pa.scalar(value, values.type)).fill_null(False)
-        return found.to_numpy(zero_copy_only=False)
+        if value is None:
+            return values.is_null().to_numpy(zero_copy_only=False)
+        if pa.types.is_nested(values.type) or value != value:  # Arrow compares none of these, and no NaN equals another
+            return np.fromiter((repr(found) == repr(value) for found in values.to_pylist()), np.bool_, len(values))
+        return pc.equal(values, pa.scalar(value, values.type)).fill_null(False).to_numpy(zero_copy_only=False)
 
     return match

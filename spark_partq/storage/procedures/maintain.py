@@ -85,7 +85,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
     queue.control.vacuum(grace_ms)
     for group in readers:
         group.vacuum(grace_ms)
-    merged = make_segments(queue, tables, now_ms)
+    with queue.explained():
+        merged = make_segments(queue, tables, now_ms)
     waiting = [group.name for group in readers if _behind(queue, group)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)

@@ -39,6 +39,7 @@ def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -
     CommitFailedError, CorruptTableError
         If a file cannot be read, or written again. What was done before is whole.
     """
+    generation = queue.state.generation  # by which `_due` tells to which partitions producers write
     found = {table: runs for table in tables if (runs := _due(queue, table, now_ms))}
     if not found:
         return 0
@@ -46,7 +47,7 @@ def make_segments(queue: Queue, tables: Sequence[PartitionTable], now_ms: int) -
     queue.control.decide(allow_segments)
     if format.SEGMENTS not in queue.state.format.features:
         return 0
-    return sum(queue.store.map(lambda of: _make(queue, *of), list(found.items())))
+    return sum(queue.store.map(lambda of: _make(queue, generation, *of), list(found.items())))
 
 
 def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, int]]:
@@ -66,12 +67,12 @@ def _due(queue: Queue, table: PartitionTable, now_ms: int) -> list[tuple[int, in
     return found
 
 
-def _make(queue: Queue, table: PartitionTable, runs: Sequence[tuple[int, int]]) -> int:
+def _make(queue: Queue, generation: int, table: PartitionTable, runs: Sequence[tuple[int, int]]) -> int:
     index, made = table.index, 0
     for start, end in runs:
         files = slices(queue.state, table.partition, index, start, end)
         try:
-            if not rewrite(queue, table, files, _rows(queue, files), queue.state.generation):
+            if not rewrite(queue, table, files, _rows(queue, files), generation):
                 break  # the next pass looks again
         except Fenced:
             break

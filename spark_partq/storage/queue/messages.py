@@ -187,8 +187,7 @@ class MessageFile:
         return NewFile(self._partition, self._path, self._rows, size, stats, self._order)
 
     def discard(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError):
-            self._writer.close()  # it would do so later, when there is no file any more
+        self._writer.is_open = False  # or it would write its end, when there is no file any more
         self._out.discard()
 
     def _check_group(self, group: pq.RowGroupMetaData) -> None:

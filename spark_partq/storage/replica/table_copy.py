@@ -78,6 +78,7 @@ class TableCopy:
         self._token: str | None = None  # of the copy's last version
         self._checked = self._shared = False  # whether its original has that version was asked, and it has
         self._checkpoint = -1  # the copy's newest
+        self._tidied_s: float | None = None
 
     @property
     def version(self) -> int:
@@ -135,7 +136,7 @@ class TableCopy:
                     until = log.last
                     check_not_behind(self._from, self._to, until, at)
                     if lost or self._must_jump(log, at):
-                        jump = self._jump(log, at, lost)
+                        jump = self._jump(log, at, token, lost)
                         yield jump
                         at, token = jump.version, jump.token
                 while at < until:
@@ -190,8 +191,14 @@ class TableCopy:
             recorded=recorded_versions(entry.transactions),
         )
 
-    def _jump(self, log: LogNames, at: int, lost: bool) -> Step:
-        """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach."""
+    def _jump(self, log: LogNames, at: int, token: str | None, lost: bool) -> Step:
+        """The newest checkpoint; a new one if something that older ones name is lost, or if there is none in reach.
+
+        Parameters
+        ----------
+        at, token
+            The version up to which steps were made, and its token.
+        """
         newest = max(log.checkpoints, default=-1)
         with self._explained():
             if lost or newest <= at or log.last - newest > MAX_COMMITS:
@@ -201,7 +208,7 @@ class TableCopy:
         for add in snapshot.files.values():
             self._bring(add)
         with self._explained():  # an older state may have been put back since the pass began
-            if at >= 0 and not check_same_history(self._from, self._to, at, self._token):
+            if at >= 0 and not check_same_history(self._from, self._to, at, token):
                 check_leads_on(self._from, self._to, snapshot)
         return Step(
             newest, data, snapshot.token, jump=True, cleaned=True, recorded=recorded_versions(snapshot.transactions)
@@ -269,9 +276,13 @@ class TableCopy:
             cleaned |= step.cleaned
         if self.version > before:
             self._mirror_checkpoint(jumped)
-        if cleaned:
+        if cleaned or self._may_be_untidy():
             self.tidy()
         return self.version - before
+
+    def _may_be_untidy(self) -> bool:
+        """Whether files may have been left: by a process that died, by one that died in the primary, or as they were too young."""
+        return self._tidied_s is None or self._source.runtime.monotonic_s() - self._tidied_s > SPARE_S
 
     def _put(self, path: str, data: bytes) -> None:
         """Put a file of the log unless it is there already; raises `FileAlreadyExists` if it is another one."""
@@ -300,12 +311,15 @@ class TableCopy:
 
     def tidy(self) -> int:
         """Delete the copy's data files that are neither live nor in the source any more; return how many."""
+        self._tidied_s = self._source.runtime.monotonic_s()
         # In this order: what is listed before it is known to be a copy was written by copying.
-        there = self._target.files.list_files(self.folder)
-        here = {info.name for info in self._source.files.list_files(self.folder)}
+        there = [info.name for info in self._target.files.list_files(self.folder) if self._age_s(info) > SPARE_S]
+        here = {info.name for info in self._source.files.list_files(self.folder)} if there else set[str]()
+        if here.issuperset(there):
+            return 0
         live = DeltaLog(self._target, self.folder, f"the copy of {self.folder}").snapshot.files
         self._before_delete()
-        gone = [i.name for i in there if i.name not in here and i.name not in live and self._age_s(i) > SPARE_S]
+        gone = [name for name in there if name not in here and name not in live]
         for name in gone:
             self._target.files.delete(f"{self.folder}/{name}")
         return len(gone)

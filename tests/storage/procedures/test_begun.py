@@ -6,16 +6,18 @@ import datetime as dt
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.records import KEPT_MS
+from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace, wall_clock
 from tests.helpers import opened
-from tests.scaled import Sink, make, messages, stored
+from tests.scaled import Sink, make, messages, scale, stored
 
 
 def half_of_a_batch(store: str, sink_id: str = "s") -> None:
@@ -52,6 +54,25 @@ def test_files_that_are_still_to_be_committed_stay(store: str) -> None:
     assert left.exists() and not stray.exists()
     before = len(stored(store)[0])
     assert Sink(store).write(0, []) == 20 - before > 0
+    assert sorted(row for rows in stored(store).values() for row in rows) == sorted(messages(0, 20))
+
+
+def test_files_that_were_placed_again_go(store: str) -> None:
+    """Q5: a new map came between the manifest and the commits. Nobody commits the first files any more, which hold what somebody may delete."""
+    make(store, 1)
+    put, scaled = Batch.put, list[Any]()
+
+    def scaled_behind_it(batch: Batch, manifest: Any) -> Any:
+        found = put(batch, manifest)
+        if not scaled:
+            scaled.append(scale(store, 2))
+        return found
+
+    with mock.patch.object(Batch, "put", scaled_behind_it):
+        Sink(store).write(0, messages(0, 20))
+    assert len(manifests(store)) == 2 and len(list(Path(store).rglob("part-*.parquet"))) == 3
+    with no_grace():
+        assert maintain(opened(store)).vacuumed_files == 1
     assert sorted(row for rows in stored(store).values() for row in rows) == sorted(messages(0, 20))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,17 @@ def test_every_column_of_the_key_counts_and_null_is_a_value(store: str) -> None:
     assert partq.delete_messages(store, "q", {"c": None, "n": None}) == 1
     left = {(row["c"], row["n"]) for row in rows_at(store).values()}
     assert left == {("x", 1), ("x", None), (None, 2)}
+
+
+@pytest.mark.parametrize(
+    ("type_", "wanted", "other"),
+    [("double", math.nan, 1.0), ("array<string>", ["a"], ["a", "b"]), ("struct<a:string>", {"a": "x"}, {"a": None})],
+)
+def test_a_key_of_any_type_is_found(store: str, type_: str, wanted: object, other: object) -> None:
+    partq.create_queue(store, "q", f"k {type_}, v int", key="k", partitions=1)
+    put(opened(store), 0, {"k": wanted, "v": 0}, {"k": other, "v": 1}, {"k": None, "v": 2})
+    assert partq.delete_messages(store, "q", {"k": wanted}) == 1
+    assert [row["v"] for row in rows_at(store).values()] == [1, 2]
 
 
 @pytest.mark.parametrize(

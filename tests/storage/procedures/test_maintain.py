@@ -274,6 +274,18 @@ def test_a_group_that_has_attached_and_not_joined_is_waited_for(queue: str) -> N
         partq.delete_group(queue, "late")
 
 
+def test_a_queue_that_is_damaged_keeps_no_other_from_maintenance(queue: str) -> None:
+    """Q8: it is told when all others are done."""
+    group_at(queue, "g", {0: 15, 1: 5})
+    for name in ("a", "z"):
+        partq.create_queue(queue, name, "v bigint", partitions=1)
+    broken = Path(queue) / "queues/a/partitions/partition=0/_delta_log" / f"{0:020d}.json"
+    broken.write_text("{")
+    with pytest.raises(partq.CorruptTableError, match="'a'"):
+        partq.maintain(queue)
+    assert partq.maintain(queue, "q")[0].removed_messages == 0  # as it was done
+
+
 def test_a_foreign_folder_among_the_groups_stops_nobody(queue: str) -> None:
     """Q8: nobody lists the folder to know the groups; and a damaged group stops only the queues that it reads."""
     partq.create_queue(queue, "p", "v bigint", partitions=1)

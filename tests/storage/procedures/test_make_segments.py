@@ -191,7 +191,8 @@ def test_none_goes_on_across_a_seal(store: str) -> None:
     assert bases == [[0, 4], [0]]
 
 
-def test_a_parent_that_is_copied(store: str) -> None:
+@pytest.mark.parametrize("when", ["after the look", "before the commit"])
+def test_a_parent_that_is_copied(store: str, when: str) -> None:
     """Each of its files is a batch of the copy: put together they would be taken for the first of them."""
     make(store, partitions=0)
     query = Query(store, "a")
@@ -201,13 +202,23 @@ def test_a_parent_that_is_copied(store: str) -> None:
     query.planner.leave()
     queue, before = opened(store), opened(store).table(-1)
     before.refresh()
-    real = PartitionTable.replace
+    due, replace = procedure._due, PartitionTable.replace
+
+    def sealed_behind_it(*about: Any) -> Any:
+        found = due(*about)
+        if when == "after the look":
+            partq.scale(store, "q", 2)
+        return found
 
     def sealed_first(table: PartitionTable, *about: Any) -> bool:
-        partq.scale(store, "q", 2)
-        return real(table, *about)
+        if when == "before the commit":
+            partq.scale(store, "q", 2)
+        return replace(table, *about)
 
-    with mock.patch.object(PartitionTable, "replace", sealed_first):
+    with (
+        mock.patch.object(procedure, "_due", sealed_behind_it),
+        mock.patch.object(PartitionTable, "replace", sealed_first),
+    ):
         assert procedure.make_segments(queue, queue.partitions, int(time.time() * 1000)) == 0
     assert merged(store) == 0 and partq.copy_stuck(store, "q") == 6
     assert sorted(key for *_, key, _ in read(store)) == list("abcdef")
