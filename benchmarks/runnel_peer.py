@@ -41,7 +41,9 @@ def main(
 ) -> None:
     """Prints medians and ranges; there are no bounds."""
     if shutil.which(python) is None:
-        raise typer.BadParameter(f"there is no {python} here; Runnel needs a Python of 3.7 to 3.9", param_hint="--python")
+        raise typer.BadParameter(
+            f"there is no {python} here; Runnel needs a Python of 3.7 to 3.9", param_hint="--python"
+        )
     command = _environment(python)
     with tempfile.TemporaryDirectory(prefix="partq-bench-") as place:
         folder = Path(place)

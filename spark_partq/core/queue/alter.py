@@ -46,7 +46,7 @@ def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) 
     if not state.usable or state.fenced_by is not None or not changed:
         return ()
     new = state.settings.model_copy(update=changed).check_together().check_columns(state.schema)
-    raised = require_feature(state, format.FORCED_WRITES) if new.durable else ()
+    raised = require_features(state, format.FORCED_WRITES) if new.durable else ()
     until = {"grace_until_ms": store_ms + state.settings.vacuum_grace_ms} if lowers_grace(state, changed) else {}
     return [*raised, QueueFact(Kind.QUEUE_ALTERED, {"settings": changed, **until})]
 
@@ -90,12 +90,13 @@ def add_columns(state: QueueState, wanted: Struct) -> Facts:
     new = new_columns(state, wanted)
     if not state.usable or state.fenced_by is not None or not new:
         return ()
-    return [*require_feature(state, format.ADDED_COLUMNS), QueueFact(Kind.COLUMNS_ADDED, {"columns": new})]
+    return [*require_features(state, format.ADDED_COLUMNS), QueueFact(Kind.COLUMNS_ADDED, {"columns": new})]
 
 
-def require_feature(state: QueueState, feature: str) -> Facts:
-    """Keep programs away from the queue that do not know a feature of the format, unless they are already."""
-    if feature in state.format.features:
+def require_features(state: QueueState, *features: str) -> Facts:
+    """Keep programs away from the queue that do not know these features of the format, unless they are already."""
+    missing = [feature for feature in features if feature not in state.format.features]
+    if not missing:
         return ()
-    raised = replace(state.format, features=(*state.format.features, feature), made_by=format.RELEASE)
+    raised = replace(state.format, features=(*state.format.features, *missing), made_by=format.RELEASE)
     return [QueueFact(Kind.FORMAT_RAISED, raised.body())]

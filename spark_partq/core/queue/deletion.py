@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_partq.core import format
-from spark_partq.core.queue.alter import require_feature
+from spark_partq.core.queue.alter import require_features
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.state import QueueState
@@ -13,7 +13,7 @@ def allow_deletion(state: QueueState) -> Facts:
     """Keep programs away that would take a file without some of its messages for a damaged one."""
     if not state.usable or state.fenced_by is not None:
         return ()
-    return require_feature(state, format.DELETED_MESSAGES)
+    return require_features(state, format.DELETED_MESSAGES)
 
 
 def note_deletion(state: QueueState, messages: int) -> Facts:

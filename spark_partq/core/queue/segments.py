@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_partq.core import format
-from spark_partq.core.queue.alter import require_feature
+from spark_partq.core.queue.alter import require_features
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.state import QueueState
 
@@ -57,4 +57,4 @@ def allow_segments(state: QueueState) -> Facts:
     """Keep programs away that would take a segment for one file with one time."""
     if not state.usable or state.fenced_by is not None:
         return ()
-    return require_feature(state, format.SEGMENTS)
+    return require_features(state, format.SEGMENTS)

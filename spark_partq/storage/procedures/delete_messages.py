@@ -7,6 +7,7 @@ stay for `vacuum_grace_ms`; then maintenance deletes them, and with them the las
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_partq.core.errors import CommitFailedError, QueueNotFoundError
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.produce import MAX_REWRITES
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.key_values import key_values
 from spark_partq.storage.queue.messages import read_timed
-from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, whole_files
 
@@ -55,7 +58,8 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     searches = [_Search(queue, wanted)]
     dead_letters = queue.state.settings.dead_letter_queue
     if dead_letters is not None:
-        searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
+        with suppress(QueueNotFoundError):  # then it has none of them
+            searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
     for _ in range(_PASSES):
         if not sum([search.go_on() for search in searches]):
             break
@@ -89,7 +93,7 @@ class _Search:
 
 def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted) -> tuple[int, int]:
     """Delete from a partition; how many, and up to which offset it was searched."""
-    deleted = 0
+    deleted = late = 0
     while True:
         with queue.explained():
             table.refresh()
@@ -99,12 +103,28 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
                 count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
                     _allow_deletion(queue)
-                    if not _rewrite(queue, table, part, wanted):
-                        break  # somebody else has, or it is removed: what is there now is searched
+                    try:
+                        if not _rewrite(queue, table, part, wanted):
+                            break  # somebody else has, or it is removed: what is there now is searched
+                    except FilesTooOld:
+                        late += 1
+                        if late > MAX_REWRITES:
+                            raise _too_slow(queue, table) from None
+                        break
                     deleted += count
                 start = part.base_offset
             else:
                 return deleted, end
+
+
+def _too_slow(queue: Queue, table: PartitionTable) -> CommitFailedError:
+    grace_ms = queue.state.settings.vacuum_grace_ms
+    return CommitFailedError(
+        f"writing a file of partition {table.partition} of queue {queue.name!r} again took more than half of vacuum_grace_ms={grace_ms}, "
+        f"{MAX_REWRITES + 1} times; not all messages are deleted. Run this again when the store is less busy, or set a longer vacuum_grace_ms",
+        queue=queue.name,
+        partition=table.partition,
+    )
 
 
 def _allow_deletion(queue: Queue) -> None:
@@ -115,7 +135,7 @@ def _allow_deletion(queue: Queue) -> None:
 
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
-    """Write a file again without the messages that match; False if it is not there any more, or this took too long."""
+    """Write a file again without the messages that match; False if it is not there any more."""
     part = replace(part, may_lack=queue.state.added)  # a column may have come since it was searched
 
     def rows() -> Rows:

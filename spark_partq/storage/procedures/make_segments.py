@@ -14,7 +14,7 @@ from spark_partq.core.queue.segments import allow_segments, due
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_timed
-from spark_partq.storage.queue.partition_table import Fenced, PartitionTable
+from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable
 from spark_partq.storage.queue.rewriting import Rows, rewrite
 from spark_partq.storage.queue.slices import Slice, slices
 
@@ -74,7 +74,7 @@ def _make(queue: Queue, generation: int, table: PartitionTable, runs: Sequence[t
         try:
             if not rewrite(queue, table, files, _rows(queue, files), generation):
                 break  # the next pass looks again
-        except Fenced:
+        except (Fenced, FilesTooOld):
             break
         made += len(files) - 1
     return made

@@ -15,10 +15,11 @@ Each step finds what was done of it before, so a promotion that was interrupted 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from spark_partq.core import format
 from spark_partq.core.errors import (
     NotAStoreError,
     NotPermittedError,
@@ -32,6 +33,7 @@ from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.steps.promotion import unheard_of
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue.alter import require_features
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
@@ -123,11 +125,18 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     _check_alone(store, table, promoting, others, force)
     state = queue_state(store, queue)
     _close(store, state)
-    firsts, ends = _bounds(store, state)
+    tables = _partitions(store, state)
+    firsts = {table.partition: table.first_offset for table in tables}
+    ends = {table.partition: table.next_offset for table in tables}
     floors = _begin_groups_anew(store, state, firsts, ends)
     unfence_partitions(store, state)
     Manifests(store, queue, state.queue_id).make_folder()
-    open_control(store, queue).decide(lambda state: decide_queue.become_primary(state, promoting.incarnation, ends))
+    open_control(store, queue).decide(
+        lambda state: [
+            *decide_queue.become_primary(state, promoting.incarnation, ends),
+            *(require_features(state, *_features_of(tables)) if state.usable else ()),
+        ]
+    )
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
     return Promotion(queue, replica.primary, not problem, problem, floors)
 
@@ -247,14 +256,20 @@ def _close(store: Store, state: QueueState) -> None:
     store.map(end, folders)
 
 
-def _bounds(store: Store, state: QueueState) -> tuple[dict[int, int], dict[int, int]]:
-    """The first and the next offset of each partition."""
-    firsts, ends = {}, {}
-    for number in state.all_partitions:
-        table = PartitionTable(store, state.name, number, state.schema)
+def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
+    tables = [PartitionTable(store, state.name, number, state.schema) for number in state.all_partitions]
+    for table in tables:
         table.refresh()
-        firsts[number], ends[number] = table.first_offset, table.next_offset
-    return firsts, ends
+    return tables
+
+
+def _features_of(tables: Iterable[PartitionTable]) -> Iterator[str]:
+    """What of the format their files ask for: a pass copies them later than the control table, which may not say so yet."""
+    indexes = [table.index for table in tables]
+    if any(index.is_segment.any() for index in indexes):
+        yield format.SEGMENTS
+    if any((index.left < index.rows).any() for index in indexes):
+        yield format.DELETED_MESSAGES
 
 
 def _begin_groups_anew(

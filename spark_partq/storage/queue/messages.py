@@ -166,7 +166,7 @@ class MessageFile:
         self._rows += batch.num_rows
         added = [integers(numbers), *([integers(times_us, _TIME.type)] if times_us is not None else [])]
         self._gathered.append(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self._schema))
-        self.gathered_bytes += batch.nbytes
+        self.gathered_bytes += self._gathered[-1].nbytes  # of narrow rows most are the numbers
         if self.gathered_bytes >= ROW_GROUP_BYTES:
             self.flush()
 

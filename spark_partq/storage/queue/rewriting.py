@@ -12,7 +12,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageFile
-from spark_partq.storage.queue.partition_table import FilesTooOld, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice
 
 Rows = Iterator[tuple[Ints, pa.RecordBatch, Ints]]
@@ -21,7 +21,7 @@ Rows = Iterator[tuple[Ints, pa.RecordBatch, Ints]]
 def rewrite(
     queue: Queue, table: PartitionTable, files: Sequence[Slice], rows: Rows, generation: int | None = None
 ) -> bool:
-    """Put one file in the place of some that follow each other; False if one of them is not there any more, or this took too long.
+    """Put one file in the place of some that follow each other; False if one of them is not there any more.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ def rewrite(
 
     Raises
     ------
+    FilesTooOld
+        If this took so long that maintenance may delete the new file before it is committed.
     Fenced
         If the queue's replica takes over.
     CommitFailedError, CorruptTableError
@@ -58,7 +60,4 @@ def rewrite(
             queue=queue.name,
             partition=table.partition,
         ) from error
-    try:
-        return table.replace([part.path for part in files], new, deadline_s, generation)
-    except FilesTooOld:
-        return False
+    return table.replace([part.path for part in files], new, deadline_s, generation)

@@ -220,6 +220,9 @@ def test_dead_messages_are_deleted_too(store: str) -> None:
     assert partq.delete_messages(store, "q", {"k": "a"}) == 2
     left = {(row["k"], row["origin_queue"]) for row in rows_at(store, "dead").values()}
     assert left == {("b", "q"), ("a", "other"), ("b", "other")} and not rows_at(store)
+    put(opened(store), 1, {"k": "a", "v": 1})
+    partq.delete_queue(store, "dead")
+    assert partq.delete_messages(store, "q", {"k": "a"}) == 1
 
 
 def test_a_parent_is_copied_without_them(store: str) -> None:

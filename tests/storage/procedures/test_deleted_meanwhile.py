@@ -15,7 +15,7 @@ from spark_partq.storage.procedures import delete_messages as procedure
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageFile
-from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.queue.partition_table import FilesTooOld, PartitionTable
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.storage.procedures.test_added_columns import make, put
@@ -112,6 +112,16 @@ def test_a_file_that_took_too_long_is_written_again(store: str) -> None:
         assert procedure.delete_messages(queue, {"k": "a"}) == 1
     live = opened(store).partitions[0].index
     assert len(paths) == 2 and live.path(0) == paths[1] and live.left.tolist() == [1]
+
+
+def test_files_that_take_too_long_again_and_again(store: str) -> None:
+    """It ends, and says that not all is done."""
+    make(store, partitions=1)
+    fill(store, "ab")
+    late = mock.patch.object(PartitionTable, "replace", side_effect=FilesTooOld)
+    with late as replace, pytest.raises(partq.CommitFailedError, match="not all messages are deleted"):
+        partq.delete_messages(store, "q", {"k": "a"})
+    assert replace.call_count == 4 and len(rows_at(store)) == 2
 
 
 def test_a_call_that_dies_is_made_again(store: str) -> None:

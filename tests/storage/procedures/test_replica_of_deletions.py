@@ -1,9 +1,11 @@
-"""What a primary has deleted goes from its replicas, too, whoever dies meanwhile and however late they come (S7)."""
+"""What a primary has deleted or put together: its replicas follow, whoever dies meanwhile and however late they come (S7)."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,10 +15,12 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.storage.log import VACUUMED, DeltaLog
+from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.replica.table_copy import SPARE_S, TableCopy
 from tests.clocks import no_grace
+from tests.helpers import opened
 from tests.storage.procedures.test_added_columns import make
-from tests.storage.procedures.test_make_segments import ago, commit, merged, read
+from tests.storage.procedures.test_make_segments import ago, commit, fill, merged, read
 
 
 class Killed(BaseException): ...
@@ -86,4 +90,31 @@ def test_a_pass_that_follows_some_commits_and_then_lacks_a_file(store: str, tmp_
     partq.replicate(store, "q", replica)
     before = read(store)
     partq.promote(replica, "q")
+    assert read(replica) == before
+
+
+@pytest.mark.parametrize(
+    ("feature", "act"),
+    [("segments", merged), ("deletedMessages", lambda store: partq.delete_messages(store, "q", {"k": "a"}))],
+)
+def test_the_format_is_what_the_files_ask_for(
+    store: str, tmp_path: Path, feature: str, act: Callable[[str], int]
+) -> None:
+    """The last pass had read the control table when the format was raised, and the partitions later; then the primary was lost."""
+    replica = str(tmp_path / "replica")
+    fill(store)
+    partq.replicate(store, "q", replica)
+    capture = Replicator._capture
+
+    def behind_it(replicator: Replicator, *about: Any) -> Any:
+        found = capture(replicator, *about)
+        assert act(store)
+        return found
+
+    with mock.patch.object(Replicator, "_capture", behind_it):
+        partq.replicate(store, "q", replica)
+    before = read(store)
+    shutil.rmtree(store)
+    partq.promote(replica, "q")
+    assert opened(replica).state.format.features == (feature,)
     assert read(replica) == before

@@ -166,7 +166,7 @@ def test_sorted_input(store: Store) -> None:
 @pytest.fixture
 def groups(store: Store, monkeypatch: pytest.MonkeyPatch) -> NewFile:
     """A file of 100 rows in row groups of 30, 30, 30 and 10."""
-    monkeypatch.setattr(messages, "ROW_GROUP_BYTES", 30 * 8)
+    monkeypatch.setattr(messages, "ROW_GROUP_BYTES", 30 * (8 + 8))  # a value, and the number of its row
     schema = pa.schema([("v", pa.int64())])
     batches = [pa.record_batch([pa.array(range(n, n + 10))], schema=schema) for n in range(0, 100, 10)]
     (file,) = written(store, batches, [[2] * 10] * 10)
@@ -279,6 +279,16 @@ def test_large_batches_are_cut(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     found = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     assert len(found) > 5 and max(group.total_byte_size for group in found) < 10_000
     assert rows(store, file, schema) == values
+
+
+def test_narrow_rows_do_not_gather(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q6: most of what is gathered of them are the numbers of the rows."""
+    monkeypatch.setattr(messages, "ROW_GROUP_BYTES", 8_000)
+    schema = pa.schema([("v", pa.bool_())])
+    batches = [pa.record_batch([pa.array([True] * 100)], schema=schema) for _ in range(100)]
+    (file,) = written(store, batches, [[0] * 100] * 100)
+    metadata = pq.read_metadata(Path(store.uri) / partition_folder("q", 0) / file.path)
+    assert max(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)) <= 1_000
 
 
 def test_a_message_that_could_not_be_read_is_not_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
