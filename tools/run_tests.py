@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 
+JOBS = "tests/spark/test_jobs.py"
 LONGEST = ("spark", "storage")  # the others leave them the processors when they want them
 SUITES = {
-    "spark": ["tests/spark", "--plain=without"],
+    "spark": ["tests/spark", "--plain=without", f"--ignore={JOBS}"],
+    "jobs": [JOBS],  # a local cluster is four JVMs, which start slowly where all suites run
     "applications": ["tests/spark", "--plain=only"],  # several processes without a JVM
     "simulation": ["tests/testing"],
     # A history of faults waits for its slowest process, while its producers go on: it is no work for a patient suite.
