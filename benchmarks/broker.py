@@ -72,7 +72,7 @@ class Broker:
         self._folder, self._requests = folder, 0
         self.classpath = os.pathsep.join([*jars(spark, kafka), *scala(spark)])
         command = [java(), *flags.split(), "-cp", self.classpath]
-        self.port, controller = _free_ports()
+        self.port, controller = free_ports()
         settings = folder / "server.properties"
         lines = [SETTINGS.format(port=self.port, controller=controller, logs=folder / "logs")]
         settings.write_text("\n".join([*lines, *(f"{name}={value}" for name, value in more.items())]))
@@ -145,7 +145,7 @@ def _message(line: str) -> Message:
     return Message(int(partition), int(offset), None if key == "-" else key, value, int(at_ms), pairs)
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
     with socket.socket() as one, socket.socket() as other:
         for probe in (one, other):
             probe.bind(("127.0.0.1", 0))

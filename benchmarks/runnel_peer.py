@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 import spark_partq as partq
+from benchmarks.broker import free_ports
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, in_turn, known, median, spread
 from benchmarks.report import show as show_figures
@@ -74,9 +75,7 @@ class Runnel:
     def __init__(self, python: str, folder: Path) -> None:
         self._python = python
         server = subprocess.run([python, "-c", SERVER], capture_output=True, text=True, check=True).stdout.strip()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port, _ = free_ports()
         kept = ["--dir", str(folder), "--save", "", "--appendonly", "yes", "--appendfsync", "no"]
         self._server = subprocess.Popen(
             [server, "--bind", "127.0.0.1", "--port", str(self._port), *kept], stdout=subprocess.DEVNULL

@@ -93,7 +93,7 @@ class _Search:
 
 def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted) -> tuple[int, int]:
     """Delete from a partition; how many, and up to which offset it was searched."""
-    deleted = late = 0
+    deleted = 0
     while True:
         with queue.explained():
             table.refresh()
@@ -103,28 +103,12 @@ def _delete_from(queue: Queue, table: PartitionTable, start: int, wanted: Wanted
                 count = sum(int(match.sum()) for *_, match in _matched(queue, part, wanted, keys_only=True))
                 if count:
                     _allow_deletion(queue)
-                    try:
-                        if not _rewrite(queue, table, part, wanted):
-                            break  # somebody else has, or it is removed: what is there now is searched
-                    except FilesTooOld:
-                        late += 1
-                        if late > MAX_REWRITES:
-                            raise _too_slow(queue, table) from None
-                        break
+                    if not _rewrite(queue, table, part, wanted):
+                        break  # somebody else has, or it is removed: what is there now is searched
                     deleted += count
                 start = part.base_offset
             else:
                 return deleted, end
-
-
-def _too_slow(queue: Queue, table: PartitionTable) -> CommitFailedError:
-    grace_ms = queue.state.settings.vacuum_grace_ms
-    return CommitFailedError(
-        f"writing a file of partition {table.partition} of queue {queue.name!r} again took more than half of vacuum_grace_ms={grace_ms}, "
-        f"{MAX_REWRITES + 1} times; not all messages are deleted. Run this again when the store is less busy, or set a longer vacuum_grace_ms",
-        queue=queue.name,
-        partition=table.partition,
-    )
 
 
 def _allow_deletion(queue: Queue) -> None:
@@ -136,20 +120,31 @@ def _allow_deletion(queue: Queue) -> None:
 
 def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -> bool:
     """Write a file again without the messages that match; False if it is not there any more."""
-    part = replace(part, may_lack=queue.state.added)  # a column may have come since it was searched
+    for _ in range(MAX_REWRITES + 1):
+        part = replace(part, may_lack=queue.state.added)  # a column may have come since it was searched
+        try:
+            return rewrite(queue, table, [part], _left(queue, part, wanted))
+        except FilesTooOld:
+            queue.control.refresh()  # the grace may be another one by now
+        except Fenced:
+            queue.control.refresh()
+            check_primary(queue)
+            raise
+    grace_ms = queue.state.settings.vacuum_grace_ms
+    raise CommitFailedError(
+        f"writing a file of partition {table.partition} of queue {queue.name!r} again took more than half of vacuum_grace_ms={grace_ms}, "
+        f"{MAX_REWRITES + 1} times; not all messages are deleted. Run this again when the store is less busy, or set a longer vacuum_grace_ms",
+        queue=queue.name,
+        partition=table.partition,
+    )
 
-    def rows() -> Rows:
-        for row, batch, times_us, match in _matched(queue, part, wanted):
-            left = np.flatnonzero(~match)
-            if len(left):
-                yield part.base_offset + row + left, batch.filter(pa.array(~match)), times_us[left]
 
-    try:
-        return rewrite(queue, table, [part], rows())
-    except Fenced:
-        queue.control.refresh()
-        check_primary(queue)
-        raise
+def _left(queue: Queue, part: Slice, wanted: Wanted) -> Rows:
+    """The messages of a file that do not match."""
+    for row, batch, times_us, match in _matched(queue, part, wanted):
+        left = np.flatnonzero(~match)
+        if len(left):
+            yield part.base_offset + row + left, batch.filter(pa.array(~match)), times_us[left]
 
 
 def _matched(
