@@ -20,6 +20,7 @@ import typer
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.log import LONG_LOG
 from spark_partq.storage.log.folder import LogFolder
@@ -30,7 +31,6 @@ from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue import partition_table
 from spark_partq.storage.queue.handle import open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 
 PARTITIONS, WRITERS, GROUPS = 8, 2, ("a", "b")

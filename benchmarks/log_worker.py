@@ -20,12 +20,13 @@ from spark_partq.core.group.events import Join, Leave
 from spark_partq.core.group.facts import Member, QueueInGroup
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
 YOUNG, OLD = 100, 100_000

@@ -21,9 +21,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 import spark_partq as partq
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from tests.clocks import wall_clock
 

@@ -16,11 +16,11 @@ from spark_partq.core.group.acks import AckRow
 from spark_partq.core.payload.keys import KeyHash, key_hash, murmur2_hash
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import Barrier, target
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.groups import Consumer

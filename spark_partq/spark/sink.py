@@ -12,6 +12,7 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, check_same_columns
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
@@ -22,7 +23,6 @@ from spark_partq.storage.procedures.positions_queue import PositionsQueue
 from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 
 _ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])

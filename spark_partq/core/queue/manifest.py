@@ -37,7 +37,7 @@ class NewFile:
     path: str  # relative to the partition's folder
     rows: int
     size_bytes: int
-    stats: str  # Delta's statistics, JSON
+    stats: str = field(compare=False)  # Delta's statistics, JSON; a manifest has the number of rows only
     order: int  # place of its first row in the order in which the rows were read
 
 
@@ -142,7 +142,8 @@ def encode(manifest: Manifest) -> bytes:
     if manifest.positions:
         plain["positions"] = _by_prefix(manifest.positions)
     if manifest.discarded is None:
-        plain["files"] = [asdict(file) for file in manifest.files]
+        # Not the smallest and largest values: they would outlast a message that is deleted.
+        plain["files"] = [{**asdict(file), "stats": json.dumps({"numRecords": file.rows})} for file in manifest.files]
     else:
         plain["discarded"] = manifest.discarded
     data = json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()

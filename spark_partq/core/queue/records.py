@@ -1,16 +1,39 @@
-"""Which of a partition's records of batches nobody needs any more."""
+"""What a partition's table records of the batches of sinks, and when nobody needs that any more (Q5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from spark_partq.core.queue.sink_ids import keeps_positions
 
-# A sink that has been silent for so long is taken for dead: its records are forgotten, and so is that its last batch is in.
+# A sink that has been silent for so long is taken for dead: maintenance forgets that its last batch is in.
 KEPT_MS = 30 * 86_400_000
+# The version of a record that was forgotten. A later batch of the sink replaces it.
+FORGOTTEN = -1
 
 _SINK, _DISCARDED = "partq:sink/", "partq:discarded/"
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in."""
+
+    sink_id: str
+    batch_id: int
+    query_id: str | None = None
+
+    @property
+    def app(self) -> str:
+        """Under whatever generation of the partition map."""
+        return _SINK + self.sink_id
+
+    def under(self, generation: int) -> str:
+        return f"{self.app}/{generation}"
+
+    def transactions(self, generation: int) -> dict[str, int]:
+        return dict.fromkeys((self.app, self.under(generation)), self.batch_id)
 
 
 class Record(Protocol):
@@ -28,20 +51,43 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
 
     - A record of a sink under a generation is not needed once the sink has a newer one in this table: only its
       last batch can be replayed.
-    - All records of a sink are given up when the table was written, but not by this sink, for `KEPT_MS`. Not those of one that keeps
-      positions of a group: it would write all of its messages again.
+    - A record that was forgotten says nothing.
+    - What a sink discarded is given up when the table was written, but not by this sink, for `KEPT_MS`. Not that of one that keeps
+      positions of a group.
 
     Time is the earlier of `now_ms` and the last record's: a clock that is wrong makes nothing expire too soon by itself.
     """
-    newest = min(now_ms, max((txn.updated_ms or 0 for txn in transactions.values()), default=0))
+    newest = min(now_ms, last_written_ms(transactions))
     for app, txn in transactions.items():
         if app.startswith(_SINK):
             last = transactions.get(_SINK + app.split("/")[1])
-            is_silent = last is not None and _is_old(last, newest) and not keeps_positions(app.split("/")[1])
-            if last is None or txn.version < last.version or is_silent:
+            if last is None or txn.version < last.version or last.version == FORGOTTEN:
                 yield app
         elif app.startswith(_DISCARDED) and _is_old(txn, newest) and not keeps_positions(app.removeprefix(_DISCARDED)):
             yield app
+
+
+def silent_sinks(transactions: Mapping[str, Record], now_ms: int) -> dict[str, bool]:
+    """Of each sink of which a table records a batch, whether that is so long ago that it may be forgotten."""
+    return {
+        app.removeprefix(_SINK): _is_old(txn, now_ms)
+        for app, txn in transactions.items()
+        if app.startswith(_SINK) and "/" not in app.removeprefix(_SINK) and txn.version != FORGOTTEN
+    }
+
+
+def may_be_forgotten(
+    transactions: Mapping[str, Record], now_ms: int, sink_ids: Container[str] | None = None
+) -> set[str]:
+    """App ids of sinks that are silent by this table: under whatever generation of the map, and under each. Of those sinks, if they are given."""
+    gone = {sink for sink, is_silent in silent_sinks(transactions, now_ms).items() if is_silent}
+    sinks = {app: app.split("/")[1] for app in transactions if app.startswith(_SINK)}
+    return {app for app, sink in sinks.items() if sink in gone and (sink_ids is None or sink in sink_ids)}
+
+
+def last_written_ms(transactions: Mapping[str, Record]) -> int:
+    """When the last transaction was written; 0 if there is none."""
+    return max((txn.updated_ms or 0 for txn in transactions.values()), default=0)
 
 
 def _is_old(txn: Record, newest: int) -> bool:

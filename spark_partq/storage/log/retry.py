@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Who waits longer is no likelier to win, as others commit meanwhile that have not waited; whoever loses again and again only falls behind.
 _LONGEST_WAIT_S = 0.05
+# But who has lost so often waits for one process that may have died, as while it claims an entry, and not for many that commit.
+_OFTEN, _PATIENT_S = 100, 2.0
 
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ def retrying(runtime: Runtime, attempt: Callable[[], T], what: str) -> T:
     Raises
     ------
     CommitFailedError
-        After 1,000 lost races.
+        After 1,000 lost races, which take a quarter of an hour.
     """
     try:
         return attempt()  # without tenacity's own cost, as most attempts meet nobody
@@ -35,7 +37,8 @@ def retrying(runtime: Runtime, attempt: Callable[[], T], what: str) -> T:
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
     def wait(state: RetryCallState) -> float:
-        return runtime.random() * min(_LONGEST_WAIT_S, 0.005 * float(2 ** min(state.attempt_number - 1, 10)))
+        longest_s = _LONGEST_WAIT_S if state.attempt_number < _OFTEN else _PATIENT_S
+        return runtime.random() * min(longest_s, 0.005 * float(2 ** min(state.attempt_number - 1, 10)))
 
     for retry in Retrying(
         retry=retry_if_exception_type(Conflict),

@@ -3,7 +3,8 @@
 A writer that does not know yet that its table was deleted, and another one made in its place, may put an entry into the new one's log. It
 finds that out and removes the entry; if it dies before, the next one who commits there does. A file is deleted by its name alone, and
 whoever is late would delete what others have put under that name since. So who deletes an entry has claimed that before, by a file that
-only one can put, named by the entry's token. A claim that did not end in a minute counts no more, and who claimed acts within half of that.
+only one can put, named by the entry's token. Who claimed asks for the deletion within half a minute. An object store that does not answer may be
+asked for some five minutes more, by this package and by the client library. So a claim counts for ten minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.entries import Entry
 from spark_partq.storage.log.folder import LogFolder
 
-_CLAIM_S = 60.0
+_CLAIM_S, _ACT_S = 600.0, 30.0
 
 _log = logging.getLogger("spark_partq")
 
@@ -39,7 +40,7 @@ def remove(log: LogFolder, version: int, entry: Entry) -> None:
         is_there = log.read(version).token == entry.token
     except (FileAlreadyExists, FileMissing):  # another one claims it, or has removed it
         return
-    if is_there and log.store.runtime.monotonic_s() - began_s < _CLAIM_S / 2:
+    if is_there and log.store.runtime.monotonic_s() - began_s < _ACT_S:
         _log.warning(
             "%s is an entry of a table that was here before, or of none; it is removed", log.entry_path(version)
         )

@@ -18,12 +18,13 @@ from dataclasses import replace
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, SinkAheadError, StoreUnavailableError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, last_that_holds
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 
 
 class Batch:
@@ -110,7 +111,7 @@ class Batch:
             found = self.find()
             if found is not None:
                 self._forget_earlier()
-                return found, found == manifest
+                return (manifest, True) if found == manifest else (found, False)
             if self.is_in or not names:
                 raise self._no_queue()
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.queue.manifest import Manifest, ManifestName
-from spark_partq.core.queue.records import KEPT_MS
-from spark_partq.core.queue.sink_ids import keeps_positions
+from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
+from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.queue.partition_table import BatchRecord, PartitionTable
+from spark_partq.storage.queue.partition_table import PartitionTable
 
 _log = logging.getLogger("spark_partq")
 
@@ -49,10 +50,14 @@ class BegunBatches:
 
     def files_left(self, table: PartitionTable) -> set[str]:
         """Of a table, as of its last refresh, the files that are still to be committed."""
+        return self._left_in(table, None)
+
+    def _left_in(self, table: PartitionTable, sink_id: str | None) -> set[str]:
         return {
             file.path
             for manifest in self._begun
-            if not table.has(BatchRecord(*manifest.name[:2]), manifest.generation)
+            if sink_id in (None, manifest.name.sink_id)
+            and not table.has(BatchRecord(*manifest.name[:2]), manifest.generation)
             and not self._is_placed_again(manifest)
             for file in manifest.files
             if file.partition == table.partition
@@ -67,21 +72,44 @@ class BegunBatches:
         )
 
     def forget(self) -> None:
-        """Remove the manifests of batches that are not the last of their sink, and those of sinks that have been silent for long.
+        """Remove the manifests of batches that are not the last of their sink, and then all that is left of sinks that are silent for long.
 
-        As long as a table records a sink its last manifest stays: it says which query wrote that batch, and what of it is to be finished.
-        That of a sink that keeps positions of a group stays for good.
+        The last manifest says which query wrote a batch, and what of it is to be finished. So it goes before any table forgets its part, and
+        not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of what is stuck.
         """
         last = {name.sink_id: name.batch_id for name in self._names}  # they are sorted
-        old = [name for name, info in self._names.items() if self.as_of_ms - info.modified_ns // 1_000_000 > KEPT_MS]
-        tables = [self._queue.table(number) for number in self._queue.state.all_partitions] if old else []
+        self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
+        if not self._silent_sinks(self._queue.partitions):
+            return
+        tables = [self._queue.table(number) for number in self._queue.state.all_partitions]
         self._queue.store.map(lambda table: table.refresh(), tables)
+        over = self._silent_sinks(tables)
+        self._manifests.delete([name for name in self._names if name.sink_id in over])
+        self._begun = [manifest for manifest in self._begun if manifest.name.sink_id not in over]
+        now_ms = self._now_ms(tables)
+        self._queue.store.map(lambda table: table.forget(over, now_ms), tables)
 
-        def is_silent(sink_id: str) -> bool:
-            if keeps_positions(sink_id):
-                return False
-            records = [table.recorded(BatchRecord(sink_id, 0).app) for table in tables]
-            return max([self._queue.control.last_discarded(sink_id), *records]) < 0
+    def _now_ms(self, tables: Sequence[PartitionTable]) -> int:
+        """The time as far as the queue was written: a clock that is wrong makes no sink silent by itself."""
+        return min(self.as_of_ms, max((last_written_ms(table.transactions) for table in tables), default=0))
 
-        earlier = [name for name in self._names if name.batch_id < last[name.sink_id]]
-        self._manifests.delete([*earlier, *(name for name in old if is_silent(name.sink_id))])
+    def _silent_sinks(self, tables: Sequence[PartitionTable]) -> set[str]:
+        """As of the last refresh of the tables, those that neither manifests nor records show to have written of late, and whose last batch is in as a whole, or not at all."""
+        young = {n.sink_id for n, i in self._names.items() if self.as_of_ms - i.modified_ns // 1_000_000 <= KEPT_MS}
+        recorded, now_ms = set[str](), self._now_ms(tables)
+        for table in tables:
+            for sink_id, is_silent in silent_sinks(table.transactions, now_ms).items():
+                recorded.add(sink_id)
+                if not is_silent:
+                    young.add(sink_id)
+        known = recorded | {name.sink_id for name in self._names}
+        return {
+            sink_id
+            for sink_id in known - young
+            if not (keeps_positions(sink_id) or sink_id == STUCK_SINK)
+            and self._queue.control.last_discarded(sink_id) < 0
+            and not (sink_id in recorded and self._is_half_in(sink_id, tables))
+        }
+
+    def _is_half_in(self, sink_id: str, tables: Sequence[PartitionTable]) -> bool:
+        return not self.readable or any(self._left_in(table, sink_id) for table in tables)

@@ -15,6 +15,7 @@ from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
@@ -25,7 +26,6 @@ from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.messages import read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.queue.slices import Slice, slices
 
 

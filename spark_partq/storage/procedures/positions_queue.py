@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from spark_partq.core.errors import CorruptTableError, SinkAheadError
 from spark_partq.core.queue.manifest import ManifestName, NewFile
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import next_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
@@ -19,7 +20,6 @@ from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.queue.partition_table import BatchRecord
 
 
 class PositionsQueue:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
@@ -17,7 +18,7 @@ from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
-from spark_partq.storage.queue.partition_table import BatchRecord, Fenced, FilesTooOld, PartitionTable, Sealed
+from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable, Sealed
 
 # So often files that became too old before they were durable are written again.
 MAX_REWRITES = 3

@@ -19,14 +19,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.payload.schema import Struct, to_json
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import is_fenced, may_append
-from spark_partq.core.queue.records import expired_records
+from spark_partq.core.queue.records import FORGOTTEN, BatchRecord, Record, expired_records, may_be_forgotten
 from spark_partq.storage.log import Add, Conflict, DeltaLog, FileChanges, Remove, TableSpec, retrying
 from spark_partq.storage.queue.file_index import (
     FileIndex,
@@ -47,26 +47,6 @@ CLOCK = "partq:clock"
 SEALED = "partq:sealed"
 FENCED, UNFENCED = "partq:fenced", "partq:unfenced"
 _NO_CHANGES = FileChanges()
-
-
-@dataclass(frozen=True)
-class BatchRecord:
-    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in."""
-
-    sink_id: str
-    batch_id: int
-    query_id: str | None = None
-
-    @property
-    def app(self) -> str:
-        """Under whatever generation of the partition map."""
-        return f"partq:sink/{self.sink_id}"
-
-    def under(self, generation: int) -> str:
-        return f"{self.app}/{generation}"
-
-    def transactions(self, generation: int) -> dict[str, int]:
-        return dict.fromkeys((self.app, self.under(generation)), self.batch_id)
 
 
 class Sealed(Exception):
@@ -189,6 +169,11 @@ class PartitionTable:
         return self._log.recorded(app, default)
 
     @property
+    def transactions(self) -> Mapping[str, Record]:
+        """What it records, by app id."""
+        return self._log.snapshot.transactions
+
+    @property
     def sealed(self) -> int:
         """The last generation of the map under which it was sealed; -1 if there is none."""
         return self.recorded(SEALED)
@@ -196,7 +181,7 @@ class PartitionTable:
     @property
     def cuts(self) -> set[int]:
         """The offsets at which it was sealed."""
-        return {txn.version for app, txn in self._log.snapshot.transactions.items() if app.startswith("partq:cut/")}
+        return {txn.version for app, txn in self.transactions.items() if app.startswith("partq:cut/")}
 
     @property
     def fenced(self) -> bool:
@@ -311,6 +296,17 @@ class PartitionTable:
             until = self.recorded(FENCED) if number is None else number
             if self.recorded(UNFENCED) < until:
                 self._log.commit(transactions={UNFENCED: until}, operation="FENCE")
+
+        retrying(self.store.runtime, attempt, self._log.what)
+
+    def forget(self, sink_ids: Collection[str], now_ms: int) -> None:
+        """Record no batch any more of those of the sinks that are still silent (Q5)."""
+
+        def attempt() -> None:
+            self.refresh()
+            apps = may_be_forgotten(self.transactions, now_ms, sink_ids)
+            if apps:
+                self._log.commit(transactions=dict.fromkeys(sorted(apps), FORGOTTEN), operation="FORGET SINKS")
 
         retrying(self.store.runtime, attempt, self._log.what)
 

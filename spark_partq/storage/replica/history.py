@@ -9,19 +9,27 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
+import math
 from collections.abc import Iterable
-from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_partq.core.errors import OtherHistoryError, ReplicaError
+from spark_partq.core.queue.records import last_written_ms, may_be_forgotten
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log.entries import Add, ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.queue.file_index import IrregularFiles, offsets_of
+from spark_partq.storage.parquet import read_columns
+from spark_partq.storage.queue.file_index import SINCE, Ints, IrregularFiles, offsets_of, times_of
 from spark_partq.storage.store import Store, queue_folder
+
+# Offsets, and when the message of each was enqueued: microseconds since 1970
+_Times = tuple[Ints, Ints]
+_NONE: _Times = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
@@ -97,8 +105,8 @@ def token_at(log: LogFolder, version: int) -> str | None:
 def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> None:
     """Refuse a checkpoint that does not know what the copy holds. The versions between the two are not there any more.
 
-    Of a partition it knows each of the copy's files that it has not removed, of a control table the copy's last fact. An application
-    transaction never goes back.
+    Of a partition it knows each of the copy's files that it has not removed, or one with the same messages in its place; of a control table
+    the copy's last fact. An application transaction never goes back, but that of a sink that was forgotten meanwhile.
 
     Parameters
     ----------
@@ -112,8 +120,9 @@ def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> Non
     copy = target.load()
     if copy.metadata is not None and newer.metadata is not None and copy.metadata.id != newer.metadata.id:
         raise other_history(source, target, "is another table than")
+    forgotten = may_be_forgotten(copy.transactions, last_written_ms(newer.transactions))
     for app, known in copy.transactions.items():
-        if app in newer.transactions and newer.transactions[app].version < known.version:
+        if app not in forgotten and app in newer.transactions and newer.transactions[app].version < known.version:
             raise other_history(source, target, f"lacks what {app} says in")
     ends = [add.partition_values.get("base_offset") for add in (*copy.files.values(), *newer.files.values())]
     if None not in ends:
@@ -125,16 +134,46 @@ def check_leads_on(source: LogFolder, target: LogFolder, newer: Snapshot) -> Non
 def _check_files(source: LogFolder, target: LogFolder, copy: Snapshot, newer: Snapshot) -> None:
     first = min(map(_base, newer.files.values()), default=None)
     # Files without some messages, and segments, stand in the place of others
-    rewritten = sorted((_base(add), _end(add)) for add in newer.files.values() if add.tags)
-    for add in copy.files.values():
-        removed = first is None or _end(add) <= first
-        if add.path not in newer.files and not removed and not _lies_in(add, rewritten):
-            raise other_history(source, target, f"lacks the messages from {_base(add)} on, as they are in")
+    rewritten = sorted((add for add in newer.files.values() if add.tags), key=_base)
+    bases = list(map(_base, rewritten))
+    removed_until = math.inf if first is None else first
+    missing = (add for add in copy.files.values() if add.path not in newer.files and _end(add) > removed_until)
+    for at, adds in itertools.groupby(
+        sorted(missing, key=_base), lambda add: bisect.bisect_right(bases, _base(add)) - 1
+    ):
+        held = _times(target, rewritten[at]) if at >= 0 else _NONE
+        for add in adds:
+            if at < 0 or _end(add) > _end(rewritten[at]) or not _agree(_times(target, add), held):
+                raise other_history(source, target, f"lacks the messages from {_base(add)} on, as they are in")
 
 
-def _lies_in(add: Add, ranges: list[tuple[int, int]]) -> bool:
-    i = bisect.bisect_right(ranges, _base(add), key=itemgetter(0)) - 1
-    return i >= 0 and _end(add) <= ranges[i][1]
+def _agree(mine: _Times, theirs: _Times) -> bool:
+    """Whether the messages that both have came at the same moments: those of another history did not."""
+    _, here, there = np.intersect1d(mine[0], theirs[0], assume_unique=True, return_indices=True)
+    return np.array_equal(mine[1][here], theirs[1][there])
+
+
+def _times(log: LogFolder, add: Add) -> _Times:
+    """The offsets of a file, and when their messages were enqueued. Of a segment only those that are left; its file has been copied."""
+    base, last_us, is_segment = _base(add), *_time(add)
+    if not is_segment:
+        offsets = np.arange(base, _end(add))
+        return offsets, np.full(len(offsets), last_us)
+    try:
+        with log.store.files.open_input(f"{log.folder}/{add.path}") as file:
+            rows = read_columns(pq.ParquetFile(file), ["_row", "_enqueued_at"])
+        numbers, times = (rows[name].cast(pa.int64()).to_numpy() for name in ("_row", "_enqueued_at"))
+    except (FileMissing, pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise DamagedLog(f"{add.path} cannot be read ({error})") from error
+    return base + numbers, times
+
+
+def _time(add: Add) -> tuple[int, bool]:
+    try:
+        last_us, _ = times_of(add)
+    except IrregularFiles as error:
+        raise DamagedLog(str(error)) from None
+    return last_us, SINCE in (add.tags or {})
 
 
 def _end(add: Add) -> int:

@@ -11,13 +11,13 @@ from unittest import mock
 
 from spark_partq.core.errors import CheckpointMismatchError, CorruptTableError, SinkAheadError
 from spark_partq.core.group import decide as group_core
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import Files
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group import handle as group_handle
 from spark_partq.storage.procedures.create import create_queue
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation import commands, dead, ending, relayed, results
 from spark_partq.testing.simulation.decoding import decoding_once

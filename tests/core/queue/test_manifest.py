@@ -205,7 +205,14 @@ def test_a_field_that_is_missing(field: str) -> None:
         decode(NAME, body(**{field: ...}))
 
 
+def test_no_value_of_a_message_is_in_it() -> None:
+    """It outlasts messages that are deleted."""
+    stats = json.dumps({"numRecords": 3, "minValues": {"person": 4711}, "maxValues": {"person": 4711}})
+    written = replace(MANIFEST, files=(replace(file(0), rows=3, stats=stats),))
+    assert b"4711" not in encode(written) and decode(NAME, encode(written)) == written
+
+
 def test_one_that_nobody_would_read_is_not_written() -> None:
-    huge = replace(MANIFEST, files=(replace(file(0), stats="x" * MAX_BYTES),))
+    huge = replace(MANIFEST, files=(replace(file(0), path="x" * MAX_BYTES),))
     with pytest.raises(ValueError, match="more than"):
         encode(huge)

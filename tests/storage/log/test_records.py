@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_partq.core.queue.records import KEPT_MS, expired_records
+from spark_partq.core.queue.records import (
+    FORGOTTEN,
+    KEPT_MS,
+    BatchRecord,
+    expired_records,
+    may_be_forgotten,
+    silent_sinks,
+)
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.log import TableSpec, Transaction
-from spark_partq.storage.queue.partition_table import CLOCK, NEXT, SEALED, BatchRecord
+from spark_partq.storage.queue.partition_table import CLOCK, NEXT, SEALED
 from spark_partq.storage.upkeep import UPKEEP
 from tests.storage.log.tables import DAY_MS, FIELDS, NOON_MS, fresh, handle
 
@@ -29,14 +36,16 @@ def _apps() -> st.SearchStrategy[str]:
 
 RECORDS = st.dictionaries(
     _apps(),
-    st.builds(Transaction, st.integers(0, 5), st.none() | st.integers(0, 70).map(lambda day: NOON_MS + day * DAY_MS)),
+    st.builds(
+        Transaction, st.integers(FORGOTTEN, 5), st.none() | st.integers(0, 70).map(lambda day: NOON_MS + day * DAY_MS)
+    ),
     max_size=12,
 )
 
 
 @given(RECORDS, st.integers(-1, 80))
 def test_which_records_expire(records: Mapping[str, Transaction], day: int) -> None:
-    """A sink's last batch stays while the sink lives; what its newer batches stand for goes, and nothing else ever does."""
+    """A sink's last batch stays until it is forgotten; what its newer batches stand for goes, and nothing else ever does."""
     now = NOON_MS + day * DAY_MS
     newest = min(now, max((txn.updated_ms or 0 for txn in records.values()), default=0))
     dead = {app for app, txn in records.items() if txn.updated_ms is not None and newest - txn.updated_ms > KEPT_MS}
@@ -46,7 +55,7 @@ def test_which_records_expire(records: Mapping[str, Transaction], day: int) -> N
         last = f"partq:sink/{rest.split('/')[0]}"
         if kind == "partq:sink" and rest:
             superseded = last not in records or records[last].version > txn.version
-            if superseded or last in dead:
+            if superseded or records[last].version == FORGOTTEN:
                 expected.add(app)
         elif kind == "partq:discarded" and rest and app in dead:
             expected.add(app)
@@ -66,31 +75,55 @@ def test_a_wrong_clock_expires_nothing_of_the_living(records: Mapping[str, Trans
     assert set(expired_records(records, NOON_MS + day * DAY_MS)) <= at_last
 
 
+@given(RECORDS, st.integers(-1, 80))
+def test_which_sinks_are_silent(records: Mapping[str, Transaction], day: int) -> None:
+    """Those whose last batch in the table is 30 days old; all of their records can be told from those of others."""
+    now = NOON_MS + day * DAY_MS
+    found = silent_sinks(records, now)
+    assert set(found) == {
+        app.removeprefix("partq:sink/")
+        for app, txn in records.items()
+        if app.startswith("partq:sink/") and app.count("/") == 1 and txn.version != FORGOTTEN
+    }
+    for sink, is_silent in found.items():
+        at = records[f"partq:sink/{sink}"].updated_ms
+        assert is_silent == (at is not None and now - at > KEPT_MS)
+    silent = {sink for sink, is_silent in found.items() if is_silent}
+    of_sinks = {app: app.split("/")[1] for app in records if app.startswith("partq:sink/")}
+    assert may_be_forgotten(records, now) == {app for app, sink in of_sinks.items() if sink in silent}
+    assert may_be_forgotten(records, now, ["a"]) == {app for app, sink in of_sinks.items() if sink in silent & {"a"}}
+
+
 def test_checkpoint_forgets_records(files: MemoryFiles, clock: list[int]) -> None:
-    """A dead sink's records and superseded ones go with a checkpoint; what the offsets rest on stays."""
+    """Superseded ones go with a checkpoint, and forgotten ones; what the offsets rest on stays, and each sink's last."""
     writer = handle(files, expired=expired_records)
     writer.create(TableSpec({"type": "struct", "fields": FIELDS}))
     always = {NEXT: 7, CLOCK: 8, SEALED: 0, "partq:cut/0": 5}
     writer.commit(transactions={**always, **BatchRecord("dead", 3, "q").transactions(0)})
-    writer.commit(transactions=BatchRecord("alive", 3, "q").transactions(0))
+    writer.commit(
+        transactions={**BatchRecord("alive", 3, "q").transactions(0), **BatchRecord("quiet", 0).transactions(0)}
+    )
+    writer.commit(transactions=dict.fromkeys(["partq:sink/dead", "partq:sink/dead/0"], FORGOTTEN))
     clock[0] += KEPT_MS + 1
     writer.commit(transactions=BatchRecord("alive", 4, "r").transactions(1))
+    assert writer.recorded("partq:sink/dead") == FORGOTTEN
     writer.checkpoint()
     left = {app: txn.version for app, txn in fresh(files).transactions.items()}
-    assert left == {**always, "partq:sink/alive": 4, "partq:sink/alive/1": 4}
+    quiet = {"partq:sink/quiet": 0, "partq:sink/quiet/0": 0}
+    assert left == {**always, **quiet, "partq:sink/alive": 4, "partq:sink/alive/1": 4}
     assert fresh(files).base == writer.version
 
 
 def test_records_of_many_sinks_do_not_pile_up(files: MemoryFiles, clock: list[int]) -> None:
-    """3,000 commits by 300 sinks in 90 days: a checkpoint holds those of the last 30 days."""
+    """3,000 commits by 300 sinks, each forgotten later: a checkpoint holds those of the last 100 and no other."""
     writer = handle(files, expired=expired_records)
     writer.create(TableSpec({"type": "struct", "fields": FIELDS}))
     most, last = 0, handle(files, expired=expired_records)
     for n in range(3_000):
         sink, batch = divmod(n, 10)
         record = BatchRecord(f"sink-{sink}", batch, f"query-{sink}-{batch}")
-        clock[0] += 90 * DAY_MS // 3_000
-        writer.commit(transactions={NEXT: n + 1, **record.transactions(batch)})
+        gone = BatchRecord(f"sink-{sink - 100}", FORGOTTEN).transactions(9) if sink >= 100 and batch == 0 else {}
+        writer.commit(transactions={NEXT: n + 1, **record.transactions(batch), **gone})
         if n % 100 == 99:
             UPKEEP.wait()
             last.checkpoint()

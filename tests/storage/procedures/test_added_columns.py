@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema, in_schema
 from spark_partq.storage.procedures import alter
 from spark_partq.storage.procedures.consume import planner
@@ -21,7 +22,6 @@ from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, same_payload
 from spark_partq.storage.queue.messages import read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened

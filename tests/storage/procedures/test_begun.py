@@ -113,12 +113,104 @@ def test_which_manifests_go(store: str) -> None:
     assert Sink(store).write(1, messages(20, 40)) == 0
 
 
-def test_a_manifest_of_a_silent_sink_stays_as_long_as_its_records(store: str) -> None:
-    """Q5: so another query with its sink's id is told so for ever, and not taken for its replay."""
-    make(store, 2)
-    Sink(store, query_id="first").write(0, messages(0, 20))
+def long_ago() -> Any:
+    return wall_clock(dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=KEPT_MS + 86_400_000))
+
+
+def aged(store: str) -> None:
+    """Make all manifests older than the time after which a sink is taken for dead."""
     for path in manifests(store):
         os.utime(path, (0, 0))
+
+
+def records(store: str, sink_id: str = "s") -> list[int]:
+    return [table.recorded(f"partq:sink/{sink_id}") for table in opened(store).partitions]
+
+
+def test_a_manifest_of_a_silent_sink_stays_as_long_as_its_records(store: str) -> None:
+    """Q5: so another query with its sink's id is told so, and not taken for its replay."""
+    make(store, 2)
+    Sink(store, query_id="first").write(0, messages(0, 20))
+    aged(store)
     maintain(opened(store))
     with pytest.raises(partq.SinkAheadError, match="another query"):
         Sink(store, query_id="second").write(0, messages(0, 20))
+
+
+def test_a_silent_sink_is_forgotten_as_a_whole(store: str) -> None:
+    """Q5: by all tables, though others write to one of them only; so its last manifest does not hold files for ever that are rewritten."""
+    make(store, 2)
+    with long_ago():
+        Sink(store, query_id="first").write(0, messages(0, 20))
+    aged(store)
+    maintain(opened(store))  # nobody has written since: a clock alone ends no sink
+    assert records(store) == [0, 0] and len(manifests(store)) == 1
+    Sink(store, "other").write(0, [("k0", 20)])
+    assert records(store, "other").count(0) == 1
+    maintain(opened(store))
+    assert records(store) == [-1, -1] and [path.name[:5] for path in manifests(store)] == ["other"]
+    gone = sum(partq.delete_messages(store, "q", {"k": f"k{n}"}) for n in range(7))
+    with no_grace():
+        maintain(opened(store))
+    assert gone == 21 and len(list(Path(store).rglob("part-*.parquet"))) == sum(
+        len(table.index) for table in opened(store).partitions
+    )
+    assert Sink(store, query_id="second").write(0, messages(0, 20)) == 20  # the id is free again
+
+
+def test_a_sink_that_is_half_in_is_never_forgotten(store: str) -> None:
+    """Q5: when its query comes back it finishes the batch, and what is in is not doubled."""
+    make(store, 2)
+    with long_ago():
+        half_of_a_batch(store)
+    aged(store)
+    before = len([row for rows in stored(store).values() for row in rows])
+    Sink(store, "other").write(0, messages(100, 120))
+    for _ in range(2):
+        maintain(opened(store))
+    assert 0 in records(store) and len(manifests(store)) == 2
+    assert Sink(store).write(0, []) == 20 - before > 0
+    assert sorted(row for rows in stored(store).values() for row in rows) == sorted(
+        messages(0, 20) + messages(100, 120)
+    )
+
+
+def test_who_forgets_a_sink_dies(store: str) -> None:
+    """Q5: when its manifest is gone and one table has forgotten it, the next run goes on with the others."""
+    make(store, 2)
+    with long_ago():
+        Sink(store).write(0, messages(0, 20))
+    aged(store)
+    Sink(store, "other").write(0, messages(100, 120))
+    forget = PartitionTable.forget
+
+    def half(self: PartitionTable, *args: Any) -> None:
+        if self.partition == 1:
+            raise KeyboardInterrupt
+        forget(self, *args)
+
+    with mock.patch.object(PartitionTable, "forget", half), pytest.raises(KeyboardInterrupt):
+        maintain(opened(store))
+    assert records(store) == [-1, 0] and [path.name[:5] for path in manifests(store)] == ["other"]
+    maintain(opened(store))
+    assert records(store) == [-1, -1]
+
+
+def test_a_sink_that_wakes_up_is_not_forgotten(store: str) -> None:
+    """Q5: it writes its next batch after maintenance has judged that it is silent."""
+    make(store, 2)
+    with long_ago():
+        Sink(store).write(0, messages(0, 20))
+    aged(store)
+    Sink(store, "other").write(0, messages(100, 120))
+    forget, woken = PartitionTable.forget, list[int]()
+
+    def late(self: PartitionTable, *args: Any) -> None:
+        if not woken:
+            woken.append(Sink(store).write(1, messages(20, 40)))
+        forget(self, *args)
+
+    with mock.patch.object(PartitionTable, "forget", late):
+        maintain(opened(store))
+    assert woken == [20] and records(store) == [1, 1]
+    assert Sink(store).write(1, messages(20, 40)) == 0

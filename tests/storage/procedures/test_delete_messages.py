@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 from pathlib import Path
@@ -20,6 +21,7 @@ from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
+from tests.clocks import no_grace
 from tests.helpers import opened, position
 from tests.planners import Query
 from tests.storage.procedures.test_added_columns import make, put, stored
@@ -75,6 +77,20 @@ def test_it_is_a_fact_that_does_not_say_whose_they_were(store: str) -> None:
         ("FormatRaised", None),
         ("MessagesDeleted", 2),
     ]
+
+
+def test_where_its_values_stay(store: str) -> None:
+    """In the log's entries only, which maintenance removes when they are an hour old; not in the manifest of the sink's last batch."""
+    partq.create_queue(store, "q", "person bigint, born date", key="person", partitions=1)
+    put(opened(store), 0, {"person": 4711_0815, "born": dt.date(1961, 2, 3)})
+    (live,) = opened(store).partitions[0]._log.snapshot.files.values()
+    assert json.loads(live.stats or "")["minValues"] == {"person": 4711_0815, "born": "1961-02-03"}
+    assert partq.delete_messages(store, "q", {"person": 4711_0815}) == 1
+    with no_grace():
+        partq.maintain(store, "q")
+    texts = {path: path.read_bytes() for path in Path(store).rglob("*") if path.is_file()}
+    traces = [path for path, text in texts.items() if b"47110815" in text or b"1961-02-03" in text]
+    assert [path.parts[-2:] for path in traces] == [("_delta_log", f"{1:020d}.json")]
 
 
 def test_other_readers_of_the_tables_do_not_see_them(store: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.group import held_keys
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.consume import held, planner
@@ -19,7 +20,6 @@ from spark_partq.storage.procedures.consume.subscription import Subscription
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.messages import read_slice
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.storage.procedures.test_dead_letters import _NOTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 import time
@@ -17,8 +18,9 @@ import spark_partq as partq
 from spark_partq.storage.log import VACUUMED, DeltaLog
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.replica.table_copy import SPARE_S, TableCopy
-from tests.clocks import no_grace
+from tests.clocks import no_grace, wall_clock
 from tests.helpers import opened
+from tests.scaled import Sink
 from tests.storage.procedures.test_added_columns import make
 from tests.storage.procedures.test_make_segments import ago, commit, fill, merged, read
 
@@ -118,3 +120,75 @@ def test_the_format_is_what_the_files_ask_for(
     partq.promote(replica, "q")
     assert opened(replica).state.format.features == (feature,)
     assert read(replica) == before
+
+
+def cleaned_up(store: str) -> None:
+    """Only a checkpoint is left of the partition's log."""
+    opened(store).partitions[0].checkpoint()
+    log = Path(store, "queues/q/partitions/partition=0/_delta_log")
+    newest = max(log.glob("*.checkpoint.parquet")).name[:20]
+    for entry in log.glob("0*.*"):
+        if entry.name[:20] < newest:
+            entry.unlink()
+
+
+@pytest.mark.parametrize("how", ["segment", "rewritten"])
+def test_other_messages_at_the_same_offsets(store: str, tmp_path: Path, how: str) -> None:
+    """A partition was put back to an older state and written again: what only the replica has is not dropped for a file in its place."""
+    replica, backup = str(tmp_path / "replica"), tmp_path / "backup"
+    make(store, partitions=1)
+    commit(store, "abc", ago(5))
+    shutil.copytree(store, backup)
+    commit(store, "LOST", ago(5) + 1)
+    partq.replicate(store, "q", replica)
+    partition = "queues/q/partitions/partition=0"
+    shutil.rmtree(f"{store}/{partition}")
+    shutil.copytree(f"{backup}/{partition}", f"{store}/{partition}")
+    commit(store, "othe" if how == "segment" else "other", ago(5) + 2)
+    commit(store, "r", ago(5) + 3)
+    if how == "segment":
+        assert merged(store) == 2
+    else:
+        partq.delete_messages(store, "q", {"k": "e"})
+    cleaned_up(store)
+    with pytest.raises(partq.OtherHistoryError, match="lacks the messages from 3 on"):
+        partq.replicate(store, "q", replica)
+    assert "".join(key for *_, key, _ in read(replica)) == "abcLOST"
+
+
+def test_the_same_messages_put_together_and_deleted(store: str, tmp_path: Path) -> None:
+    """Segments of the copy, and files of one time, are known again in segments of some of their messages, also of none."""
+    replica = str(tmp_path / "replica")
+    make(store, partitions=1)
+    for n, keys in enumerate(["abc", "xx", "xyx", "a"]):
+        commit(store, keys, ago(5) + n)
+    partq.replicate(store, "q", replica)
+    assert merged(store) == 3
+    partq.delete_messages(store, "q", {"k": "x"})
+    cleaned_up(store)
+    partq.replicate(store, "q", replica)
+    assert "".join(key for *_, key, _ in read(replica)) == "abcya"
+    partq.delete_messages(store, "q", {"k": "a"})
+    cleaned_up(store)
+    partq.replicate(store, "q", replica)
+    assert "".join(key for *_, key, _ in read(replica)) == "bcy" and read(replica) == read(store)
+
+
+@pytest.mark.parametrize("days", [31, 0])
+def test_a_sink_that_was_forgotten_begins_again(store: str, tmp_path: Path, days: int) -> None:
+    """Its batches have lower numbers than a late copy knows. No other record goes back, nor does a sink's that is young."""
+    replica = str(tmp_path / "replica")
+    make(store, partitions=1)
+    with wall_clock(dt.datetime.now(dt.UTC) - dt.timedelta(days=days)):
+        Sink(store).write(7, [("a", 1)])
+    partq.replicate(store, "q", replica)
+    (table,) = opened(store).partitions
+    for _ in range(2):
+        table._log.commit(transactions={"partq:sink/s": 0, "partq:sink/s/0": 0})
+    cleaned_up(store)
+    if days:
+        partq.replicate(store, "q", replica)
+        assert opened(replica).partitions[0].recorded("partq:sink/s") == 0
+    else:
+        with pytest.raises(partq.OtherHistoryError, match="lacks what partq:sink/s says"):
+            partq.replicate(store, "q", replica)

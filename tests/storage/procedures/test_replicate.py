@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
@@ -19,7 +20,6 @@ from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate
 from spark_partq.storage.queue.handle import open_queue
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.storage.replica import table_copy
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store

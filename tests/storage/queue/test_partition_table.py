@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_partq as partq
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.log import Conflict, DeltaLog
 from spark_partq.storage.queue.file_index import FileIndex
-from spark_partq.storage.queue.partition_table import BatchRecord, Fenced, Sealed
+from spark_partq.storage.queue.partition_table import Fenced, Sealed
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.upkeep import UPKEEP
 from tests.helpers import in_parallel, new_file, opened, put

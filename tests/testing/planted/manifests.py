@@ -103,3 +103,21 @@ def maintenance_ignores_manifests(original, batches, table):
 def the_last_manifest_goes(original, batches):
     """Maintenance removes a manifest once its batch is in."""
     batches._manifests.delete(batches._names)
+
+
+@bug(
+    "storage.procedures.begun:BegunBatches._is_half_in",
+    test=lambda: in_a_store(begun.test_a_sink_that_is_half_in_is_never_forgotten),
+)
+def a_half_batch_is_forgotten(original, batches, sink_id, tables):
+    """Maintenance forgets a silent sink though some partitions lack their part of its last batch."""
+    return False
+
+
+@bug(
+    "core.queue.records:silent_sinks",
+    test=lambda: in_a_store(begun.test_a_sink_that_wakes_up_is_not_forgotten),
+)
+def every_sink_is_silent(original, transactions, now_ms):
+    """The age of a manifest alone tells that a sink is silent."""
+    return dict.fromkeys(original(transactions, now_ms), True)

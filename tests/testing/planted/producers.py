@@ -25,7 +25,7 @@ BATCH = "storage.procedures.batch:Batch"
 
 
 # ---- records
-@bug("storage.queue.partition_table:BatchRecord.under", resized, as_is(TWINS))
+@bug("core.queue.records:BatchRecord.under", resized, as_is(TWINS))
 def a_record_without_its_generation(original, record, generation):
     """A batch is recorded as if all maps were one: what the next map puts elsewhere is taken for written."""
     return f"{record.app}/0"

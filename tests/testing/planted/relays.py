@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_partq.core.errors import SinkAheadError
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.log import Conflict
-from spark_partq.storage.queue.partition_table import BatchRecord
 from spark_partq.testing.simulation.setup import Faults
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import WRITING_AT_ONCE, as_is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from spark_partq.core.queue.facts import Kind
 from spark_partq.core.replica.facts import Phase
@@ -14,6 +15,7 @@ from spark_partq.storage.replica.history import token_at
 from spark_partq.testing.simulation.setup import Faults
 from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
+from tests.storage.procedures import test_replica_of_deletions as deletions
 from tests.storage.procedures import test_replicate_crashes as crashes
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
@@ -32,7 +34,7 @@ from tests.testing.planted.setups import (
     promoted,
     read,
 )
-from tests.testing.planted.stores import in_two_stores
+from tests.testing.planted.stores import in_a_store, in_two_stores
 
 REPLICATOR, PROMOTE = "storage.procedures.replicate:Replicator", "storage.procedures.promote"
 TABLE = "storage.queue.partition_table:PartitionTable"
@@ -224,6 +226,17 @@ def _whatever_was_before(original, copy, version, before):
 @bug("storage.replica.table_copy:check_leads_on", test=in_mixed_histories)
 def a_jump_goes_anywhere(original, source, target, newer):
     """A replica jumps to a checkpoint that does not know what it holds."""
+
+
+@bug(
+    "storage.replica.history:_agree",
+    test=lambda: in_a_store(
+        lambda store: deletions.test_other_messages_at_the_same_offsets(store, Path(store).parent, "segment")
+    ),
+)
+def whatever_lies_at_the_offsets_is_the_same(original, mine, theirs):
+    """A replica takes a segment of other messages for one that has its own."""
+    return True
 
 
 @bug(

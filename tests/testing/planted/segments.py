@@ -50,8 +50,8 @@ def files_of_a_sealed_table_are_put_together(original, table, paths, file, deadl
     return original(table, paths, file, deadline_s)
 
 
-@bug("storage.replica.history:_lies_in", test=lambda: in_a_store(_a_replica_jumps))
-def a_replica_takes_a_segment_for_another_history(original, add, ranges):
+@bug("storage.replica.history:_agree", test=lambda: in_a_store(_a_replica_jumps))
+def a_replica_takes_a_segment_for_another_history(original, mine, theirs):
     """It refuses to follow its primary from then on."""
     return False
 

@@ -6,12 +6,12 @@ import contextlib
 
 from spark_partq.core.errors import CorruptTableError, NewerStoreError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.check import RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.queue.partition_table import BatchRecord
 
 # A producer that finishes its batch needs less; and one that waits for the next map gives up sooner.
 _PATIENCE_MS = 3_600_000
