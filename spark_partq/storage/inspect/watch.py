@@ -92,7 +92,7 @@ class StoreWatch:
         groups = self._refreshed("group", self._groups, sorted({*self._store.named("groups"), *attached}), failed)
         queues = self._refreshed("queue", self._queues, names, failed)
         by_id = {queue.state.queue_id: queue for queue in queues.values()}
-        found = [self._group(group, by_id) for group in groups.values() if group.state.exists]
+        found = [self._group(group, by_id, failed) for group in groups.values() if group.state.exists]
         told = [self._queue(queue, groups, failed) for queue in queues.values()]
         return Sample(tuple(one for one in told if one is not None), tuple(found), failed)
 
@@ -140,7 +140,9 @@ class StoreWatch:
             known[name] = handle
         return handles
 
-    def _group(self, group: Group, queues: Mapping[str, Queue]) -> GroupSample:
+    def _group(
+        self, group: Group, queues: Mapping[str, Queue], failed: dict[tuple[str, str], PartqError]
+    ) -> GroupSample:
         state = group.state
         counts = self._counts.setdefault(group.name, FactCounts.since(state))
         if state.seq > counts.seq:
@@ -151,7 +153,10 @@ class StoreWatch:
             queue = read.get(queue_id)
             if queue is not None and number in queue.state.partition_numbers:
                 position = group.position((queue_id, number)) or 0
-                oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
+                try:
+                    oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
+                except PartqError as error:  # the rest of the group is told nevertheless
+                    failed["queue", queue.name] = error
         return GroupSample(described(group, read), oldest_s, counts)
 
     def _queue(
@@ -162,12 +167,16 @@ class StoreWatch:
         if unread:  # its depth is not known
             failed["queue", queue.name] = unread[0]
             return None
+        try:
+            oldest_s = {table.partition: self._age_s(table, 0) for table in queue.partitions}
+        except PartqError as error:
+            failed["queue", queue.name] = error
+            return None
         # One that attached just now is listed at the next look; until then it has read nothing.
         readers = [groups.get(name) or Group(self._store, name) for name in sorted(state.groups)]
         return QueueSample(
             queue.name, state.status, state.configured_partitions, state.operating_partitions, state.ingress,
-            queue.control.discarded, stuck_messages(queue, readers), tuple(describe_partitions(queue, readers)),
-            {table.partition: self._age_s(table, 0) for table in queue.partitions},
+            queue.control.discarded, stuck_messages(queue, readers), tuple(describe_partitions(queue, readers)), oldest_s,
         )  # fmt: skip
 
     def _age_s(self, table: PartitionTable, position: int) -> float:

@@ -273,7 +273,7 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             if held != {piece.rows}:
                 raise ValueError(f"it declares {max(held):,} rows, and the log says {piece.rows:,}")
             lacking = _lacking(file.schema_arrow, schema, piece.may_lack) if piece.may_lack else set[str]()
-            if piece.sparse:
+            if piece.deleted:
                 yield from _read_sparse(file, piece, schema, lacking)
             else:
                 yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
@@ -349,6 +349,8 @@ def _read_groups(
                     columns = [_column(part, f, lacking) for f in schema]
                     yield at + low, pa.RecordBatch.from_arrays(columns, schema=schema)
                 at += batch.num_rows
+                if at >= last:
+                    return
             if at != end:
                 raise ValueError(f"its row group {g} holds {at - row:,} rows and declares {group.num_rows:,}")
         row = end
@@ -357,10 +359,11 @@ def _read_groups(
 def _read_sparse(
     file: pq.ParquetFile, piece: Slice, schema: pa.Schema, lacking: Collection[str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The same of a file whose rows say their numbers, which only grow."""
+    """The same of a file whose rows say their numbers, which only grow. So that of the n-th is from n to n + those that were deleted."""
     numbered = schema.append(pa.field("_row", pa.int64()))
     before = -1
-    for _, batch in _read_groups(file, 0, piece.rows, numbered, lacking):
+    first, last = max(0, piece.first_row - piece.deleted), min(piece.rows, piece.last_row)
+    for _, batch in _read_groups(file, first, last, numbered, lacking):
         numbers = np.asarray(batch.column(len(schema)).fill_null(-1), dtype=np.int64)
         if np.any(np.diff(numbers, prepend=before) <= 0):
             raise ValueError(f"its rows are not in the order of their numbers (around {numbers[0]})")

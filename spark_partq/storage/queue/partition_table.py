@@ -31,6 +31,7 @@ from spark_partq.storage.log import Add, Conflict, DeltaLog, FileChanges, Remove
 from spark_partq.storage.queue.file_index import (
     FileIndex,
     GrowingIndex,
+    Ints,
     IrregularFiles,
     in_place_of,
     partition_values,
@@ -84,6 +85,7 @@ class PartitionTable:
         self._schema = table_schema(payload)
         self._files: GrowingIndex | None = None
         self._index: FileIndex | None = None  # of `_files`
+        self.segment_times: dict[str, tuple[Ints, Ints]] = {}  # by file, as `starting.times_in` read them
 
     def exists(self) -> bool:
         return self._log.exists()

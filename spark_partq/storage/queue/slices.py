@@ -21,8 +21,8 @@ class Slice:
         When they were enqueued, microseconds since 1970; of a segment the last of its messages.
     may_lack : tuple of str
         Columns that were added to the queue, which are null where the file lacks them.
-    sparse : bool
-        Messages were deleted from the file: a row has the number in its column ``_row``. Else they are numbered from 0.
+    deleted : int
+        So many messages were deleted from the file: then a row has the number in its column ``_row``. Else they are numbered from 0.
     segment : bool
         A row has its time in the column ``_enqueued_at``.
     """
@@ -36,7 +36,7 @@ class Slice:
     enqueued_us: int
     rows: int
     may_lack: tuple[str, ...] = ()
-    sparse: bool = False
+    deleted: int = 0
     segment: bool = False
 
 
@@ -56,8 +56,8 @@ def slices(queue: QueueState, partition: int, index: FileIndex, start: int, end:
     for i in index.overlapping(start, end):
         base, rows, left = int(index.base[i]), int(index.rows[i]), int(index.left[i])
         low, high = max(start - base, 0), min(end - base, rows)
-        at, sparse, segment = int(index.enqueued_us[i]), left < rows, bool(index.is_segment[i])
-        found.append(Slice(name, partition, index.path(i), low, high, base, at, left, may_lack, sparse, segment))
+        at, segment = int(index.enqueued_us[i]), bool(index.is_segment[i])
+        found.append(Slice(name, partition, index.path(i), low, high, base, at, left, may_lack, rows - left, segment))
     return found
 
 

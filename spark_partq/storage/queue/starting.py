@@ -13,6 +13,9 @@ from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Slice
 
+# Of a partition, segments whose times are kept; of each there are as many times as files were put together at most.
+_MOST_KNOWN = 2
+
 
 def times_in(table: PartitionTable, i: int) -> tuple[Ints, Ints]:
     """Of the i-th file the offsets at which messages of another time begin, and these times, microseconds since 1970.
@@ -26,22 +29,27 @@ def times_in(table: PartitionTable, i: int) -> tuple[Ints, Ints]:
     base, rows, at_us, left = (int(column[i]) for column in (index.base, index.rows, index.enqueued_us, index.left))
     if not index.is_segment[i]:
         return np.array([base]), np.array([at_us])
-    part = Slice(table.queue, table.partition, index.path(i), 0, rows, base, at_us, left, (), left < rows, True)
+    known = table.segment_times
+    if (found := known.get(index.path(i))) is not None:
+        return found
+    part = Slice(table.queue, table.partition, index.path(i), 0, rows, base, at_us, left, (), rows - left, True)
     read = list(read_timed(table.store, part, pa.schema([])))
     empty = [np.empty(0, dtype=np.int64)]
     offsets = np.concatenate([*empty, *(np.arange(base + row, base + row + len(times)) for row, _, times in read)])
     times = np.concatenate([*empty, *(times for *_, times in read)])
     begin = np.flatnonzero(np.diff(times, prepend=-1))
-    return offsets[begin], times[begin]
+    while len(known) >= _MOST_KNOWN:
+        del known[next(iter(known))]
+    return known.setdefault(index.path(i), (offsets[begin], times[begin]))
 
 
 def first_since(table: PartitionTable, since_us: int) -> int | None:
     """The first message that was enqueued then (microseconds since 1970) or later; None if there is none."""
     i = int(np.searchsorted(table.index.enqueued_us, since_us, side="left"))
-    return _since(table, i, since_us) if i < len(table.index) else None
+    return first_in(table, i, since_us) if i < len(table.index) else None
 
 
-def _since(table: PartitionTable, i: int, since_us: int) -> int:
+def first_in(table: PartitionTable, i: int, since_us: int) -> int:
     """The first message of the i-th file that was enqueued then or later, as its last one was."""
     index = table.index
     if not 0 <= index.since_us[i] < since_us:

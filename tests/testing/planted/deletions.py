@@ -26,7 +26,7 @@ def what_is_left_gets_other_offsets(original, file, batch, numbers=None, times_u
 @bug("storage.queue.slices:slices", with_a_deletion)
 def a_reader_counts_the_rows_that_are_left(original, *about):
     """He takes the third row for the third message, and gives others' offsets."""
-    return [replace(part, sparse=False) for part in original(*about)]
+    return [replace(part, deleted=0) for part in original(*about)]
 
 
 @bug("storage.procedures.delete_messages:_matched", with_a_deletion)

@@ -29,7 +29,7 @@ def a_segment_lacks_its_last_file(original, queue, files):
     return original(queue, files[:-1])
 
 
-@bug("storage.queue.starting:_since", test=lambda: in_a_store(consumed.test_messages_of_a_segment_that_are_too_old))
+@bug("storage.queue.starting:first_in", test=lambda: in_a_store(consumed.test_messages_of_a_segment_that_are_too_old))
 def a_segment_is_young_if_its_last_message_is(original, table, i, since_us):
     """Messages are delivered that are too old."""
     return int(table.index.base[i])

@@ -58,7 +58,7 @@ def _deleted_end(queue: Queue, table: PartitionTable, start: int, end: int) -> i
     for part in slices(queue.state, table.partition, table.index, start, end):
         if part.base_offset + part.first_row != at:
             break  # what lies between was removed
-        left = rows_left(queue.store, part) if part.sparse else range(part.first_row, part.last_row)
+        left = rows_left(queue.store, part) if part.deleted else range(part.first_row, part.last_row)
         if len(left):
             return part.base_offset + int(left[0])
         at = part.base_offset + part.last_row

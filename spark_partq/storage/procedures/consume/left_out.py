@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessage
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.queue.starting import first_since
+from spark_partq.storage.queue.starting import first_in
 
 Offsets = Mapping[PartitionId, int]
 Tables = Mapping[PartitionId, PartitionTable]
@@ -196,8 +196,9 @@ class LeftOut:
             if first_alone and expired > start:
                 break
             if index.enqueued_us[i] >= oldest_us:
-                young = first_since(table, oldest_us)  # a segment may have messages of both kinds
-                return max(expired, min(end, expired if young is None else young))
+                return max(
+                    expired, min(end, first_in(table, i, oldest_us))
+                )  # a segment may have messages of both kinds
             expired = min(end, int(index.end[i]))
         return expired
 
