@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 from urllib.parse import quote, urlencode
 
-from spark_partq.console import looks
+from spark_partq.console import app, looks
 from spark_partq.console.server import serving
 from spark_partq.storage.store import Store, StorePath
 
@@ -67,15 +67,17 @@ class Served:
         )
 
 
-def never_long() -> contextlib.AbstractContextManager[Any]:
-    """No look is followed by a pause."""
-    return mock.patch.object(looks, "_LONG_S", float("inf"))
+@contextlib.contextmanager
+def patient() -> Iterator[None]:
+    """On a machine that is slow, too, each answer waits for its look, and no look is followed by a pause."""
+    with mock.patch.object(looks, "_LONG_S", float("inf")), mock.patch.object(app, "_PATIENCE_S", None):
+        yield
 
 
 @contextlib.contextmanager
 def console(
     store: StorePath, every_s: float = 0.0, token: str | None = None, host: str = "127.0.0.1"
 ) -> Iterator[Served]:
-    """Each request looks at the store anew, unless an interval is given; also on a machine that is slow."""
-    with never_long(), serving(Store.at(store), host, 0, every_s, token) as port:
+    """Each request looks at the store anew, unless an interval is given."""
+    with patient(), serving(Store.at(store), host, 0, every_s, token) as port:
         yield Served(port)

@@ -13,7 +13,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.inspect import fact_reader
 from spark_partq.storage.store import Store
-from tests.console.served import Served, console, never_long
+from tests.console.served import Served, console, patient
 from tests.groups import Lasting
 from tests.storage.log.tables import Watched
 
@@ -86,7 +86,7 @@ def test_reads_do_not_grow_with_the_history(large: str) -> None:
     """What a look costs stands in `storage.inspect.watch`; the newest page reads the few files that it lies in, and one of long ago one."""
     files = Watched(Store(large).files, is_local=False)
     looks = Looks(Store.over(files, uri=large), 0.0)
-    with never_long():
+    with patient():
         looks.refresh()
         files.calls.clear()
         looks.refresh()

@@ -6,6 +6,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -135,9 +136,9 @@ def test_a_store_that_does_not_answer(store: str, first: Consumer, monkeypatch: 
     monkeypatch.setattr(StoreWatch, "look", slow)
     with console(store) as served:
         assert served.found("/api/store")["late"] is False
-        monkeypatch.setattr("spark_partq.console.app._PATIENCE_S", 0.05)
         stuck.set()
-        found = served.found("/api/store")
+        with mock.patch("spark_partq.console.app._PATIENCE_S", 0.05):
+            found = served.found("/api/store")
         assert found["late"] is True and [group["name"] for group in found["groups"]] == ["g"]
         go_on.set()
 
