@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError as LostRace
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -25,6 +24,7 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.files import FileInfo, FileMissing
+from spark_partq.storage.files.asking import asked_again, tells_of_connection
 from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.log import Conflict
 from spark_partq.storage.store import Store
@@ -70,7 +70,7 @@ class DeltaTarget:
         StoreUnavailableError
         """
         try:
-            return DeltaTable.is_deltatable(place.uri, storage_options=_options(place))
+            return asked_again(lambda: DeltaTable.is_deltatable(place.uri, storage_options=_options(place)), _is_broken)
         except _FAILED as error:
             raise StoreUnavailableError(
                 f"{place.uri} cannot be read: {_said(error, place)}. Check the path, the network and the storage options",
@@ -112,7 +112,7 @@ class DeltaTarget:
 
     def _opened(self) -> DeltaTable:
         try:
-            return DeltaTable(self._place.uri, storage_options=_options(self._place))
+            return asked_again(lambda: DeltaTable(self._place.uri, storage_options=_options(self._place)), _is_broken)
         except TableNotFoundError as error:
             raise InvalidArgumentError(
                 f"there is no Delta table at {self._place.uri}; check the path, or let the sink create it",
@@ -180,7 +180,7 @@ class DeltaTarget:
         if self._seen is None or self._entry() != self._seen:  # cleaned up, or of another table
             self._table, self._checked = self._opened(), -1
         try:
-            self._table.update_incremental()
+            asked_again(self._table.update_incremental, _is_broken)
         except _FAILED as error:
             raise self._unreadable(error) from error
         self._check()
@@ -224,15 +224,22 @@ class DeltaTarget:
         once = CommitProperties(
             max_commit_retries=0, app_transactions=[Transaction(app, end) for app, end in transactions.items()]
         )
+
+        def put() -> None:
+            try:
+                self._table.create_write_transaction(
+                    adds, "append", self._table.schema(), partition_by=self.partition_by, commit_properties=once
+                )
+            except _FAILED:
+                self.refresh()
+                if (
+                    self._table.version() > version
+                ):  # by another process, or by this one and nobody answered: the positions tell
+                    raise Conflict from None
+                raise
+
         try:
-            self._table.create_write_transaction(
-                adds, "append", self._table.schema(), partition_by=self.partition_by, commit_properties=once
-            )
-        except LostRace as error:
-            self.refresh()
-            if self._table.version() > version:
-                raise Conflict from None
-            raise self._refused(error) from error
+            asked_again(put, _is_broken)
         except _FAILED as error:
             raise self._refused(error) from error
         self._force(version + 1)
@@ -254,15 +261,15 @@ class DeltaTarget:
                 raise self._refused(error) from error
             self.refresh()
 
-    def _refused(self, error: Exception) -> CommitFailedError:
-        return CommitFailedError(
-            f"{self.what} refused a commit: {_said(error, self._place)}. Nothing of the micro-batch is lost: it is delivered again when the "
-            "query is started again",
-            table=self._place.uri,
-        )
+    def _refused(self, error: Exception) -> CommitFailedError | StoreUnavailableError:
+        said = _said(error, self._place)
+        again = "Nothing of the micro-batch is lost: it is delivered again when the query is started again"
+        if _is_out_of_reach(error):
+            return StoreUnavailableError(f"{self.what} cannot be written: {said}. {again}", path=self._place.uri)
+        return CommitFailedError(f"{self.what} refused a commit: {said}. {again}", table=self._place.uri)
 
     def _unreadable(self, error: Exception) -> CorruptTableError | StoreUnavailableError:
-        kind = StoreUnavailableError if isinstance(error, OSError) else CorruptTableError
+        kind = StoreUnavailableError if _is_out_of_reach(error) else CorruptTableError
         return kind(f"{self.what} cannot be read: {_said(error, self._place)}", path=self._place.uri)
 
 
@@ -273,6 +280,14 @@ def _entry_path(version: int) -> str:
 def _options(place: Store) -> dict[str, str] | None:
     """Commits are conditional puts, as delta-rs would otherwise ask for a lock table."""
     return None if place.uri.startswith("/") else {"conditional_put": "etag", **place.storage_options}
+
+
+def _is_broken(error: Exception) -> bool:
+    return isinstance(error, _FAILED) and tells_of_connection(str(error))
+
+
+def _is_out_of_reach(error: Exception) -> bool:
+    return isinstance(error, OSError) or "HTTP error" in str(error)
 
 
 def _said(error: Exception, place: Store) -> str:

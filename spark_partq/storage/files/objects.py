@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -24,6 +22,7 @@ from obstore.exceptions import (
 from obstore.store import from_url
 
 from spark_partq.core.errors import NotPermittedError, StoreUnavailableError
+from spark_partq.storage.files.asking import asked_again, tells_of_connection
 from spark_partq.storage.files.credentials import redacted
 from spark_partq.storage.files.port import FileAlreadyExists, FileInfo, FileMissing, check_size
 
@@ -33,13 +32,9 @@ _CLIENT = {
     "proxy_excludes", "proxy_url", "timeout", "user_agent",
 }  # fmt: skip
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
-# What the client library does not ask again, it is asked again so often, and not later than that.
-_ASKS, _UNTIL_S = 10, 60.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 # Of a file so much comes with its size; most files of small micro-batches are shorter.
 _FIRST_BYTES = 1 << 20
 _NOT_SO_LONG = re.compile(r"status code: 416\b")
-_ASKED_ALL = re.compile(r"after (\d+) retries, max_retries: \1\b")
 
 T = TypeVar("T")
 
@@ -140,17 +135,8 @@ class ObjectFiles:
 
     def _asked(self, path: str, done: str, ask: Callable[[], T]) -> T:
         """What the store says; errors as `_explained` tells them."""
-        left, until, pause_s = _ASKS, time.monotonic() + _UNTIL_S, _FIRST_PAUSE_S
-        while True:
-            left -= 1
-            with self._explained(path, done):
-                try:
-                    return ask()
-                except GenericError as error:
-                    if not left or time.monotonic() > until or not _may_be_asked_again(error):
-                        raise
-            time.sleep(random.uniform(0, pause_s))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        with self._explained(path, done):
+            return asked_again(ask, _is_broken)
 
     @contextlib.contextmanager
     def _explained(self, path: str, done: str) -> Iterator[None]:
@@ -201,10 +187,8 @@ def _unreachable(uri: str, options: Mapping[str, str], error: Exception) -> Stor
     return StoreUnavailableError(f"{uri} cannot be reached: {reason}. Check the URI and the storage options", path=uri)
 
 
-def _may_be_asked_again(error: GenericError) -> bool:
-    """Whether the connection failed, and the client library has not asked as often as it may."""
-    text = str(error).partition("\n")[0]
-    return "HTTP error" in text and _ASKED_ALL.search(text) is None
+def _is_broken(error: Exception) -> bool:
+    return isinstance(error, GenericError) and tells_of_connection(str(error).partition("\n")[0])
 
 
 def _info(meta: Any) -> FileInfo:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_partq.core.errors import StoreUnavailableError
-from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, objects, open_files
+from spark_partq.storage.files import FileAlreadyExists, FileMissing, Files, asking, open_files
 from tests.faults.objects import ObjectStore, object_store
 from tests.faults.proxy import CUT, IF_ABSENT, UNANSWERED
 from tests.s3server import BUCKET
@@ -21,8 +21,8 @@ def place() -> Iterator[ObjectStore]:
 
 @pytest.fixture(autouse=True)
 def _hardly_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr(objects, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(asking, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(asking, "_FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture
