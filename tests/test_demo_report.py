@@ -65,6 +65,10 @@ NAMED = {"a": "A", "b": "B", "c": "C"}
 AT_WORK = pd.DataFrame({"flow": ["a/0", "b/0"], "at": [STORY["at"].max(), STORY["at"].min() + pd.Timedelta(seconds=6)]})
 
 
+def test_timeline_fits_a_terminal() -> None:
+    assert max(map(len, report.timeline(STORY, AT_WORK, NAMED))) <= 80
+
+
 def test_timeline_shows_owners_handoffs_and_who_came_and_went() -> None:
     assert report.timeline(STORY, AT_WORK, NAMED, width=20) == [
         "a column is 1.0 s",

@@ -20,6 +20,7 @@ Names = Mapping[str, str]  # instance to the letter of its application
 COLOURS = {"A": "cyan", "B": "yellow", "C": "magenta"}
 NOBODY, UNKNOWN = "·", "?"
 _MARGIN = 11
+_WIDTH = 80  # of a terminal that nobody has made wider
 
 
 def names(deliveries: pd.DataFrame) -> dict[str, str]:
@@ -29,7 +30,7 @@ def names(deliveries: pd.DataFrame) -> dict[str, str]:
 
 # ---- the timeline
 def timeline(
-    facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names, since: pd.Timestamp | None = None, width: int = 72
+    facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names, since: pd.Timestamp | None = None, width: int = _WIDTH - _MARGIN
 ) -> list[str]:
     """Who owned which partition, a line each and a column for each stretch of time, between lines of what happened.
 
