@@ -28,7 +28,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
-from spark_partq.core.stored import body_of
+from spark_partq.core.stored import body_of, reason
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
@@ -79,15 +79,21 @@ class ReplicaTable:
         return self._replayed()
 
     def _replayed(self) -> ReplicaState | None:
-        rows = in_order(self._rows.rows(), self._what)
-        try:
-            return replay(self._queue, (ReplicaFact(row["kind"], body_of(row["body"])) for row in rows))
-        except (TypeError, ValueError, KeyError) as error:
-            raise CorruptTableError(
-                f"{self._what} in {self.store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
-                "backup, or delete the replica and create it again",
-                queue=self._queue,
-            ) from error
+        state: ReplicaState | None = None
+        version = self._rows.version
+        for row in in_order(self._rows.rows(), f"{self._what} in {self.store.uri}", version):
+            try:
+                state = replay(self._queue, [ReplicaFact(row["kind"], body_of(row["body"]))], state)
+            except (TypeError, ValueError, KeyError) as error:
+                raise CorruptTableError(
+                    f"{self._what} in {self.store.uri}, version {version}, holds a fact that cannot be (number {row['seq']}, "
+                    f"{row['kind']}: {reason(error)}): it was edited. Restore it from a backup, or, if it was not promoted, remove the "
+                    "replica and create it again",
+                    queue=self._queue,
+                    version=version,
+                    seq=row["seq"],
+                ) from error
+        return state
 
     def decide(self, facts: Callable[[ReplicaState | None], Sequence[ReplicaFact]]) -> ReplicaState | None:
         """Commit what follows from the newest state, which is read again when a race was lost; the state after that.

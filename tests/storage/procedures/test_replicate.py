@@ -293,7 +293,9 @@ def test_replicas_are_kept(queue: str, there: str) -> None:
         keep_replicas([replicator], 0, wait, lambda *_: None)
 
 
-@pytest.mark.parametrize("folder", ["queues/q/partitions/partition=0", "queues/q/control", "groups/g/control", "groups/g/acks"])
+@pytest.mark.parametrize(
+    "folder", ["queues/q/partitions/partition=0", "queues/q/control", "groups/g/control", "groups/g/acks"]
+)
 @pytest.mark.parametrize("entry", ['{"add": null}\n', '{"add": {"path": null}}\n', "null\n", "x"])
 def test_damage_ends_no_loop(queue: str, there: str, folder: str, entry: str) -> None:
     """S7: an entry of the primary that cannot be is told once; once it is put right, the same loop catches up."""
