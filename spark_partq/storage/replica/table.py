@@ -46,12 +46,13 @@ class ReplicaTable:
 
     def __init__(self, store: Store, queue: str) -> None:
         self.store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
-        self._what = f"the replica table of queue {queue!r}"
+        self._about = f"the replica table of queue {queue!r}"
+        self._what = f"{self._about} in {store.uri}"
         self._rows = self._open()
         self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
-        return RowTable(self.store, self._folder, self._what, _COLUMNS)
+        return RowTable(self.store, self._folder, self._about, _COLUMNS)
 
     def refresh(self) -> ReplicaState | None:
         """The state as it is now; None if there is no replica.
@@ -81,12 +82,12 @@ class ReplicaTable:
     def _replayed(self) -> ReplicaState | None:
         state: ReplicaState | None = None
         version = self._rows.version
-        for row in in_order(self._rows.rows(), f"{self._what} in {self.store.uri}", version):
+        for row in in_order(self._rows.rows(), self._what, version):
             try:
                 state = replay(self._queue, [ReplicaFact(row["kind"], body_of(row["body"]))], state)
             except (TypeError, ValueError, KeyError) as error:
                 raise CorruptTableError(
-                    f"{self._what} in {self.store.uri}, version {version}, holds a fact that cannot be (number {row['seq']}, "
+                    f"{self._what}, version {version}, holds a fact that cannot be (number {row['seq']}, "
                     f"{row['kind']}: {reason(error)}): it was edited. Restore it from a backup, or, if it was not promoted, remove the "
                     "replica and create it again",
                     queue=self._queue,
