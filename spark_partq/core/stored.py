@@ -142,6 +142,11 @@ def others(body: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     return found
 
 
+def reason(error: Exception) -> str:
+    """What is wrong with what was read, of an error of these readers: of a field that is missing a `KeyError` has only the name."""
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def _is_shallow(value: object, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels > 0 and all(_is_shallow(item, levels - 1) for item in inner)

@@ -55,19 +55,21 @@ class RowFiles:
         stats = f'{{"numRecords":{len(rows)}}}'
         return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), written
 
-    def read(self, path: str) -> list[Row]:
-        return self._read(path, decode_rows)
+    def read(self, path: str, version: int) -> list[Row]:
+        """The rows of a file that the table has in this version."""
+        return self._read(path, version, decode_rows)
 
-    def read_table(self, path: str) -> pa.Table:
+    def read_table(self, path: str, version: int) -> pa.Table:
         """The same as a table of Arrow, which takes a tenth of the memory."""
-        return self._read(path, decode_table)
+        return self._read(path, version, decode_table)
 
-    def _read(self, path: str, decode: Callable[[bytes, pa.Schema], T]) -> T:
+    def _read(self, path: str, version: int, decode: Callable[[bytes, pa.Schema], T]) -> T:
+        table = f"{self._what} in {self._store.uri}, version {version}"
         try:
             return decode(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES), self.arrow)
         except FileMissing:
             raise CorruptTableError(
-                f"file {path} of {self._what} is missing; restore it from a backup", path=path
+                f"file {path} of {table}, is missing; restore it from a backup", path=path, version=version
             ) from None
         except (
             FileTooLarge,
@@ -77,7 +79,9 @@ class RowFiles:
             pa.ArrowException,
         ) as error:  # other columns are a ValueError
             raise CorruptTableError(
-                f"file {path} of {self._what} cannot be read ({error}); restore it from a backup", path=path
+                f"file {path} of {table}, cannot be read ({error}); restore it from a backup",
+                path=path,
+                version=version,
             ) from error
 
 
@@ -109,8 +113,8 @@ def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
-def in_order(rows: Sequence[Row], what: str) -> list[Row]:
-    """The rows of a table of facts by their numbers.
+def in_order(rows: Sequence[Row], what: str, version: int) -> list[Row]:
+    """The rows of a table of facts, as of that version, by their numbers.
 
     Raises
     ------
@@ -125,7 +129,9 @@ def in_order(rows: Sequence[Row], what: str) -> list[Row]:
             stored.text(row["kind"], "kind")
         except ValueError as error:
             raise CorruptTableError(
-                f"{what} holds a row that is no fact ({error}): it was edited. Restore it from a backup", seq=row["seq"]
+                f"{what}, version {version}, holds a row that is no fact ({error}): it was edited. Restore it from a backup",
+                seq=row["seq"],
+                version=version,
             ) from error
         if row["seq"] == 0 or row["kind"] == FORMAT_RAISED:
             with contextlib.suppress(ValueError, KeyError):  # its replay says what is wrong
@@ -224,7 +230,11 @@ class RowTable:
             else:
                 before, gone = {}, [path for path in changes.removed if path in self._files]
                 paths = [add.path for add in changes.added if add.path in self._log.snapshot.files]
-            added = {path: written.get(path) or self._disk.read(path) for path in sorted(paths) if path not in before}
+            added = {
+                path: written.get(path) or self._disk.read(path, self._log.version)
+                for path in sorted(paths)
+                if path not in before
+            }
             for path in gone:
                 del self._files[path]
             self._files |= added

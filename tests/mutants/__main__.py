@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import sys
-from collections import Counter
 from typing import Annotated
 
 import typer
 
 from tests.mutants import ROOT
-from tests.mutants.accepted import accepted, why
+from tests.mutants.accepted import accepted
 from tests.mutants.campaign import Campaign
 from tests.mutants.choice import Choice
-from tests.mutants.mutations import UNDER, Mutant, MutatedFile, files
+from tests.mutants.mutations import UNDER, MutatedFile, files
 from tests.mutants.recording import SIMULATION, SIMULATION_SEEDS, recorded
-from tests.mutants.trial import CAUGHT, HUNG, Verdict
+from tests.mutants.report import keep, told
 
 REPORT = ROOT / ".mutants" / "report.json"
 
@@ -37,7 +35,7 @@ def main(
     again: Annotated[bool, typer.Option(help="Record anew what each test runs.")] = False,
     stale: Annotated[bool, typer.Option(help="Keep what is recorded, though the code has changed.")] = False,
 ) -> None:
-    """Mutants of the product's code, and the tests that should fail with them. The exit code is 1 if one survives."""
+    """Mutants of the product's code, and the tests that should fail with them. The exit code is 1 if too few are caught."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run of the simulation
         os.execve(
             sys.executable,
@@ -60,29 +58,8 @@ def main(
     campaign.run({test.split("::")[0] for test in kept.seconds} - {SIMULATION})
     if campaign.stopped:
         raise SystemExit(campaign.stopped)
-    raise typer.Exit(_told(campaign.verdicts, seed, len(every)))
-
-
-def _told(verdicts: list[tuple[Mutant, Verdict]], seed: int, of: int) -> int:
-    """Print the figures, keep the report, and return the exit code."""
-    excuses = accepted()
-    rows: dict[str, Counter[str]] = {}
-    for mutant, verdict in verdicts:
-        accepted_ = verdict.outcome not in (CAUGHT, HUNG) and why(mutant, excuses)
-        package = "/".join(mutant.path.split("/")[1:3]).removesuffix(".py")
-        for row in (package, "all"):
-            rows.setdefault(row, Counter())["accepted" if accepted_ else verdict.outcome] += 1
-    rows["all"] = rows.pop("all", Counter())
-    print(f"{'':24} {'tried':>6} {'caught':>7} {'hung':>6} {'accepted':>9} {'survived':>9} {'share':>7}")
-    for name, counts in rows.items():
-        found, total = counts[CAUGHT] + counts[HUNG], counts.total()
-        left = total - found - counts["accepted"]
-        share = found / max(1, total - counts["accepted"])
-        print(f"{name:24} {total:6} {counts[CAUGHT]:7} {counts[HUNG]:6} {counts['accepted']:9} {left:9} {share:7.1%}")
-    REPORT.parent.mkdir(exist_ok=True)
-    told = [{**vars(mutant), **vars(verdict)} for mutant, verdict in verdicts]
-    REPORT.write_text(json.dumps({"seed": seed, "of": of, "mutants": told}, indent=1))
-    return int(rows["all"].total() > sum(rows["all"][word] for word in (CAUGHT, HUNG, "accepted")))
+    keep(REPORT, campaign.verdicts, seed, len(every))
+    raise typer.Exit(told(campaign.verdicts, accepted()))
 
 
 if __name__ == "__main__":

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from tests.mutants import ROOT
 from tests.mutants.accepted import Accepted, accepted, why
 from tests.mutants.choice import Choice, in_order
-from tests.mutants.mutations import MutatedFile, files
+from tests.mutants.mutations import Mutant, MutatedFile, files
 from tests.mutants.recording import SIMULATION, Recorded
+from tests.mutants.report import keep, told
+from tests.mutants.trial import CAUGHT, HUNG, SURVIVED, Verdict
 
 CODE = '''"""About the file."""
 import logging
@@ -153,3 +159,43 @@ def test_a_reason_is_of_the_mutants_that_it_names() -> None:
         )
         == ""
     )
+
+
+def verdicts(caught: int, hung: int, survived: int, excused: int) -> list[tuple[Mutant, Verdict]]:
+    """So many of each; those that are excused survive, too."""
+    mutants = list(MutatedFile("spark_partq/core/a.py", CODE).mutants())
+    plain, other = (next(m for m in mutants if m.added == added) for added in ("return d * 3", "return d / 2"))
+    outcomes = [CAUGHT] * caught + [HUNG] * hung + [SURVIVED] * survived
+    return [*((plain, Verdict(outcome)) for outcome in outcomes), *[(other, Verdict(SURVIVED))] * excused]
+
+
+EXCUSE = Accepted("spark_partq/core/a.py", "match", "return d * 2", "x", "return d / 2")
+
+
+@pytest.mark.parametrize(
+    ("tried", "code", "says"),
+    [
+        ((9, 0, 1, 0), 0, "9 of 10 that are not accepted were caught, 90.0%: enough, at least 90 % are to be"),
+        ((8, 1, 1, 0), 0, "9 of 10 that are not accepted were caught, 90.0%: enough, at least 90 % are to be"),
+        ((89, 0, 11, 0), 1, "89 of 100 that are not accepted were caught, 89.0%: too few, at least 90 % are to be"),
+        ((89, 0, 11, 900), 1, "89 of 100 that are not accepted were caught, 89.0%: too few, at least 90 % are to be"),
+        ((9, 0, 1, 5), 0, "9 of 10 that are not accepted were caught, 90.0%: enough, at least 90 % are to be"),
+        ((0, 0, 0, 2), 0, "0 of 0 that are not accepted were caught, 100.0%: enough, at least 90 % are to be"),
+        ((0, 0, 0, 0), 1, "0 of 0 that are not accepted were caught, 100.0%: too few, at least 90 % are to be"),
+    ],
+)
+def test_a_run_fails_if_too_few_are_caught(
+    tried: tuple[int, int, int, int], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are accepted count neither for nor against it; a run that tries nothing shows nothing."""
+    assert told(verdicts(*tried), [EXCUSE]) == code
+    *table, last = capsys.readouterr().out.splitlines()
+    assert last == says
+    assert table[-1].split()[:6] == ["all", *map(str, [sum(tried), tried[0], tried[1], tried[3], tried[2]])]
+
+
+def test_a_report_has_every_verdict(tmp_path: Path) -> None:
+    keep(tmp_path / "new" / "report.json", verdicts(1, 0, 1, 0), 7, 100)
+    report = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert (report["seed"], report["of"]) == (7, 100)
+    assert [mutant["outcome"] for mutant in report["mutants"]] == [CAUGHT, SURVIVED]

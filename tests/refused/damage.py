@@ -15,6 +15,7 @@ from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.store import Store
 from tests import queries
 from tests.helpers import opened
+from tests.refused.others import replicated
 from tests.refused.world import World, write
 from tests.versions import needs, raise_group, raise_queue
 
@@ -260,6 +261,29 @@ def an_impossible_acknowledgement(world: World) -> None:
 def an_unknown_fact_of_the_group(world: World) -> None:
     """A fact of the group is of no known kind."""
     _rewrite(_facts(world, GROUP_FACTS, 0), lambda row: row.update(kind="Nonsense"))
+
+
+def an_assignment_without_an_assignor(world: World) -> None:
+    """A fact of the group says that an assignment was computed, and not by which assignor."""
+    rows = pq.read_table(_facts(world, GROUP_FACTS, 0))["kind"].to_pylist()
+    _rewrite(_facts(world, GROUP_FACTS, 0), _body(lambda body: body.pop("assignor")), rows.index("AssignmentComputed"))
+
+
+def a_fact_of_the_group_without_a_kind(world: World) -> None:
+    """A fact of the group has no kind."""
+    _rewrite(_facts(world, GROUP_FACTS, 0), lambda row: row.update(kind=None))
+
+
+def a_missing_acknowledgement(world: World) -> None:
+    """A file of the group's acknowledgements is gone."""
+    _facts(world, "groups/g/acks", -1).unlink()
+
+
+def a_replica_of_nowhere(world: World) -> None:
+    """The other path is a replica of the queue, whose first fact does not say where its primary is."""
+    replicated(world)
+    (file,) = (Path(world.there) / "queues/q/replica").glob("*.parquet")
+    _rewrite(file, _body(lambda body: body.pop("location")), 0)
 
 
 def no_control_table(world: World) -> None:

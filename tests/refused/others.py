@@ -12,6 +12,7 @@ import spark_partq as partq
 from spark_partq.core.group.events import Skip
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
@@ -108,6 +109,64 @@ def open_to_readers(world: World) -> None:
     """Everybody may read the store, and nobody else write it."""
     for path in [world.path("."), *world.path(".").rglob("*")]:
         os.chmod(path, 0o755 if path.is_dir() else 0o644)
+
+
+def _closed_file(world: World, pattern: str, number: int = 0) -> None:
+    open_to_readers(world)
+    os.chmod(sorted(world.path(".").glob(pattern))[number], 0)
+
+
+def closed_facts_of_the_queue(world: World) -> None:
+    """Nobody may read a file of the queue's facts."""
+    _closed_file(world, "queues/q/control/*.parquet")
+
+
+def closed_facts_of_the_group(world: World) -> None:
+    """Nobody may read a file of the group's facts."""
+    _closed_file(world, "groups/g/control/*.parquet")
+
+
+def closed_acknowledgements(world: World) -> None:
+    """Nobody may read a file of the group's acknowledgements."""
+    _closed_file(world, "groups/g/acks/*.parquet")
+
+
+def a_closed_entry(world: World) -> None:
+    """Nobody may read an entry of a partition's log."""
+    _closed_file(world, f"{PARTITION}/_delta_log/*.json", 1)
+
+
+def a_closed_checkpoint(world: World) -> None:
+    """Nobody may read the checkpoint of a partition's log."""
+    LogFolder(Store.at(world.store), PARTITION).write_checkpoint()
+    _closed_file(world, f"{PARTITION}/_delta_log/*.checkpoint.parquet")
+
+
+def closed_messages(world: World) -> None:
+    """Nobody may read a file of messages."""
+    _closed_file(world, f"{PARTITION}/*.parquet")
+
+
+def _behind(world: World) -> None:
+    """The other path is a replica that anybody may write, and lacks a batch of the queue."""
+    replicated(world)
+    for path in [Path(world.there), *Path(world.there).rglob("*")]:
+        os.chmod(path, 0o777 if path.is_dir() else 0o666)
+    write(world.store, batch_id=1)
+
+
+def closed_messages_that_are_not_copied(world: World) -> None:
+    """Nobody may read a file of messages that the replica at the other path lacks."""
+    before = set(world.path(PARTITION).glob("*.parquet"))
+    _behind(world)
+    (new,) = set(world.path(PARTITION).glob("*.parquet")) - before
+    _closed_file(world, f"{PARTITION}/{new.name}")
+
+
+def a_closed_entry_that_is_not_copied(world: World) -> None:
+    """Nobody may read an entry of a partition's log that the replica at the other path lacks."""
+    _behind(world)
+    _closed_file(world, f"{PARTITION}/_delta_log/*.json", -1)
 
 
 # ---- what others do

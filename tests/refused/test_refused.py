@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.storage.upkeep import UPKEEP
 from tests import queries
 from tests.cli.conftest import run  # noqa: F401
 from tests.cli.outcome import Command
 from tests.refused.case import Case
-from tests.refused.cases import EVERY
+from tests.refused.cases import EVERY, SECTIONS
 from tests.refused.world import LIMITS, NOBODYS, World, evaluated, limited
 
 pytestmark = pytest.mark.usefixtures("ended_queries")
@@ -69,6 +69,11 @@ def assert_unchanged(before: dict[str, bytes | str], world: World, case: Case) -
 
 # A group writes its own tables, and that it is attached.
 JOINING = ("store/groups/", "store/queues/q/control/")
+
+TABLE_AND_VERSION = re.compile(
+    r"(the control table of queue 'q'|the control table of group 'g'|the acknowledgements of group 'g'|the replica table of queue 'q')"
+    r" in (STORE|THERE), version \d+, "
+)
 
 PLAIN = [case for case in EVERY if not case.limit and not case.by_command]
 COMMANDS = [case for case in EVERY if case.by_command]
@@ -127,3 +132,11 @@ def test_every_row_says_something_of_its_own() -> None:
     assert len(asked) == len(set(asked)) and len(asked) >= 60
     for case in EVERY:
         assert len(case.begins) >= 15 and (case.prepare is None or case.before), case.given
+
+
+def test_what_is_wrong_with_stored_rows_names_their_table_and_its_version() -> None:
+    """Who restores a backup knows of which table, and which of its versions was read."""
+    damaged = [case for case in SECTIONS["Facts and acknowledgements"] if case.error is CorruptTableError]
+    assert len(damaged) >= 20
+    for case in damaged:
+        assert TABLE_AND_VERSION.search(case.begins), case.begins

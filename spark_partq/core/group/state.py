@@ -239,8 +239,8 @@ class GroupState:
         except (ValueError, KeyError, TypeError) as error:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
-                f"fact {self.seq} of the group's control table ({fact.kind}{of}) cannot follow those before it ({error}): the table was "
-                "edited. Restore it from a backup or from an earlier version of the table, or delete the group",
+                f"fact {self.seq} ({fact.kind}{of}) cannot follow those before it ({stored.reason(error)}): the table was edited. Restore "
+                "it from a backup or from an earlier version of the table, or delete the group",
                 seq=self.seq,
             ) from error
         self.seq += 1

@@ -265,7 +265,10 @@ class DiskFiles:
     def _told(self, path: str, done: str, error: OSError) -> FileMissing | StoreUnavailableError:
         if _is_missing(error):
             return FileMissing(path)
-        what = f"{self._at(path)} cannot be {done}: {error.strerror or error}"
+        reason = (
+            os.strerror(error.errno) if error.errno else error
+        )  # of `pyarrow` the error's own text has the path again
+        what = f"{self._at(path)} cannot be {done}: {reason}"
         if error.errno in _REFUSED:
             return NotPermittedError(
                 f"{what}. Give this process's user the permissions, or run it as another user; nothing is damaged",

@@ -118,9 +118,10 @@ class AckTable:
         except ValueError as error:
             self._whole = False
             raise CorruptTableError(
-                f"{self._of} hold a row that cannot be ({error}): the table was edited. Restore it from a backup, or remove the "
-                "row: what is not acknowledged is delivered again",
+                f"{self._of} in {self._store.uri}, version {self._table.version}, hold a row that cannot be ({error}): the table was "
+                "edited. Restore it from a backup, or remove the row: what is not acknowledged is delivered again",
                 group=self._group,
+                version=self._table.version,
             ) from error
 
 

@@ -19,7 +19,7 @@ from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
-from spark_partq.core.stored import body_of
+from spark_partq.core.stored import body_of, reason
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
 from spark_partq.storage.rows import Row, RowFiles, in_order
 from spark_partq.storage.store import Store, group_folder
@@ -72,9 +72,10 @@ class ControlTable:
 
     def __init__(self, store: Store, group: str) -> None:
         folder = f"{group_folder(group)}/control"
-        self._what = f"the control table of group {group!r}"
-        self._disk = RowFiles(store, folder, self._what, COLUMNS)
-        self._store, self._log = store, DeltaLog(store, folder, self._what)
+        about = f"the control table of group {group!r}"
+        self._what = f"{about} in {store.uri}"
+        self._disk = RowFiles(store, folder, about, COLUMNS)
+        self._store, self._log, self._group = store, DeltaLog(store, folder, about), group
         self._paths: set[str] = set()
         self._version = -1  # of which `state` is
         self.state = GroupState()
@@ -132,12 +133,14 @@ class ControlTable:
     def history(self) -> list[Row]:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
         self.refresh()
-        rows = [row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path)]
-        return in_order(rows, self._what)
+        rows = [
+            row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path, self._version)
+        ]
+        return in_order(rows, self._what, self._version)
 
     def recent(self, count: int) -> list[Row]:
         """The last `count` facts as of the last refresh, in order."""
-        return recent_facts(self._paths, self._disk, count, self._what)
+        return recent_facts(self._paths, self._disk, count, self._what, self._version)
 
     def vacuum(self, grace_ms: int) -> None:
         """Delete files that are not live, because they were merged or lost a race, and are older than `grace_ms`."""
@@ -158,13 +161,14 @@ class ControlTable:
             if newest is not None and _seq(newest) > state.seq:
                 state = self._snapshot(newest)
             for path in sorted(path for path in fresh if kind_of(path) == FACTS):
-                self._replay(state, written.get(path) or self._disk.read(path))
+                self._replay(state, written.get(path) or self._disk.read(path, self._log.version))
             foreign = sorted(path for path in paths if not kind_of(path))
             if foreign:  # and no fact says that a newer program may name files so
                 raise CorruptTableError(
-                    f"{self._what} has the file {foreign[0]}, whose name says nothing that this version knows: another program "
+                    f"{self._table} has the file {foreign[0]}, whose name says nothing that this program knows: another one "
                     "committed it. Restore the table from a backup or from an earlier version",
                     path=foreign[0],
+                    version=self._log.version,
                 )
         except BaseException:
             self._version = -1
@@ -176,7 +180,7 @@ class ControlTable:
 
     def _snapshot(self, path: str) -> GroupState:
         try:
-            (row,) = self._disk.read(path)
+            (row,) = self._disk.read(path, self._log.version)
             body = body_of(row["body"])
             format.check_readable(format.parse(body["format"]), self._what)
             state = snapshot.from_json(body)
@@ -185,38 +189,53 @@ class ControlTable:
             return state
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptTableError(
-                f"the snapshot {path} of {self._what} cannot be read ({error}): it was edited. Restore the table from a backup",
+                f"{self._table} has the snapshot {path}, which cannot be read ({reason(error)}): it was edited. Restore the table "
+                "from a backup",
                 path=path,
+                version=self._log.version,
             ) from error
 
     def _replay(self, state: GroupState, rows: Sequence[Row]) -> None:
-        for row in in_order(rows, self._what):
+        version = self._log.version
+        for row in in_order(rows, self._what, version):
             if row["seq"] < state.seq:
                 continue  # it is in the snapshot
             if row["seq"] > state.seq:
                 raise CorruptTableError(
-                    f"{self._what} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
+                    f"{self._table} has fact {row['seq']} where {state.seq} should be: facts are missing. Restore the table "
                     "from a backup or from an earlier version, or delete the group",
+                    group=self._group,
+                    version=version,
                     seq=state.seq,
                 )
-            state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
+            try:
+                state.replay(GroupFact(**{name: row[name] for name in _FACT_FIELDS}))
+            except CorruptTableError as error:  # which knows of no store
+                raise CorruptTableError(
+                    f"{self._table} is damaged: {error.message}", group=self._group, version=version, seq=state.seq
+                ) from error
+
+    @property
+    def _table(self) -> str:
+        """The version that is being read, for errors."""
+        return f"{self._what}, version {self._log.version},"
 
     def _merge(self) -> None:
         """Add a snapshot of the state and merge files; if another process commits first, the next committer merges."""
-        version = self._log.version + 1
+        before = self._log.version
         row: Row = {
             "seq": self.state.seq,
             "kind": "Snapshot",
             "body": json.dumps(snapshot.to_json(self.state)),
             "at": self._store.now(),
         }
-        adds = [self._disk.write([row], version, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
+        adds = [self._disk.write([row], before + 1, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
         replaced = [path for path in self._paths if kind_of(path) == SNAPSHOT]
         for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
             files = sorted(path for path in self._paths if kind_of(path) == small)
             if len(files) >= after:
-                rows = [row for path in files for row in self._disk.read(path)]
-                adds.append(self._disk.write(rows, version, merged, data_change=False)[0])
+                rows = [row for path in files for row in self._disk.read(path, before)]
+                adds.append(self._disk.write(rows, before + 1, merged, data_change=False)[0])
                 replaced += files
         at, live = self._store.now_ms(), self._log.snapshot.files
         removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in replaced]
@@ -225,15 +244,15 @@ class ControlTable:
             self._follow({})
 
 
-def recent_facts(paths: Iterable[str], disk: RowFiles, count: int, what: str) -> list[Row]:
-    """The last `count` facts of those in the live files, in order. Reads no more files than that needs, however long the history is."""
+def recent_facts(paths: Iterable[str], disk: RowFiles, count: int, what: str, version: int) -> list[Row]:
+    """The last `count` facts of those in the files of a version, in order. Reads no more files than that needs, however long the history is."""
     rows: list[Row] = []
     # A file is named by the version that brought it in, and holds what was committed up to then.
     for path in sorted((path for path in paths if kind_of(path) != SNAPSHOT), reverse=True):
         if len(rows) >= count:
             break
-        rows += disk.read(path)
-    return in_order(rows, what)[-count:] if count > 0 else []
+        rows += disk.read(path, version)
+    return in_order(rows, what, version)[-count:] if count > 0 else []
 
 
 def kind_of(path: str) -> str:

@@ -95,7 +95,7 @@ class FactReader:
     """Reads the history of one group. Used by one thread at a time."""
 
     def __init__(self, store: Store, group: str) -> None:
-        self._what = f"the control table of group {group!r}"
+        self._what = f"the control table of group {group!r} in {store.uri}"
         self._log, self._disk = control_log(store, group), control_files(store, group)
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._files: list[_File] = []
@@ -175,19 +175,22 @@ class FactReader:
         numbers = facts["seq"]
         if facts.num_rows != file.end - file.first or numbers[0].as_py() != file.first:
             raise CorruptTableError(
-                f"{self._what} has facts {numbers[0]} and up where {file.first} to {file.end - 1} should be: facts are missing. "
+                f"{self._what}, version {self._version}, has facts {numbers[0]} and up where {file.first} to {file.end - 1} should be: facts are missing. "
                 "Restore the table from a backup or from an earlier version, or delete the group",
                 path=file.path,
+                version=self._version,
             )
         return facts
 
     def _read(self, path: str) -> pa.Table:
         """The facts of a file by their numbers."""
         if path not in self._kept:
-            facts = self._disk.read_table(path)
+            facts = self._disk.read_table(path, self._log.version)
             odd = pc.or_(pc.equal(facts["kind"], FORMAT_RAISED), pc.equal(facts["seq"], 0))
             odd = pc.fill_null(odd, True)
-            in_order(facts.filter(odd).to_pylist(), self._what)  # refuses a newer format, and what is no fact
+            in_order(
+                facts.filter(odd).to_pylist(), self._what, self._log.version
+            )  # refuses a newer format, and what is no fact
             self._kept[path] = facts.sort_by("seq")
         self._kept.move_to_end(path)
         while sum(facts.nbytes for facts in self._kept.values()) > _MOST_BYTES and len(self._kept) > 1:

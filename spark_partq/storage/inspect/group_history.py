@@ -26,7 +26,8 @@ def history(store: Store, group: str) -> pa.Table:
 def recent(store: Store, group: str, count: int) -> list[Row]:
     """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
     log = control_log(store, group)
-    return control.recent_facts(log.snapshot.files, control_files(store, group), count, log.what)
+    files, what = log.snapshot.files, f"{log.what} in {store.uri}"
+    return control.recent_facts(files, control_files(store, group), count, what, log.version)
 
 
 def acknowledgements(store: Store, group: str) -> pa.Table:

@@ -28,7 +28,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
-from spark_partq.core.stored import body_of
+from spark_partq.core.stored import body_of, reason
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
@@ -46,12 +46,13 @@ class ReplicaTable:
 
     def __init__(self, store: Store, queue: str) -> None:
         self.store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
-        self._what = f"the replica table of queue {queue!r}"
+        self._about = f"the replica table of queue {queue!r}"
+        self._what = f"{self._about} in {store.uri}"
         self._rows = self._open()
         self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
-        return RowTable(self.store, self._folder, self._what, _COLUMNS)
+        return RowTable(self.store, self._folder, self._about, _COLUMNS)
 
     def refresh(self) -> ReplicaState | None:
         """The state as it is now; None if there is no replica.
@@ -79,15 +80,21 @@ class ReplicaTable:
         return self._replayed()
 
     def _replayed(self) -> ReplicaState | None:
-        rows = in_order(self._rows.rows(), self._what)
-        try:
-            return replay(self._queue, (ReplicaFact(row["kind"], body_of(row["body"])) for row in rows))
-        except (TypeError, ValueError, KeyError) as error:
-            raise CorruptTableError(
-                f"{self._what} in {self.store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
-                "backup, or delete the replica and create it again",
-                queue=self._queue,
-            ) from error
+        state: ReplicaState | None = None
+        version = self._rows.version
+        for row in in_order(self._rows.rows(), self._what, version):
+            try:
+                state = replay(self._queue, [ReplicaFact(row["kind"], body_of(row["body"]))], state)
+            except (TypeError, ValueError, KeyError) as error:
+                raise CorruptTableError(
+                    f"{self._what}, version {version}, holds a fact that cannot be (number {row['seq']}, "
+                    f"{row['kind']}: {reason(error)}): it was edited. Restore it from a backup, or, if it was not promoted, remove the "
+                    "replica and create it again",
+                    queue=self._queue,
+                    version=version,
+                    seq=row["seq"],
+                ) from error
+        return state
 
     def decide(self, facts: Callable[[ReplicaState | None], Sequence[ReplicaFact]]) -> ReplicaState | None:
         """Commit what follows from the newest state, which is read again when a race was lost; the state after that.

@@ -359,7 +359,7 @@ def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -
     Consumer(queue, "b")
     read = RowFiles.read
 
-    def interrupted(self: RowFiles, path: str) -> list[dict[str, Any]]:
+    def interrupted(self: RowFiles, path: str, version: int) -> list[dict[str, Any]]:
         raise SystemExit
 
     monkeypatch.setattr(RowFiles, "read", interrupted)

@@ -293,6 +293,43 @@ def test_replicas_are_kept(queue: str, there: str) -> None:
         keep_replicas([replicator], 0, wait, lambda *_: None)
 
 
+@pytest.mark.parametrize(
+    "folder", ["queues/q/partitions/partition=0", "queues/q/control", "groups/g/control", "groups/g/acks"]
+)
+@pytest.mark.parametrize("entry", ['{"add": null}\n', '{"add": {"path": null}}\n', "null\n", "x"])
+def test_damage_ends_no_loop(queue: str, there: str, folder: str, entry: str) -> None:
+    """S7: an entry of the primary that cannot be is told once; once it is put right, the same loop catches up."""
+    consumer = Consumer(queue, "i")
+    replicator = Replicator(Store.at(queue), "q", there)
+    replicator.register()
+    whole: dict[Path, bytes] = {}
+    seen: list[tuple[int, int]] = []
+    errors: list[partq.PartqError] = []
+    passes = 0
+
+    def wait(seconds: float) -> bool:
+        nonlocal passes
+        passes += 1
+        if passes == 1:
+            put(queue, 0, [1, 2])
+            consumer.ack(0, 1)
+            partq.set_ingress(queue, "q", False)
+            Consumer(queue, "j")
+            damaged = max(Path(queue, folder, "_delta_log").glob("*.json"))
+            whole[damaged] = damaged.read_bytes()
+            damaged.write_text(entry)
+        if passes == 4:
+            for path, data in whole.items():
+                path.write_bytes(data)
+        return passes == 6
+
+    keep_replicas([replicator], 0, wait, lambda _, synced: seen.append((passes, synced.total_lag)), errors.append)
+    assert [type(error) for error in errors] == [partq.CorruptTableError] and folder in str(errors[0])
+    assert seen == [(0, 0), (4, 0), (5, 0)]
+    assert_equal(queue, there)
+    assert messages(there, 0) == {0: 1, 1: 2}
+
+
 def test_object_store(queue: str, bucket: tuple[str, dict[str, str]]) -> None:  # noqa: F811
     """S7: a replica in a bucket, and one of that in another folder of it."""
     uri, options = bucket

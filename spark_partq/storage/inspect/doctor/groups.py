@@ -58,12 +58,12 @@ class GroupCheck(Check):
         if not self.check_files(control, RESTORE_GROUP):
             return
         disk = control_files(self.store, self.name)
-        rows = [row for path in sorted(control.snapshot.files) for row in disk.read(path)]
+        rows = [row for path in sorted(control.snapshot.files) for row in disk.read(path, control.version)]
         if any(row["seq"] is None for row in rows):
             self.fault("its history has a fact without a number: the table was edited", RESTORE_GROUP)
             return
         facts = sorted((row for row in rows if row["kind"] != "Snapshot"), key=lambda row: int(row["seq"]))
-        facts = in_order(facts, f"the control table of {self.about}")
+        facts = in_order(facts, f"the control table of {self.about} in {self.store.uri}", control.version)
         self.found.facts += len(facts)
         state = replay(self, facts, {int(row["seq"]): row["body"] for row in rows if row["kind"] == "Snapshot"})
         if state is not None and acks is not None:
