@@ -50,7 +50,12 @@ def explain(
 
 
 def list_groups(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of the store's consumer groups, sorted."""
+    """Names of the store's consumer groups, sorted; also of those that cannot be read, which may be groups.
+
+    Raises
+    ------
+    NotAStoreError, StoreUnavailableError
+    """
     return _groups.list_groups(Store.at(store, storage_options))
 
 

@@ -96,7 +96,12 @@ def describe_queue(
 
 
 def list_queues(store: StorePath, *, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """Names of the store's queues, sorted."""
+    """Names of the store's queues, sorted; also of those that cannot be read, which may be queues.
+
+    Raises
+    ------
+    NotAStoreError, StoreUnavailableError
+    """
     return _control.list_queues(Store.at(store, storage_options))
 
 

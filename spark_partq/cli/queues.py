@@ -104,7 +104,7 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
             found = partq.describe_queue(target.store, name, storage_options=storage)
         except (partq.QueueNotReadyError, partq.QueueNotFoundError) as error:
             queues.append({"name": name, "status": error.params.get("status", "Deleting")})
-        except partq.NewerStoreError as error:
+        except partq.PartqError as error:
             queues.append({"name": name, "status": error.error_class})
             warn(error)
         else:
@@ -152,7 +152,7 @@ def _group(store: Store, name: str, warn: Callable[[partq.PartqError], None]) ->
     """What `list` tells of a group; of one that cannot be read, the class of the error."""
     try:
         found = overview(store, name)
-    except (partq.CorruptTableError, partq.NewerStoreError, partq.GroupNotFoundError) as error:
+    except partq.PartqError as error:
         warn(error)
         return {"name": name, "state": error.error_class}
     return {"name": name, "state": found.state.value, "members": found.members, "expired": found.expired}

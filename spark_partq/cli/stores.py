@@ -25,7 +25,11 @@ def doctor(
 ) -> None:
     """Check the store from the beginning: histories of groups, acknowledgements, the offsets of every partition.
 
+    What cannot be looked at is a fault of its own, and the rest is checked. Handoffs, holddowns and rebalances that nobody ends are warnings.
     Changes nothing, and may run while the store is in use. Exit code 1 if a fault was found.
+
+    Of the files of messages it checks that they are there, and how large they are: not what is in them, nor whether this process or a
+    consumer may read them. What is over time it tells by this machine's clock, which it does not compare with the store's, as it writes nothing.
     """
     target: Target = context.obj
     found = diagnose(target.opened, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
 _FEW = 100
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
+
+_NAMED = re.compile(r"([0-9]{20})-[a-z]+(?:-[0-9]{1,19})?-[0-9a-f]{32}\.parquet")
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -83,6 +86,12 @@ class RowFiles:
                 path=path,
                 version=version,
             ) from error
+
+
+def version_of(path: str) -> int | None:
+    """For the commit of which version `RowFiles` has written a file; None if it has not named it."""
+    match = _NAMED.fullmatch(path)
+    return None if match is None else int(match[1])
 
 
 @cache

@@ -33,6 +33,9 @@ StorePath = Union[str, os.PathLike[str], "Store"]
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SCHEME = re.compile("([A-Za-z][A-Za-z0-9+.-]*):")
+# As `partition_folder` and `acks_folder` name them: what is named otherwise somebody else has put there.
+_PARTITION = re.compile("partition=(-1|0|[1-9][0-9]{0,8})")
+_ACKS = re.compile("acks(?:-([1-9][0-9]{0,18}))?")
 
 
 class Store:
@@ -232,6 +235,12 @@ def partition_folder(queue: str, partition: int) -> str:
     return f"{queue_folder(queue)}/partitions/partition={partition}"
 
 
+def partition_numbers(store: Store, queue: str) -> list[int]:
+    """The partitions of a queue that have a folder, in the order of the folders' names."""
+    named = map(_PARTITION.fullmatch, store.names(f"{queue_folder(queue)}/partitions"))
+    return [int(match[1]) for match in named if match is not None]
+
+
 def manifests_folder(queue: str, queue_id: str) -> str:
     return f"{queue_folder(queue)}/manifests/{check_name('queue id', queue_id)}"
 
@@ -243,3 +252,9 @@ def group_folder(group: str) -> str:
 def acks_folder(group: str, deletions: int) -> str:
     """Of a group that had been deleted so often before: acknowledgements of an earlier group of that name never count."""
     return f"{group_folder(group)}/acks" + (f"-{deletions}" if deletions else "")
+
+
+def deletions_before(name: str) -> int | None:
+    """How often a group had been deleted when a folder of that name was made for its acknowledgements; None if it is not for them."""
+    match = _ACKS.fullmatch(name)
+    return None if match is None else int(match[1] or 0)

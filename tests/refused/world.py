@@ -13,13 +13,16 @@ from unittest import mock
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
 import spark_partq as partq
+from spark_partq.cli import app
 from spark_partq.core.assignors.api import target
 from spark_partq.core.assignors.plugin import PlugIn
 from spark_partq.core.delivery.positions import Position, position_app
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.stored import MOST
+from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
@@ -93,6 +96,8 @@ class World:
             "add_to": lambda table: DeltaTarget(Store(table)),
             "taken_over": self._taken_over,
             "nan": float("nan"),
+            "findings": findings,
+            "listed": listed,
         }
 
     def _taken_over(self, batch: Any, number: int) -> None:
@@ -182,6 +187,18 @@ def asked(answer: Callable[[list[tuple[str, int]]], list[tuple[str, int]]]) -> o
             return {"a": answer([("q", number) for number in range(partition_counts["q"])])}
 
     return target(PlugIn(Own()), [partq.Member("a", ["q"])], {"q": 2}, {})
+
+
+def findings(store: str) -> list[str]:
+    """What the doctor says of a store, and last how much it has checked."""
+    found = diagnose(Store(store))
+    return [*map(str, found.findings), f"{found.queues} queues, {found.partitions} partitions, {found.groups} groups"]
+
+
+def listed(store: str) -> tuple[int, str]:
+    """The exit code and the text of the command `list`, without its warnings."""
+    told = CliRunner().invoke(app, ["--store", store, "list", "--json"])
+    return told.exit_code, told.stdout
 
 
 # ---- with a limit

@@ -11,6 +11,7 @@ from typing import Any
 
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import Kind, Ownership, PartitionState, Status
+from spark_partq.core.group.limits import Limit, handoff_limit, status_limit
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId, instance_of
 
@@ -269,7 +270,7 @@ class _Waits:
         elif not any(member.subscribes(name) for member in state.members.values()):
             yield Wait(WaitKind.NO_READER, f"No query of the group reads queue {name}.")
         elif state.status is Status.HOLDDOWN:
-            left_s = self._left_s(state.status_seq, state.rebalance_delay_ms)
+            left_s = self._left_s(status_limit(state))
             text = f"The group waits {state.rebalance_delay_ms:,} ms before it assigns what has no owner, because {state.trigger}. "
             yield Wait(WaitKind.HOLDDOWN, text + _ends(left_s), left_s)
         else:
@@ -294,7 +295,7 @@ class _Waits:
         receiver = own.to_flow or "whom the assignment says"
         position = self._state.position(self._id, self._acks) or 0
         delivered = self._state.handed_out(self._id, self._acks)
-        left_s = self._left_s(own.handoff, self._queue.max_handoff_time_ms)
+        left_s = self._left_s(handoff_limit(self._state, self._id))
         if position < delivered:
             text = f"{own.flow} is giving it up, for {receiver}. It has to acknowledge up to offset {delivered}, and has up to {position}. "
             yield Wait(WaitKind.HANDOFF, text + _ends(left_s), left_s)
@@ -333,13 +334,8 @@ class _Waits:
             who += ", whose session has expired"
         return f"partition {number} of {self._queue.name} up to offset {cut} ({who}, acknowledged is {position})"
 
-    def _left_s(self, seq: int, limit_ms: int) -> float | None:
-        """How long until a limit is reached that runs from a fact; None if the fact is not known."""
-        began: dt.datetime | None = next((row["at"] for row in self._facts if row["seq"] == seq), None)
-        if began is None:
-            return None
-        passed_s = (self._seen.now - began).total_seconds()
-        return round(max(0.0, limit_ms / 1000 - passed_s), 3)
+    def _left_s(self, limit: Limit | None) -> float | None:
+        return None if limit is None else limit.left_s(self._facts, self._seen.now)
 
 
 def _ends(left_s: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 
-from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NewerStoreError
+from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NewerStoreError, StoreUnavailableError
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Event, RaiseFloors
@@ -212,15 +212,21 @@ class Group:
 
 
 def list_groups(store: Store) -> list[str]:
-    """Names of the groups in the store, sorted."""
+    """Names of the groups in the store, sorted; also of those that cannot be read or looked at, which may be groups.
+
+    Raises
+    ------
+    NotAStoreError, StoreUnavailableError
+        If there is no store, or its groups cannot be listed.
+    """
     store.check_exists()
-    return [name for name in store.named("groups") if _is_there(Group(store, name))]
+    return [name for name in store.named("groups") if _may_be_there(Group(store, name))]
 
 
-def _is_there(group: Group) -> bool:
+def _may_be_there(group: Group) -> bool:
     try:
         return group.exists()
-    except (CorruptTableError, NewerStoreError):  # it is there, and cannot be read
+    except (CorruptTableError, NewerStoreError, StoreUnavailableError):  # who opens it is told so
         return True
 
 

@@ -25,9 +25,10 @@ from spark_partq.storage.store import Store
 HINT = "_last_checkpoint"
 # A larger file is not read. An entry of that size names some 200,000 files.
 MAX_ENTRY_BYTES, MAX_HINT_BYTES = 64 << 20, 1 << 20
-_ENTRY = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_OTHER_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..+")
+_ENTRY = re.compile(r"([0-9]{20})\.json")
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
+_OTHER_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
+_NUMBER = re.compile("[0-9]{20}")
 # So often a load begins again because somebody cleaned up under it.
 _ATTEMPTS = 10
 # What a dead process was writing is deleted when it is so old.
@@ -345,7 +346,7 @@ class LogFolder:
         found = [info.name for info in self.files.list_files(self.path)]
         newest = max(LogNames.of(found).checkpoints, default=0)
         beginning = [f"{newest:020d}.json", f"{newest:020d}.checkpoint.parquet"]
-        old = [name for name in found if name[:20].isdigit() and int(name[:20]) < newest]
+        old = [name for name in found if (number := _NUMBER.match(name)) and int(number[0]) < newest]
         rest = [name for name in reversed(found) if name not in {*beginning, *old}]
         return [*old, *rest, *(name for name in beginning if name in found)]
 

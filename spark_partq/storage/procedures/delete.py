@@ -20,7 +20,7 @@ from spark_partq.storage.log import LogFolder
 from spark_partq.storage.procedures.inactive import await_inactive
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
 from spark_partq.storage.replica.table import is_replica
-from spark_partq.storage.store import Store, group_folder, queue_folder
+from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _log = logging.getLogger("spark_partq")
 
@@ -81,7 +81,7 @@ def delete_group(store: Store, name: str) -> None:
     for control in controls:
         control.decide(lambda state: decide.detach_group(state, name, deletions))
     for folder in store.names(group_folder(name)):
-        if folder.startswith("acks") and f"{group_folder(name)}/{folder}" != group.acks_folder:
+        if deletions_before(folder) is not None and f"{group_folder(name)}/{folder}" != group.acks_folder:
             _remove_tree(store, f"{group_folder(name)}/{folder}")
 
 

@@ -10,7 +10,7 @@ from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.rivals import taking_over
 from spark_partq.storage.replica.table import Options, fenced_error, is_replica
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, partition_numbers
 
 
 def check_primary(queue: Queue, opening: bool = False, options: Options | None = None) -> None:
@@ -68,8 +68,9 @@ def unfence_partitions(store: Store, state: QueueState, number: int | None = Non
 
 
 def _tables(store: Store, state: QueueState) -> list[PartitionTable]:
-    numbers = [int(name.partition("=")[2]) for name in store.names(f"{queue_folder(state.name)}/partitions")]
-    tables = [PartitionTable(store, state.name, number, state.schema) for number in numbers]
+    tables = [
+        PartitionTable(store, state.name, number, state.schema) for number in partition_numbers(store, state.name)
+    ]
     return [table for table in tables if table.exists()]
 
 

@@ -50,7 +50,7 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.closing import close, drop_ahead
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
 from spark_partq.storage.replica.table import SYNCED, Options, ReplicaTable, reaching
-from spark_partq.storage.store import Store, group_folder, queue_folder
+from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
 
 @dataclass(frozen=True)
@@ -241,10 +241,7 @@ def _close(store: Store, state: QueueState) -> None:
         for folder, version in replica.jumps if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
     folders = [f"{queue_folder(state.name)}/control"]
-    folders += [
-        f"{queue_folder(state.name)}/partitions/{name}"
-        for name in store.names(f"{queue_folder(state.name)}/partitions")
-    ]
+    folders += [partition_folder(state.name, number) for number in partition_numbers(store, state.name)]
     for group in groups_of(store, state):
         folders += [f"{group_folder(group.name)}/control", group.acks_folder]
     folders = [folder for folder in folders if DeltaLog(store, folder, folder).exists()]

@@ -42,7 +42,7 @@ from spark_partq.storage.replica.table import (
     replica_role,
 )
 from spark_partq.storage.replica.table_copy import TableCopy
-from spark_partq.storage.store import Store, group_folder, queue_folder
+from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ class Replicator:
             known = state if queue == self.queue else queue_state(self.store, queue)
             manifests.append(self._manifests(queue, known.queue_id))
             steps, state_then = self._capture(copy, known)
-            folders = [f"partitions/{name}" for name in self.store.names(f"{queue_folder(queue)}/partitions")]
-            partitions = [self._copy(f"{queue_folder(queue)}/{folder}", (queue,)) for folder in folders]
+            numbers = partition_numbers(self.store, queue)
+            partitions = [self._copy(partition_folder(queue, number), (queue,)) for number in numbers]
             new = self.target.map(lambda partition: (partition, list(partition.steps())), partitions)
             read_queues.append((copy, steps, state_then, new))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
@@ -204,11 +204,7 @@ class Replicator:
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
         """Refuse, before anything is copied, a replica of which one table has another history than its original."""
-        folder, owners = queue_folder(self.queue), (self.queue,)
-        numbers = self.target.names(f"{folder}/partitions")
-        copies = [
-            self._copy(f"{folder}/{table}", owners) for table in ("control", *(f"partitions/{n}" for n in numbers))
-        ]
+        copies = [self._copy(folder, (self.queue,)) for folder in _tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
         for group, read in groups:
             if self._together(read) is None:
@@ -344,17 +340,22 @@ class Replicator:
             if self._together(read) is not None:
                 for folder in _folders(group):
                     _ = self._copy(folder, tuple(read.values())).version
-        for table in [
-            "control",
-            *(f"partitions/{p}" for p in self.store.names(f"{queue_folder(self.queue)}/partitions")),
-        ]:
-            _ = self._copy(f"{queue_folder(self.queue)}/{table}", (self.queue,)).version
+        for folder in _tables(self.store, self.queue):
+            _ = self._copy(folder, (self.queue,)).version
 
     def _table(self, queue: str) -> ReplicaTable:
         return self._tables.setdefault(queue, ReplicaTable(self.target, queue))
 
     def _replica(self, queue: str) -> ReplicaState | None:
         return self._table(queue).refresh()
+
+
+def _tables(store: Store, queue: str) -> list[str]:
+    """The folders of a queue's tables that are copied, as far as they are in that store."""
+    return [
+        f"{queue_folder(queue)}/control",
+        *(partition_folder(queue, number) for number in partition_numbers(store, queue)),
+    ]
 
 
 def _folders(group: Group) -> list[str]:

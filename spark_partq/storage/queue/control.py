@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
-from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError
+from spark_partq.core.errors import CorruptTableError, QueueNotFoundError, QueueNotReadyError, StoreUnavailableError
 from spark_partq.core.format import check_writable
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
@@ -18,7 +18,7 @@ from spark_partq.core.queue.state import QueueState, after, replay
 from spark_partq.core.stored import body_of, reason
 from spark_partq.storage.log import LogFolder, retrying
 from spark_partq.storage.rows import Row, RowTable, in_order
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
 
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 # So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
@@ -121,8 +121,8 @@ class QueueControl:
 
     def _has_partitions(self) -> bool:
         """Whether a table of a partition can be read; what a writer left who did not know of the deletion is none."""
-        folder = f"{queue_folder(self.name)}/partitions"
-        return any(LogFolder(self.store, f"{folder}/{name}").has_beginning() for name in self.store.names(folder))
+        folders = [partition_folder(self.name, number) for number in partition_numbers(self.store, self.name)]
+        return any(LogFolder(self.store, folder).has_beginning() for folder in folders)
 
     def created_again(self) -> QueueNotFoundError:
         """Tells who knows a queue of this name that was there before."""
@@ -303,9 +303,22 @@ def open_control(store: Store, name: str) -> QueueControl:
 
 
 def list_queues(store: Store) -> list[str]:
-    """Names of the queues in the store, sorted."""
+    """Names of the queues in the store, sorted; also of those that cannot be looked at, which may be queues.
+
+    Raises
+    ------
+    NotAStoreError, StoreUnavailableError
+        If there is no store, or its queues cannot be listed.
+    """
     store.check_exists()
-    return [name for name in store.named("queues") if QueueControl(store, name).exists()]
+    return [name for name in store.named("queues") if _may_be_there(QueueControl(store, name))]
+
+
+def _may_be_there(queue: QueueControl) -> bool:
+    try:
+        return queue.exists()
+    except StoreUnavailableError:  # who opens it is told so
+        return True
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable
 
 from spark_partq.storage.files import FileAlreadyExists
@@ -11,6 +10,7 @@ from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import encode_checkpoint
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.replica.table_copy import put_same
+from spark_partq.storage.rows import version_of
 from spark_partq.storage.store import Store
 
 
@@ -42,6 +42,6 @@ def drop_ahead(store: Store, folder: str) -> None:
     """Delete files of commits that were not put any more, after `close`: they look as if the log had been cut off (`storage.rows`)."""
     last = LogFolder(store, folder).names().last
     for info in store.files.list_files(folder):
-        version = re.match(r"(\d{20})-", info.name)
-        if version is not None and int(version[1]) > last:
+        version = version_of(info.name)
+        if version is not None and version > last:
             store.files.delete(f"{folder}/{info.name}")

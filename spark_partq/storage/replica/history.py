@@ -25,7 +25,7 @@ from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.parquet import read_columns
 from spark_partq.storage.queue.file_index import SINCE, Ints, IrregularFiles, offsets_of, times_of
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
 
 # Offsets, and when the message of each was enqueued: microseconds since 1970
 _Times = tuple[Ints, Ints]
@@ -237,7 +237,7 @@ def history_problem(source: Store, target: Store, folder: str) -> str:
 
 def queue_history_problem(source: Store, target: Store, queue: str) -> str:
     """Of the first of the queue's tables whose copy has not its history, why not; empty if all have."""
-    folder = queue_folder(queue)
-    tables = ["control", *(f"partitions/{name}" for name in target.names(f"{folder}/partitions"))]
-    problems = (history_problem(source, target, f"{folder}/{table}") for table in tables)
+    numbers = partition_numbers(target, queue)
+    tables = [f"{queue_folder(queue)}/control", *(partition_folder(queue, number) for number in numbers)]
+    problems = (history_problem(source, target, table) for table in tables)
     return next((problem for problem in problems if problem), "")

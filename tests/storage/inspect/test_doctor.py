@@ -162,7 +162,7 @@ def test_a_commit_that_never_came_is_no_fault(at: Path) -> None:
     """A process that dies between its file and its commit leaves the file of the next version."""
     last = control(at)[-1]
     version = int(last.name[:20]) + 1
-    shutil.copy(last, last.with_name(f"{version:020d}-facts-0.parquet"))
+    shutil.copy(last, last.with_name(f"{version:020d}-facts-{0:032x}.parquet"))
     assert checked(at).findings == []
 
 

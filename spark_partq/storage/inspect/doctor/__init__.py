@@ -3,17 +3,25 @@
 A group's history is replayed from fact 0, and every snapshot must say what the facts before it say. A table whose newest log files
 are gone looks whole, only older; what gives that away are the files that its later commits left in the folder, and the
 acknowledgements of the processes that these commits had let in.
+
+What it does not check:
+
+- Of the files of messages only that they are there, and how large they are. So it does not notice that this process, or a consumer, may not
+  read one of them, nor what is in them.
+- The clock of this machine, by which it tells what is over time. It is compared with the store's by who writes there, and doctor writes nothing.
 """
 
 from __future__ import annotations
 
-from spark_partq.core.errors import GroupNotFoundError
-from spark_partq.storage.inspect.doctor.check import RESTORE, RESTORE_GROUP
+from spark_partq.core.errors import GroupNotFoundError, StoreUnavailableError
+from spark_partq.core.names import is_name
+from spark_partq.storage.group.handle import list_groups
+from spark_partq.storage.inspect.doctor.check import RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.groups import GroupCheck
 from spark_partq.storage.inspect.doctor.queues import QueueCheck
 from spark_partq.storage.inspect.doctor.replicas import ReplicaCheck
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, group_folder, queue_folder
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
 
@@ -21,27 +29,41 @@ __all__ = ["Diagnosis", "Finding", "diagnose"]
 def diagnose(store: Store, group: str | None = None) -> Diagnosis:
     """Check one group, or every queue and group of the store. Changes nothing, and may run while the store is in use.
 
+    What cannot be looked at is a finding, and what is beside it is checked.
+
     Raises
     ------
     NotAStoreError, StoreUnavailableError
-        If there is no store to check.
+        If there is no store to check, or it cannot be told whether there is.
     GroupNotFoundError
         If `group` is not there.
     """
     store.check_exists()
     found = Diagnosis(store.uri)
     if group is None:
-        for name in store.named("queues"):
-            if store.names(f"queues/{name}"):
-                check = QueueCheck(store, name, found)
-                check.guarded(check.check, RESTORE.format(queue_folder(name)))
-                ReplicaCheck(store, name, found).check()
-    groups = [name for name in store.named("groups") if store.names(f"groups/{name}")]
-    if group is not None and group not in groups:
-        raise GroupNotFoundError(
-            f"there is no group {group!r} in {store.uri}; its groups: {', '.join(groups) or 'none'}", group=group
-        )
-    for name in groups if group is None else [group]:
+        for name in _named(store, "queues", found):
+            check = QueueCheck(store, name, found)
+            check.guarded(check.check, RESTORE.format(queue_folder(name)))
+            ReplicaCheck(store, name, found).check()
+    elif not _may_be_there(store, group):
+        known = ", ".join(list_groups(store)) or "none"
+        raise GroupNotFoundError(f"there is no group {group!r} in {store.uri}; its groups: {known}", group=group)
+    for name in _named(store, "groups", found) if group is None else [group]:
         one = GroupCheck(store, name, found)
-        one.guarded(one.check, RESTORE_GROUP)
+        one.guarded(one.check, RESTORE.format(group_folder(name)))
     return found
+
+
+def _named(store: Store, folder: str, found: Diagnosis) -> list[str]:
+    """The names in a folder of the store; none if it cannot be listed, which is a finding."""
+    names: list[str] = []
+    check = Check(store, f"folder {folder}", found)
+    check.guarded(lambda: names.extend(store.named(folder)), RESTORE.format(folder))
+    return names
+
+
+def _may_be_there(store: Store, group: str) -> bool:
+    try:
+        return is_name(group) and bool(store.names(group_folder(group)))
+    except StoreUnavailableError:  # its check says so
+        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import NewerStoreError, PartqError, StoreUnavailableError
 from spark_partq.storage.files import FileMissing
@@ -15,6 +15,7 @@ from spark_partq.storage.store import Store
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
+# Of a group whose facts or acknowledgements were read, and are damaged; of one that may be whole nothing is said of deleting it.
 RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
 NEXT_SYNC = (
     "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
@@ -54,8 +55,24 @@ class Check:
         if isinstance(error, NewerStoreError):
             self.fault(str(error), f"check it with {error.params['upgrade']} or newer")
             return
-        text = f"{what} ({text_of(error)})" if what else text_of(error)
-        self.fault(text, LOOK_AGAIN if isinstance(error, StoreUnavailableError) else remedy)
+        away = isinstance(error, StoreUnavailableError)
+        text = text_of(error)
+        if what:
+            text = f"{what} ({text})"
+        elif away:
+            text = f"could not be looked at: {text}"
+        self.fault(text, LOOK_AGAIN if away else remedy)
+
+    def holds(self, names: Sequence[str], is_part: Callable[[str], object], folder: str) -> bool:
+        """Whether some of the folders that lie there are the store's; if not, somebody else may have put them there, which is worth a warning."""
+        if any(is_part(name) for name in names):
+            return True
+        more = ", …" if len(names) > 3 else ""
+        self.warn(
+            f"it has nothing but folders that are not the store's: {', '.join(names[:3])}{more}",
+            f"if something was there, restore {folder} from a backup; if not, leave the folder to whom it belongs: it does no harm",
+        )
+        return False
 
     def check_files(self, log: DeltaLog, remedy: str) -> bool:
         """Whether every file that the log names is there, and as large as it says."""

@@ -6,18 +6,17 @@ import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import PartqError, StoreUnavailableError
 from spark_partq.core.group import invariants
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
 from spark_partq.core.invariants import InvariantError
-from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check
+from spark_partq.storage.inspect.doctor.check import LOOK_AGAIN, MALFORMED, RESTORE_GROUP, Check
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.rows import Row
-from spark_partq.storage.store import Store
 
 _LONG_AGO = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -76,7 +75,7 @@ def check_acks(
 
 def _check_positions(check: Check, state: GroupState, acks: Acks) -> None:
     for queue_id, known in state.queues.items():
-        for table in _tables(check.store, known.name, queue_id):
+        for table in _tables(check, known.name, queue_id):
             position = state.position((queue_id, table.partition), acks) or 0
             if position > table.next_offset:
                 check.fault(
@@ -86,15 +85,27 @@ def _check_positions(check: Check, state: GroupState, acks: Acks) -> None:
                 )
 
 
-def _tables(store: Store, name: str, queue_id: str) -> Iterator[PartitionTable]:
-    """The partitions of a queue that can be read; its own check tells of the others."""
-    with contextlib.suppress(PartqError, *MALFORMED):
-        queue = open_queue(store, name)
-        if queue.state.queue_id == queue_id:
-            for table in queue.partitions:
-                with contextlib.suppress(PartqError):
-                    table.refresh()
-                    yield table
+def _tables(check: Check, name: str, queue_id: str) -> list[PartitionTable]:
+    """The partitions of a queue that can be read."""
+    queue, found = None, []
+    with _compared(check, f"queue {name}"):
+        queue = open_queue(check.store, name)
+    for table in queue.partitions if queue is not None and queue.state.queue_id == queue_id else ():
+        with _compared(check, f"partition {table.partition} of queue {name}"):
+            table.refresh()
+            found.append(table)
+    return found
+
+
+@contextlib.contextmanager
+def _compared(check: Check, what: str) -> Iterator[None]:
+    """Of what is damaged its own check tells."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        check.unreadable(error, LOOK_AGAIN, f"its positions cannot be compared with {what}")
+    except (PartqError, *MALFORMED):
+        pass
 
 
 def _name(state: GroupState, queue_id: str) -> str:

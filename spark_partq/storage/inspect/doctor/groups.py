@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import CorruptTableError, PartqError, StoreUnavailableError
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
 from spark_partq.storage.files import is_temporary
@@ -17,12 +15,13 @@ from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE_GROUP, C
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.inspect.doctor.group_acks import check_acks
 from spark_partq.storage.inspect.doctor.group_history import replay
+from spark_partq.storage.inspect.doctor.group_limits import check_limits
 from spark_partq.storage.inspect.group_history import control_files, control_log
-from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.log import DeltaLog, LogFolder
 from spark_partq.storage.replica.table import ReplicaTable
-from spark_partq.storage.rows import in_order
+from spark_partq.storage.rows import Row, in_order, version_of
 from spark_partq.storage.runtime import Runtime
-from spark_partq.storage.store import Store, group_folder
+from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _MOMENTS_S = 0.5
 # With it begin the names of files that a first commit brings.
@@ -35,17 +34,20 @@ class GroupCheck(Check):
     def __init__(self, store: Store, name: str, found: Diagnosis) -> None:
         super().__init__(store, f"group {name}", found)
         self.name = name
-        self._replicas: set[str] = set()
+        self._replicas, self._unseen = set[str](), ""
 
     def check(self) -> None:
+        names = self.store.names(group_folder(self.name))
+        if not names or not self.holds(names, _is_part, group_folder(self.name)):
+            return
         self.found.groups += 1
         try:
             self._check()
-        except PartqError as error:
+        except CorruptTableError as error:
             self.unreadable(error, RESTORE_GROUP)
 
     def _check(self) -> None:
-        self._replicas = _replicas(self.store)
+        self._replicas, self._unseen = _replicas(self.store)
         # Acknowledgements first: whoever wrote one was let in by a fact that is there by then.
         acks = self._read_acks()
         control = control_log(self.store, self.name)
@@ -55,24 +57,37 @@ class GroupCheck(Check):
             return
         control.refresh()
         newer = self._check_truncated(control)
-        if not self.check_files(control, RESTORE_GROUP):
-            return
-        disk = control_files(self.store, self.name)
-        rows = [row for path in sorted(control.snapshot.files) for row in disk.read(path, control.version)]
+        if self.check_files(control, RESTORE_GROUP):
+            disk = control_files(self.store, self.name)
+            rows = [row for path in sorted(control.snapshot.files) for row in disk.read(path, control.version)]
+            self.guarded(lambda: self._check_facts(rows, control.version, acks, newer), RESTORE_GROUP)
+
+    def _check_facts(self, rows: Sequence[Row], version: int, acks: Acks | None, newer: Sequence[str]) -> None:
         if any(row["seq"] is None for row in rows):
             self.fault("its history has a fact without a number: the table was edited", RESTORE_GROUP)
             return
         facts = sorted((row for row in rows if row["kind"] != "Snapshot"), key=lambda row: int(row["seq"]))
-        facts = in_order(facts, f"the control table of {self.about} in {self.store.uri}", control.version)
+        facts = in_order(facts, f"the control table of {self.about} in {self.store.uri}", version)
         self.found.facts += len(facts)
         state = replay(self, facts, {int(row["seq"]): row["body"] for row in rows if row["kind"] == "Snapshot"})
-        if state is not None and acks is not None:
+        if state is None:
+            return
+        if not any(queue_id in self._replicas for queue_id in state.queues):  # a copy's facts come with the next pass
+            check_limits(self, self.name, state, facts, self.store.now())
+        if acks is not None:
             check_acks(self, state, facts, acks, newer, self._beats_by_now, self.store.now())
 
     def _read_acks(self) -> Acks | None:
         """The acknowledgements, or None if they cannot be read."""
-        folders = [name for name in self.store.names(group_folder(self.name)) if name.startswith("acks")]
-        deletions = max((int(name[len("acks-") :] or 0) for name in folders), default=0)  # older ones are being removed
+        try:
+            return self._acks_there()
+        except StoreUnavailableError as error:  # what the facts say is checked without them
+            self.unreadable(error, RESTORE_GROUP)
+            return None
+
+    def _acks_there(self) -> Acks | None:
+        told = map(deletions_before, self.store.names(group_folder(self.name)))
+        deletions = max((number for number in told if number is not None), default=0)  # older ones are being removed
         table = AckTable(self.store, self.name, deletions)
         folder = table.folder
         if not table.exists():
@@ -98,8 +113,14 @@ class GroupCheck(Check):
         elif all(name.startswith(_FIRST) or is_temporary(name) for name in self.files(folder)):
             what = f"its {table} table has no log and no file of a later commit than the first: who made it ended before that"
             self.warn(what, "nothing, if nobody has removed the log: the next query of the group makes the table")
+        elif self._unseen:
+            self.fault(f"its {table} table has no log", self._perhaps_a_copy())
         else:
             self.fault(f"its {table} table has no log any more", RESTORE_GROUP)
+
+    def _perhaps_a_copy(self) -> str:
+        """What to do about a fault that is none if what cannot be looked at is a replica."""
+        return f"look again when {self._unseen} can be read: if a replica is there, a pass has not ended, and nothing is damaged"
 
     def _is_copied(self) -> bool:
         """Whether the group reads a queue that is a replica here."""
@@ -109,14 +130,15 @@ class GroupCheck(Check):
 
     def _check_truncated(self, control: DeltaLog) -> list[str]:
         """Report that the log ends too early; returns the files of the very next version, which a crash leaves too."""
-        named = [(int(m[1]), path) for path in self.files(control.folder) if (m := re.match(r"(\d{20})-", path))]
-        log = self.files(f"{control.folder}/_delta_log")
-        last = max([v for v, _ in named] + [int(m[1]) for path in log if (m := re.match(r"(\d{20})\.", path))])
+        named = [(v, path) for path in self.files(control.folder) if (v := version_of(path)) is not None]
+        last = max([LogFolder(self.store, control.folder).names().last, *(version for version, _ in named)])
         control.refresh()  # what was committed since the first refresh is no sign of anything
         if last > control.version + 1:
             what = f"its log ends at version {control.version}, but there are files of version {last}"
             if self._is_copied():  # a pass brings files before it puts the commits that name them
                 self.warn(what, NEXT_SYNC)
+            elif self._unseen:
+                self.fault(what, self._perhaps_a_copy())
             else:
                 self.fault(f"{what}: the newest log files were removed", RESTORE_GROUP)
         return [path for version, path in named if version == control.version + 1 and kind_of(path) != SNAPSHOT]
@@ -132,10 +154,22 @@ def _comes_soon(runtime: Runtime, exists: Callable[[], bool]) -> bool:
     return exists()
 
 
-def _replicas(store: Store) -> set[str]:
-    """Ids of the queues that are replicas here, and not promoted."""
-    found = []
-    for name in store.named("queues"):
-        with contextlib.suppress(PartqError):  # the check of that queue says so
+def _is_part(name: str) -> bool:
+    return name == "control" or deletions_before(name) is not None
+
+
+def _replicas(store: Store) -> tuple[set[str], str]:
+    """Ids of the queues that are replicas here, and not promoted; and a folder that cannot be looked at, if there is any."""
+    found, unseen = [], ""
+    try:
+        names = store.named("queues")
+    except StoreUnavailableError:
+        return set(), "queues"
+    for name in names:
+        try:
             found.append(ReplicaTable(store, name).refresh())
-    return {replica.queue_id for replica in found if replica is not None and not replica.promoted}
+        except StoreUnavailableError:
+            unseen = queue_folder(name)
+        except PartqError:  # the check of that queue says so
+            pass
+    return {replica.queue_id for replica in found if replica is not None and not replica.promoted}, unseen

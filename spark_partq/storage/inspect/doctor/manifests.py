@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from spark_partq.core.errors import CorruptTableError, NewerStoreError
+from spark_partq.core.errors import CorruptTableError, NewerStoreError, PartqError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
@@ -33,13 +33,14 @@ class ManifestCheck(Check):
             age_ms = self.store.now_ms() - names[numbers[-1]].modified_ns // 1_000_000
             manifests = [manifest for name in numbers if (manifest := self._read(name)) is not None]
             if len(manifests) == len(numbers) and age_ms > _PATIENCE_MS:
-                self._check_finished(manifests)
+                with contextlib.suppress(CorruptTableError, NewerStoreError):  # of a partition: its own check says so
+                    self._check_finished(manifests)
 
     def _read(self, name: ManifestName) -> Manifest | None:
         try:
             with contextlib.suppress(FileMissing):  # its sink has gone on
                 return self._manifests.read(name)
-        except (CorruptTableError, NewerStoreError) as error:
+        except PartqError as error:
             self.unreadable(error, RESTORE.format(self._manifests.path(name)))
         return None
 

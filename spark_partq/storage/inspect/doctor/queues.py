@@ -20,7 +20,10 @@ from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.rows import RowTable
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, manifests_folder, queue_folder
+
+# The folders of a queue.
+_PARTS = frozenset({"control", "partitions", "manifests", "replica"})
 
 
 class QueueCheck(Check):
@@ -31,6 +34,9 @@ class QueueCheck(Check):
         self.name = name
 
     def check(self) -> None:
+        names = self.store.names(queue_folder(self.name))
+        if not names or not self.holds(names, _PARTS.__contains__, queue_folder(self.name)):
+            return
         self.found.queues += 1
         folder = f"{queue_folder(self.name)}/control"
         replica = is_replica(self.store, self.name)
@@ -71,8 +77,8 @@ class QueueCheck(Check):
             self.found.messages += messages
             self.found.findings += findings
         self._check_marks(queue, replica)
-        with contextlib.suppress(PartqError):  # of a table that cannot be read: its own check says so
-            ManifestCheck(queue, self.found).check()
+        manifests = ManifestCheck(queue, self.found)
+        manifests.guarded(manifests.check, RESTORE.format(manifests_folder(self.name, state.queue_id)))
 
     def _check_marks(self, queue: Queue, replica: bool) -> None:
         """Every table is sealed and fenced as the control table explains (S5, S7)."""
@@ -106,20 +112,24 @@ class QueueCheck(Check):
         found = Diagnosis(self.store.uri)
         check = Check(self.store, f"partition {table.partition} of queue {self.name}", found)
         remedy = RESTORE.format(table.folder)
+        count = 0
 
-        def read() -> None:
+        def checked() -> None:
+            nonlocal count
             table.refresh()
-            _ = table.index  # checked to be dense
+            count = int(table.index.left.sum())  # an index is checked to be dense
+            self._check_table(check, table, remedy)
 
-        if not check.readable(read, remedy):
-            return 0, found.findings
+        check.guarded(checked, remedy)
+        return count, found.findings
+
+    def _check_table(self, check: Check, table: PartitionTable, remedy: str) -> None:
         times = table.index.enqueued_us
         if np.any(np.diff(times) < 0) or (len(times) and int(times[-1]) > table.recorded(CLOCK, 0)):
             check.fault("the times at which its files were enqueued go back: its log was edited", remedy)
         self._check_clock(check, table)
         log = DeltaLog(self.store, table.folder, check.about)
         check.check_files(log, f"{remedy}; what is gone from the disk cannot be made again")
-        return int(table.index.left.sum()), found.findings
 
     def _check_clock(self, check: Check, table: PartitionTable) -> None:
         """A partition's time goes on from the latest that a producer had; one that is far ahead stops retention."""
