@@ -62,7 +62,9 @@ class Query:
         self._offsets, self._commits = Path(checkpoint, "offsets"), Path(checkpoint, "commits")
         for folder in (self._offsets, self._commits):
             folder.mkdir(parents=True, exist_ok=True)
-        self.seen: list[tuple[int, str, int]] = []  # when by the clock of the machine that all processes have, key, value
+        self.seen: list[
+            tuple[int, str, int]
+        ] = []  # when by the clock of the machine that all processes have, key, value
         self.error: partq.PartqError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
