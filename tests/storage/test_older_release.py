@@ -330,7 +330,7 @@ def test_a_queue_that_it_cannot_use_leaves_it_the_others(
 ) -> None:
     make(newer)
     newer.do("create_queue", "forced", "k string, v bigint", durability="disk", **SETTINGS)
-    with pytest.raises(Refused, match="'forced' .* needs the feature 'forcedWrites'"):
+    with pytest.raises(Refused, match=r"'forced' .* needs the feature 'forcedWrites'"):
         older.do("write", "forced", "s", 0, messages(0, 10))
     older.do("write", "q", "s", 0, messages(0, 10))
     older.do("start", "a", str(tmp_path / "a"), **GROUP)
