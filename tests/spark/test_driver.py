@@ -82,9 +82,5 @@ def test_plans_show_no_storage_options(
     assert "azure_storage_sas_key" in plan
     shown = capsys.readouterr().out + plans.queryExecution().toString() + plan + query._jsq.explainInternal(True)
     assert "HUNTER2XYZ" not in shown + str(query.recentProgress) and "partq" in shown
-    bare = spark.newSession()
-    bare.conf.set("spark.sql.redaction.options.regex", "(?i)url")  # as in a session that is not told otherwise
-    unread = bare.readStream.format("partq").options(**options).load()._jdf
-    assert "HUNTER2XYZ" in unread.queryExecution().toString()
     for path in [*tmp_path.rglob("*")]:
         assert not path.is_file() or b"HUNTER2XYZ" not in path.read_bytes()
