@@ -8,6 +8,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,16 +17,26 @@ import pytest
 
 from spark_partq.spark.address import Address, listen
 from spark_partq.spark.channel import DriverClient
+from tests import queries
 from tests.driver.ends import GREETING, Handler, own_driver
+from tests.helpers import two_partitions
+from tests.storage.files.processes import CONTEXT, NOBODY
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a file somebody else's")
 
 
 @pytest.fixture
-def short() -> Iterator[Path]:
-    """A folder for temporary files with a path that a socket can have."""
-    with tempfile.TemporaryDirectory(prefix="pt", dir="/tmp") as folder, mock.patch.object(tempfile, "tempdir", folder):
-        yield Path(folder)
+def folder() -> Iterator[Path]:
+    """One with a path that a socket can have."""
+    with tempfile.TemporaryDirectory(prefix="pt", dir="/tmp") as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def short(folder: Path) -> Iterator[Path]:
+    """The same, for temporary files."""
+    with mock.patch.object(tempfile, "tempdir", str(folder)):
+        yield folder
 
 
 def mode(path: str) -> int:
@@ -155,6 +166,39 @@ def test_a_driver_that_cannot_listen_warns_once(short: Path, place: Any, caplog:
     (record,) = caplog.records
     assert "They work without" in record.message and "TMPDIR" in record.message
     assert not folder.is_dir() or list(folder.iterdir()) == []
+
+
+def consumed(folder: Path, name: str) -> tuple[list[str], list[int]]:
+    """What is logged where temporary files may not be made, and the messages that a consumer is given there."""
+    logged, log = BufferingHandler(100), logging.getLogger("spark_partq")
+    log.addHandler(logged)
+    with own_driver(folder / "read-only") as driver, mock.patch.object(queries, "driver", return_value=driver):
+        batches = queries.consume(str(folder / name), folder / f"checkpoint-{name}")
+    log.removeHandler(logged)
+    return [record.getMessage() for record in logged.buffer], sorted(row["v"] for rows in batches for row in rows)
+
+
+def consumed_as_nobody(folder: Path) -> tuple[list[str], list[int]]:
+    consumed(folder, "spare")  # so that all is loaded, also what this user may not read later
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    return consumed(folder, "store")
+
+
+def test_a_driver_that_may_not_write_warns_once_and_its_consumer_goes_on(folder: Path) -> None:
+    for name in ("spare", "store"):
+        two_partitions(str(folder / name), 3)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+    (folder / "read-only").mkdir(mode=0o555)
+    with CONTEXT.Pool(1) as pool:
+        warnings, messages = pool.apply(consumed_as_nobody, (folder,))
+    (warning,) = warnings
+    assert "Permission denied" in warning and "They work without" in warning and "TMPDIR" in warning
+    assert messages == [0, 0, 1, 1, 2, 2]
+    assert not list((folder / "read-only").iterdir())
 
 
 def test_a_planner_whose_driver_is_gone_warns_once(short: Path, caplog: pytest.LogCaptureFixture) -> None:

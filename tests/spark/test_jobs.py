@@ -59,12 +59,23 @@ def test_produce_and_consume_by_spark_submit(start: Start, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("producer", ["here", pytest.param("cluster", marks=pytest.mark.long)])
 def test_produce_and_consume_on_a_cluster(start: Start, inside: Here, tmp_path: Path, producer: str) -> None:
-    """U1: by spark-submit, with executors that are processes of their own."""
+    """U1: by spark-submit, with executors that are processes of their own. Spark's event log, also with all that it can tell of a plan, has
+    no value of a storage option.
+    """
+    events, options = tmp_path / "events", tmp_path / "options"
+    events.mkdir()
+    options.write_text("azure_storage_sas_key=HUNTER2XYZ\n")
+    told = {"eventLog.enabled": "true", "eventLog.dir": events.as_uri(), "eventLog.compress": "false"}
+    conf = [*CLUSTER]
+    for name, value in {**told, "sql.ui.explainMode": "extended"}.items():
+        conf += ["--conf", f"spark.{name}={value}"]
 
     def run(*arguments: str) -> None:
-        finished(start(*arguments, conf=CLUSTER))
+        finished(start(*arguments, "--storage-option", f"@{options}", conf=conf))
 
     produce_and_consume(inside if producer == "here" else run, run, tmp_path, cluster=True)
+    logged = b"".join(path.read_bytes() for path in events.rglob("*") if path.is_file())
+    assert f"--storage-option @{options}".encode() in logged and b"HUNTER2XYZ" not in logged
 
 
 def produce_and_consume(

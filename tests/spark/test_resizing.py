@@ -202,8 +202,12 @@ def test_drain(pool: Pool, tmp_path: Path) -> None:
     s.finish()
 
 
-@LONG_WITH_SPARK
-def test_delete_and_discard_beside_consumers_and_a_producer(pool: Pool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pool", "setting"),
+    [("plain", "off"), ("plain", "on"), *(pytest.param("spark", s, marks=pytest.mark.long) for s in ("off", "on"))],
+    indirect=["pool"],
+)
+def test_delete_and_discard_beside_consumers_and_a_producer(pool: Pool, tmp_path: Path, setting: str) -> None:
     """S2, S3: partitions that are deleted take their messages with them, as many as was said, and nobody stops. While ingress is
     disabled, a producer of a queue that discards goes on, and what it wrote is counted."""
     s = Resizing(pool, tmp_path, 6)
@@ -212,7 +216,7 @@ def test_delete_and_discard_beside_consumers_and_a_producer(pool: Pool, tmp_path
     for name in "abc":
         s.hold(name).touch()
     s.more()
-    partq.alter_queue(s.store, "q", reject_to_sender="off")
+    partq.alter_queue(s.store, "q", reject_to_sender=setting)
     partq.set_ingress(s.store, "q", False)
     s.more()
     with pytest.raises(partq.InvalidArgumentError, match="nothing was confirmed"):

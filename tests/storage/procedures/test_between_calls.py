@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +14,16 @@ from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
 from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from tests.clocks import monotonic_clock
 from tests.groups import Consumer
-from tests.helpers import eventually, put
+from tests.helpers import eventually, group_state, put
 from tests.planners import Query
 
 
@@ -34,10 +37,15 @@ def planners(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Planner]]:
         planner.leave()
 
 
-def beats(store: str) -> int:
+def all_beats(store: str) -> dict[str, int]:
+    """By incarnation."""
     group = Group(Store.at(store), "g")
     group.refresh()
-    return max(group.acks.beats.values(), default=0)
+    return dict(group.acks.beats)
+
+
+def beats(store: str) -> int:
+    return max(all_beats(store).values(), default=0)
 
 
 def test_who_is_not_asked_for_long_is_silent(store: str, planners: list[Planner]) -> None:
@@ -72,6 +80,62 @@ def test_a_member_beats_while_its_planner_is_not_called(store: str) -> None:
         eventually(lambda: beats(store) >= before + 3, "heartbeats")
     finally:
         planner.leave()
+
+
+class SlowListener:
+    """An application whose callback returns from the news of an assignment when it is let go."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def connect(self, registration: Message, handler: DriverEventHandler) -> SlowListener:
+        return self
+
+    def request(self, message: Message, timeout_s: float | None = None) -> Message:
+        if message.get("assigned"):
+            self.entered.set()
+            assert self.leave.wait(120)
+        return {}
+
+
+def test_a_member_beats_while_a_listener_takes_longer_than_its_session(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W2, R4, H6: the planner waits for it with its lock held, for three sessions; another member that watches takes nobody out.
+
+    It takes out who does not beat any more.
+    """
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    now_s = [10_000.0]
+    monkeypatch.setattr(SYSTEM, "monotonic_s", lambda: now_s[0])
+    settings, listener = ConsumerSettings(Store(store), ("q",), session_timeout_ms=750), SlowListener()
+    slow, other = Planner(settings, "g", "slow", listener.connect), Planner(settings, "g", "other")
+    watching = Coordinator(other.membership)
+
+    def after_a_third(beating: int) -> set[str]:
+        """The members, a third of a session later, when so many have sent a heartbeat since."""
+        before = all_beats(store)
+        now_s[0] += 0.25
+        eventually(lambda: sum(b > before.get(i, 0) for i, b in all_beats(store).items()) >= beating, "heartbeats", 20)
+        watching.step()
+        return set(group_state(store).members)
+
+    planning = threading.Thread(target=slow.next, args=(StreamOffset("g", "slow", {}, {}), Limits()))
+    planning.start()
+    try:
+        assert listener.entered.wait(60)
+        other.next(StreamOffset("g", "other", {}, {}), Limits())
+        for _ in range(9):
+            assert after_a_third(beating=2) == {"slow", "other"}
+            assert not slow.membership.lock.acquire(blocking=False)
+    finally:
+        listener.leave.set()
+        planning.join()
+        slow.membership.stopping.set()
+    assert [after_a_third(beating=1) for _ in range(4)][-1] == {"other"}
+    other.leave()
 
 
 def test_an_assignor_that_fails_stops_who_owns_nothing(store: str, planners: list[Planner]) -> None:

@@ -11,10 +11,11 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.store import Store
-from tests.helpers import opened, put
+from tests.helpers import eventually, opened, put
 from tests.planners import Query
 
 HOUR_MS = 3_600_000
+EVERYTHING = Limits()
 
 
 def resize(store: str, count: int) -> None:
@@ -70,6 +71,89 @@ def test_a_partition_that_the_same_consumer_gets_back_at_once(store: str, querie
     resize(store, 0)
     assert query.next() == {0: (5, 10)}
     assert query.told == [("assigned", [["q", 0]]), ("assigned", [["q", PARENT]])]
+
+
+def given(query: Query, limits: Limits = EVERYTHING) -> dict[int, list[tuple[int, int, bool]]]:
+    """Of each partition what the tasks of the next micro-batch read, in order: from, to, and whether it is marked as redelivered."""
+    found: dict[int, list[tuple[int, int, bool]]] = {}
+    if query.next(limits):
+        for piece in (piece for task in query.planner.tasks(query.started, query.done) for piece in task):
+            part = piece.slice
+            first, last = part.base_offset + part.first_row, part.base_offset + part.last_row
+            found.setdefault(part.partition, []).append((first, last, piece.redelivered))
+    return found
+
+
+def acknowledge(query: Query, partition: int, offset: int) -> None:
+    """Up to this offset, under the epoch of what the query was given last."""
+    place = "q", partition
+    epochs = {place: query.done.ranges[place].epoch}
+    assert partq.acknowledge(query.store, "g", {place: offset}, epochs=epochs) == []
+
+
+@pytest.mark.parametrize("acknowledged", [0, 2, 6])
+def test_what_a_consumer_that_is_gone_had_not_acknowledged_is_marked(
+    store: str, queries: list[Query], acknowledged: int
+) -> None:
+    """S6, H4: exactly that. What another one had goes on with it, and is not marked, nor is what nobody was given."""
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0)
+    first, second = (Query(store, name, manual_acknowledgement=True) for name in "ab")
+    queries += [first, second]
+    for query in (first, second, first, second):
+        query.next()
+    for number in range(2):
+        put(store, number, range(10))
+    (mine,), (theirs,) = (given(query, Limits(max_rows=6)) for query in (first, second))
+    if acknowledged:
+        acknowledge(second, theirs, acknowledged)
+    resize(store, 0)
+    second.planner.leave()
+    again = [(acknowledged, 6, True)] if acknowledged < 6 else []
+    assert given(first) == {mine: [(6, 10, False)], theirs: [*again, (6, 10, False)]}
+
+
+def test_consumers_of_a_queue_that_becomes_exclusive_are_unbound_when_the_rest_is_drained(
+    store: str, queries: list[Query]
+) -> None:
+    """S6: until then they go on with it; and each goes on with what it gets back."""
+    group = Group(Store.at(store), "g")
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(10))
+    query = Query(store, "a", manual_acknowledgement=True)
+    queries.append(query)
+    query.next()
+    resize(store, 0)
+    query.next()
+    assert query.told == [("assigned", [["q", 0]]), ("assigned", [["q", PARENT]])]
+    group.refresh()
+    assert "MemberLeft" not in [row["kind"] for row in group.history()]
+    acknowledge(query, 0, 10)
+    eventually(lambda: query.next() or query.told[2:], "the end of what was there before")
+    assert query.told[2:] == [("revoked", [["q", 0]])]
+    group.refresh()
+    assert [row["forced"] for row in group.history() if row["kind"] == "MemberLeft"] == [True]
+
+
+def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, queries: list[Query]) -> None:
+    """S6: copies are messages of their own; where the parent comes back before they are made, its messages are the old ones."""
+    partq.create_queue(store, "q", "v bigint", partitions=0, rebalance_delay_ms=0)
+    put(store, PARENT, range(10))
+    first = Query(store, "a", manual_acknowledgement=True)
+    queries.append(first)
+    assert given(first, Limits(max_rows=6)) == {PARENT: [(0, 6, False)]}
+    acknowledge(first, PARENT, 2)
+    resize(store, 1)
+    first.next()
+    first.planner.leave()
+    resize(store, 0)
+    second = Query(store, "b", manual_acknowledgement=True)
+    queries.append(second)
+    assert given(second, Limits(max_rows=5)) == {PARENT: [(2, 6, True), (6, 7, False)]}
+    acknowledge(second, PARENT, 4)
+    resize(store, 1)
+    assert second.next() == {}
+    assert partq.copy_stuck(store, "q") == 6
+    assert given(second) == {0: [(0, 6, False)]}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 4), (4, 0)])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_partq.core.queue.partition_map import PARENT, partition_numbers
+from spark_partq.core.queue.partition_map import PARENT, Barrier, partition_numbers
 from spark_partq.storage.inspect import backlog
 from tests.core.group import test_resize as groups
 from tests.core.queue import test_decide as queue_decisions
 from tests.core.queue import test_partition_map as maps
 from tests.core.queue import test_state as queues
+from tests.storage.procedures import test_removed_below_cuts as removals
 from tests.storage.procedures import test_scale as scaled
 from tests.storage.procedures import test_scale_modes as modes
 from tests.testing.planted.bugs import bug
@@ -32,7 +33,7 @@ from tests.testing.planted.setups import (
     resized_and_read,
     stuck,
 )
-from tests.testing.planted.stores import in_a_store
+from tests.testing.planted.stores import in_a_store, with_queries
 
 BARRIER, QUEUE = "core.queue.partition_map:Barrier", "core.queue.state"
 SUBSCRIPTION, CHANGES = "storage.procedures.consume.subscription:Subscription", "core.group.steps.queue_changes"
@@ -123,6 +124,15 @@ def what_lies_below_a_past_cut_holds_back(original, barrier, partition, start, e
 def what_was_removed_is_waited_for(original, barrier, generations, settled, gone, first=0):
     """Messages wait for what is lost."""
     original(barrier, generations, settled, {}, first)
+
+
+@bug(
+    "storage.queue.handle:barrier_of",
+    test=lambda: with_queries(removals.test_removed_while_a_consumer_waits_for_another, False),
+)
+def what_was_too_old_is_waited_for(original, queue, settled, first=0):
+    """Messages wait for what the retention time has removed, until its owner notices."""
+    return Barrier(queue.state.generations, settled, queue.state.removed_ends, first)
 
 
 @bug(f"{BARRIER}.__init__", resized_and_read, as_is(DOWN_AND_UP))

@@ -9,12 +9,27 @@ from typing import Any
 
 import spark_partq as partq
 from tests.clocks import no_grace
+from tests.planners import Query
 
 
 def in_a_store(test: Callable[..., object], *arguments: Any) -> None:
     """Run a test with a store that does not exist yet."""
     with tempfile.TemporaryDirectory() as folder:
         test(str(Path(folder) / "store"), *arguments)
+
+
+def with_queries(test: Callable[..., object], *arguments: Any) -> None:
+    """Run a test with a store that does not exist yet, and a list of queries, which leave after it."""
+    queries: list[Query] = []
+
+    def tested(store: str) -> None:
+        try:
+            test(store, queries, *arguments)
+        finally:
+            for query in queries:
+                query.planner.leave()
+
+    in_a_store(tested)
 
 
 def in_two_stores(test: Callable[..., object]) -> None:
