@@ -33,7 +33,7 @@ from spark_partq.testing.simulation.copies import Copies
 from spark_partq.testing.simulation.lives import Lives
 from spark_partq.testing.simulation.notes import Notes
 from spark_partq.testing.simulation.reader import Reader, was_stuck
-from spark_partq.testing.simulation.removal import undrained, unsettled, wanted, wrong_cut
+from spark_partq.testing.simulation.removal import DeletedGroups, undrained, unsettled, wanted, wrong_cut
 from spark_partq.testing.simulation.rewritten import Rewritten
 from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import (
@@ -63,10 +63,12 @@ class Oracle:
         self._world = world
         self.queues: dict[tuple[str, str], StoredQueue] = {}
         self.groups: dict[tuple[str, str], GroupState] = {}
-        self.sent: dict[str, Message] = {}
-        self.promised: set[str] = set()  # messages that a producer was told are in
+        self.sent, self.promised = (
+            dict[str, Message](),
+            set[str](),
+        )  # all messages; those that a producer was told are in
         self.readers, self.violations = dict[str, Reader](), list[str]()
-        self.batches, self.owners, self.notes = Batches(), Ownerships(), Notes()
+        self.batches, self.owners, self.notes, self.deleted = Batches(), Ownerships(), Notes(), DeletedGroups()
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
         # Messages that were stuck in the parent, and those that were lost with a store: should they come once more, they are others.
         self.copied, self.lost = set[str](), set[str]()
@@ -239,7 +241,7 @@ class Oracle:
             ends = {int(number): end for number, end in fact.body["ends"].items()}
             # A scaling of mode delete may also end what another began.
             if queue.mode != "delete" and not fact.body["lost"]:
-                self._check(uri, unsettled(queue, self._groups_of(uri), ends))
+                self._check(uri, unsettled(queue, self.deleted.beside(self._groups_of(uri), uri, queue.state), ends))
             self._lose(queue, ends)
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
@@ -273,6 +275,7 @@ class Oracle:
             fact = GroupFact(**{name: row[name] for name in GroupFact.__dataclass_fields__})
             if fact.kind == Kind.RELEASED and uri == self.live:
                 self._check_release(uri, name, state, fact)
+            self.deleted.decided(uri, name, state, fact)
             state.replay(fact)
             if fact.kind == Kind.POSITION_RESET:
                 self.owners.reset(uri, name, fact.partition_id, state.partitions[fact.partition_id].epoch)

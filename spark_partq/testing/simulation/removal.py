@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import copy
 
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
 from spark_partq.testing.simulation.stored import StoredPartition, StoredQueue
 
 Groups = Mapping[str, GroupState]
+
+
+class DeletedGroups:
+    """What groups had settled when they were deleted. Until the queue's table says that such a group is detached, a decision may rest on it."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], GroupState] = {}
+
+    def decided(self, uri: str, name: str, state: GroupState, fact: GroupFact) -> None:
+        """A fact comes to the state of a group."""
+        if fact.kind == Kind.GROUP_DELETED:
+            self._states[uri, name] = copy(state)
+        elif fact.kind == Kind.QUEUE_ADDED:
+            self._states.pop((uri, name), None)
+
+    def beside(self, groups: Groups, uri: str, queue: QueueState | None) -> Groups:
+        """These groups, and those that were deleted and are still attached."""
+        attached = {} if queue is None else queue.groups
+        return {**groups, **{name: s for (at, name), s in self._states.items() if at == uri and name in attached}}
 
 
 def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int]) -> str:
