@@ -45,9 +45,9 @@ def test_a_hundred_facts_cost_no_more_than_few(
     read: list[str] = []
     original = RowFiles.read
 
-    def counted(self: RowFiles, path: str) -> Any:
+    def counted(self: RowFiles, path: str, most: int) -> Any:
         read.append(path)
-        return original(self, path)
+        return original(self, path, most)
 
     monkeypatch.setattr(RowFiles, "read", counted)
     queue = opened(store)
