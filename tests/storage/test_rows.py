@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -228,6 +229,8 @@ def test_empty_path() -> None:
 ACKS = pa.schema([pa.field(name, arrow_type(type_)) for name, type_ in ack_table.COLUMNS])
 FACTS = pa.schema([pa.field(name, arrow_type(type_)) for name, type_ in control.COLUMNS])
 
+FIXED = pa.dictionary(pa.int32(), pa.binary(500_000))
+
 
 def columns(schema: pa.Schema, n: int, **given: pa.Array) -> pa.Table:
     """So many rows, null where nothing is given."""
@@ -265,6 +268,7 @@ files.read("small.parquet")
         ("ack_table", lambda: shared_texts(ACKS, 3_000), "it holds more than"),
         ("control", lambda: equal_rows(FACTS, 600_000), "it declares 600,000 rows"),
         ("control", lambda: shared_texts(FACTS, 3_000), "it holds more than"),
+        ("control", lambda: columns(FACTS, 3_000, body=one_text("x" * 500_000, 3_000).cast(FIXED)), "another type"),
         ("control", lambda: columns(FACTS, 1, body=pa.array(["x" * 90_000_000])), "it declares 1 rows and 90,"),
     ],
 )
@@ -283,11 +287,11 @@ def test_committed_acknowledgements_of_much(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     partq.create_queue(store, "q", "v long", partitions=1, rebalance_delay_ms=0)
     Lasting(store, "a", 1).beat()
-    acks = Path(store) / "groups" / "g" / "acks"
-    file = max(acks.glob("*.parquet"))
+    whole = shutil.copytree(store, tmp_path / "whole")
+    (file,) = (Path(store) / "groups" / "g" / "acks").glob("*.parquet")
     file.write_bytes(packed(equal_rows(ACKS, 500_000)))
-    before = "import spark_partq as partq\npartq.describe_queue(sys.argv[1], 'q')"
-    error = refused_for_little(before, "partq.describe_group(sys.argv[1], 'g')", store)
+    before = "import spark_partq as partq\npartq.describe_group(sys.argv[2], 'g')"
+    error = refused_for_little(before, "partq.describe_group(sys.argv[1], 'g')", store, whole)
     assert error.startswith(f"[CORRUPT_TABLE] file {file.name} of the acknowledgements of group 'g' cannot be read")
 
 
