@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.core import format, stored
@@ -17,13 +18,17 @@ from spark_partq.core.payload.schema import Struct, with_columns
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
-from spark_partq.storage.log.checkpoints import check_declared
-from spark_partq.storage.parquet import read_columns
+from spark_partq.storage.parquet import Most, read_within
 from spark_partq.storage.store import Store
 
-# Of one little file: more than any merge makes.
-MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
+# A file that is larger than this is not read.
+MAX_BYTES = 512 << 20
+# What a file may hold beside what its own size allows: rows, one for each byte; and bytes in memory, 500 for each byte. Rows of a history have a
+# number each, so they take more than a byte, however well they are compressed; and text is compressed to a twentieth at best.
+FREE_ROWS, FREE_BYTES = 100_000, 16 << 20
+_COMPRESSED = 500
 _FEW = 100
+_PART = 10_000
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
@@ -35,18 +40,48 @@ Columns = Sequence[tuple[str, str]]
 
 
 class RowFiles:
-    """Writes and reads the little files of one table. They are named so that they sort in the order of their commits."""
+    """Writes and reads the little files of one table. They are named so that they sort in the order of their commits.
 
-    def __init__(self, store: Store, folder: str, what: str, columns: Columns) -> None:
-        self._store, self._folder, self._what = store, folder, what
+    Parameters
+    ----------
+    most : int
+        So many rows may a file have.
+    """
+
+    def __init__(self, store: Store, folder: str, what: str, columns: Columns, most: int) -> None:
+        self._store, self._folder, self._what, self._most = store, folder, what, most
         self.spec, self.arrow = _made_as(tuple(columns))
 
     def write(
         self, rows: Sequence[Row], version: int, kind: str = "rows", data_change: bool = True
     ) -> tuple[Add, list[Row]]:
-        """A file of these rows for the commit of that version, and the rows as they will be read."""
-        path = f"{version:020d}-{kind}-{self._store.runtime.new_uuid().hex}.parquet"
+        """A file of these rows for the commit of that version, and the rows as they will be read.
+
+        Raises
+        ------
+        CommitFailedError
+            If it cannot be written, or readers would refuse it.
+        """
         data, written = encode_rows(rows, self.arrow)
+        if not self._may_have(len(rows), len(data)):
+            raise CommitFailedError(
+                f"{self._what} would get {len(rows):,} rows at once, more than readers take; nothing was changed"
+            )
+        return self._put(data, len(rows), version, kind, data_change), written
+
+    def merge(self, paths: Iterable[str], version: int, kind: str) -> Add | None:
+        """A file of the rows of these for the commit of that version; None if they are too many for one file."""
+        table = pa.concat_tables([self.read_table(path, version - 1) for path in paths])
+        data = encode_table(table)
+        if not self._may_have(table.num_rows, len(data)) or table.nbytes > most_of(self._most, len(data)).size:
+            return None
+        return self._put(data, table.num_rows, version, kind, data_change=False)
+
+    def _may_have(self, rows: int, size: int) -> bool:
+        return rows <= most_of(self._most, size).rows
+
+    def _put(self, data: bytes, rows: int, version: int, kind: str, data_change: bool) -> Add:
+        path = f"{version:020d}-{kind}-{self._store.runtime.new_uuid().hex}.parquet"
         try:
             if version == 0:
                 self._store.files.make_folder(self._folder)
@@ -55,21 +90,27 @@ class RowFiles:
             raise CommitFailedError(
                 f"{self._what} cannot be written ({error}); nothing was changed", path=path
             ) from error
-        stats = f'{{"numRecords":{len(rows)}}}'
-        return Add(path, len(data), {}, stats, self._store.now_ms(), data_change), written
+        return Add(path, len(data), {}, f'{{"numRecords":{rows}}}', self._store.now_ms(), data_change)
 
-    def read(self, path: str, version: int) -> list[Row]:
-        """The rows of a file that the table has in this version."""
-        return self._read(path, version, decode_rows)
+    def read(self, path: str, version: int, most: int | None = None) -> list[Row]:
+        """The rows of a file that the table has in this version; `CorruptTableError` if they are more than `most`, or than the table's files have."""
+        return self._read(
+            path, version, lambda data: decode_rows(data, self.arrow, self._most if most is None else most)
+        )
+
+    def read_parts(self, path: str, version: int) -> Iterator[list[Row]]:
+        """The same, some at a time."""
+        for batch in self.read_table(path, version).to_batches(_PART):
+            yield batch.to_pylist()
 
     def read_table(self, path: str, version: int) -> pa.Table:
         """The same as a table of Arrow, which takes a tenth of the memory."""
-        return self._read(path, version, decode_table)
+        return self._read(path, version, lambda data: decode_table(data, self.arrow, self._most))
 
-    def _read(self, path: str, version: int, decode: Callable[[bytes, pa.Schema], T]) -> T:
+    def _read(self, path: str, version: int, decode: Callable[[bytes], T]) -> T:
         table = f"{self._what} in {self._store.uri}, version {version}"
         try:
-            return decode(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES), self.arrow)
+            return decode(self._store.files.read(f"{self._folder}/{path}", MAX_BYTES))
         except FileMissing:
             raise CorruptTableError(
                 f"file {path} of {table}, is missing; restore it from a backup", path=path, version=version
@@ -103,23 +144,33 @@ def _made_as(columns: Columns) -> tuple[TableSpec, pa.Schema]:
 def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row]]:
     """A little file of these rows, and the rows as `decode_rows` would give them."""
     table = pa.Table.from_pylist(list(rows), schema)
+    return encode_table(table), table.to_pylist()
+
+
+def encode_table(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     # A dictionary of few values takes longer than they do, and nobody looks for a fact by the statistics of a file.
-    pq.write_table(table, sink, use_dictionary=len(rows) > _FEW, write_statistics=False)
-    return sink.getvalue().to_pybytes(), table.to_pylist()
+    pq.write_table(table, sink, use_dictionary=table.num_rows > _FEW, write_statistics=False)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
-def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
-    """The rows of a little file; nobody may change them."""
-    rows: list[Row] = decode_table(data, schema).to_pylist()
+def decode_rows(data: bytes, schema: pa.Schema, most: int) -> list[Row]:
+    """The rows of a little file, which has no more than `most`; nobody may change them."""
+    rows: list[Row] = decode_table(data, schema, most).to_pylist()
     return rows
 
 
-def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
+def decode_table(data: bytes, schema: pa.Schema, most: int) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data))
-    check_declared(file, schema.names, MAX_ROWS, MAX_BYTES)
-    table = read_columns(file, schema.names)
+    batches = list(read_within(data, file, schema.names, most_of(most, len(data))))
+    table = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table().select(schema.names)
     return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def most_of(rows: int, size: int) -> Most:
+    """What a file of so many bytes may hold in a table whose files have no more than so many rows."""
+    return Most(min(rows, FREE_ROWS + size), 0, FREE_BYTES + _COMPRESSED * size)
 
 
 def in_order(rows: Sequence[Row], what: str, version: int) -> list[Row]:
@@ -148,16 +199,31 @@ def in_order(rows: Sequence[Row], what: str, version: int) -> list[Row]:
     return sorted(rows, key=lambda row: int(row["seq"]))
 
 
+def table_in_order(table: pa.Table, what: str, version: int) -> pa.Table:
+    """The same for a table of Arrow: only the rows that may be refused become rows."""
+    kinds = table["kind"]
+    odd = pc.or_(pc.equal(kinds, FORMAT_RAISED), pc.greater(pc.utf8_length(kinds), stored.MAX_TEXT))
+    odd = pc.or_(odd, pc.less_equal(table["seq"], 0))
+    for batch in table.filter(pc.fill_null(odd, True)).to_batches(_PART):
+        in_order(batch.to_pylist(), what, version)
+    return table.sort_by("seq")
+
+
 class RowTable:
     """Rows of fixed columns in a compare-and-set table, with what was read or written kept in memory.
 
     Files are never changed, so each is read once, and those that this handle wrote never.
+
+    Parameters
+    ----------
+    most : int
+        So many rows may the table have.
     """
 
     def __init__(
-        self, store: Store, folder: str, what: str, columns: Columns, expired: Expired = nothing_expires
+        self, store: Store, folder: str, what: str, columns: Columns, most: int, expired: Expired = nothing_expires
     ) -> None:
-        self._disk = RowFiles(store, folder, what, columns)
+        self._disk, self._what, self._most = RowFiles(store, folder, what, columns, most), what, most
         self._store, self._log = store, DeltaLog(store, folder, what, expired=expired)
         self._files: dict[str, list[Row]] = {}
         self._version = -1  # of which `_files` are
@@ -201,11 +267,20 @@ class RowTable:
         """All rows as of the last refresh, in the order in which they were committed."""
         return [row for rows in self._files.values() for row in rows]
 
+    def count(self) -> int:
+        """How many rows there are, as of the last refresh."""
+        return sum(map(len, self._files.values()))
+
     def append(self, rows: Sequence[Row], replace: bool = False) -> None:
         """Commit rows on top of the last refresh, or `Conflict`. With `replace` they take the place of all others."""
         live = self._seen()
         at = self._store.now_ms()
         removes = [Remove(path, at, live[path].size, {}) for path in self._files] if replace else []
+        count = len(rows) if replace else len(rows) + self.count()
+        if count > self._most:
+            raise CommitFailedError(
+                f"{self._what} would have {count:,} rows, more than the {self._most:,} that readers take; nothing was changed"
+            )
         add, written = self._disk.write(rows, self._version + 1)
         self._log.commit([add], removes)
         self._follow({add.path: written})
@@ -239,11 +314,11 @@ class RowTable:
             else:
                 before, gone = {}, [path for path in changes.removed if path in self._files]
                 paths = [add.path for add in changes.added if add.path in self._log.snapshot.files]
-            added = {
-                path: written.get(path) or self._disk.read(path, self._log.version)
-                for path in sorted(paths)
-                if path not in before
-            }
+            left = self._most - sum(len(rows) for path, rows in self._files.items() if path not in gone)
+            added: dict[str, list[Row]] = {}
+            for path in sorted(path for path in paths if path not in before):
+                added[path] = written.get(path) or self._disk.read(path, self._log.version, left)
+                left -= len(added[path])
             for path in gone:
                 del self._files[path]
             self._files |= added

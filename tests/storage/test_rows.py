@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import spark_partq as partq
+from spark_partq.storage.arrow import arrow_type
+from spark_partq.storage.group import ack_table, control
 from spark_partq.storage.log import Conflict, retrying
-from spark_partq.storage.rows import RowTable
+from spark_partq.storage.rows import RowTable, decode_table
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from spark_partq.storage.upkeep import UPKEEP
+from tests.groups import Lasting
 from tests.helpers import in_parallel
+from tests.storage.bombs import one_text, packed, refused_for_little
 
 COLUMNS = (("n", "long"),)
 
 
 def table(store: str) -> RowTable:
-    return RowTable(Store.at(store), "t", "the table", COLUMNS)
+    return RowTable(Store.at(store), "t", "the table", COLUMNS, 1_000)
 
 
 def values(rows: RowTable) -> list[int]:
@@ -56,7 +63,7 @@ def test_look_after_a_lost_race_shows_what_the_winner_wrote(store: str) -> None:
 def test_only_one_creates(store: str) -> None:
     """Q1: of several creators one wins, and its rows are those that stay."""
     for n in range(5):
-        tables = [RowTable(Store.at(store), f"t{n}", "the table", COLUMNS) for _ in range(8)]
+        tables = [RowTable(Store.at(store), f"t{n}", "the table", COLUMNS, 1_000) for _ in range(8)]
         results = in_parallel([lambda t=t, i=i: t.create([{"n": i}]) for i, t in enumerate(tables)])
         winners = [i for i, r in enumerate(results) if r is None]
         assert len(winners) == 1 and all(isinstance(r, Conflict) for r in results if r is not None)
@@ -128,7 +135,7 @@ def test_old_log_files_go(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_files_are_those_of_the_log(store: str) -> None:
     """What a refresh finds is named as it was committed."""
-    mine = RowTable(Store.at(store), "t", "the table", COLUMNS)
+    mine = RowTable(Store.at(store), "t", "the table", COLUMNS, 1_000)
     mine.create([{"n": 0}])
     mine.append([{"n": 1}])
     named = DeltaTable(Path(store) / "t").get_add_actions().column("path").to_pylist()
@@ -216,3 +223,101 @@ def test_path_that_none_has(path: str) -> None:
 def test_empty_path() -> None:
     with pytest.raises(partq.InvalidArgumentError, match="empty"):
         partq.list_queues("")
+
+
+# ---- files of few bytes that would take much memory
+ACKS = pa.schema([pa.field(name, arrow_type(type_)) for name, type_ in ack_table.COLUMNS])
+FACTS = pa.schema([pa.field(name, arrow_type(type_)) for name, type_ in control.COLUMNS])
+
+FIXED = pa.dictionary(pa.int32(), pa.binary(500_000))
+
+
+def columns(schema: pa.Schema, n: int, **given: pa.Array) -> pa.Table:
+    """So many rows, null where nothing is given."""
+    return pa.table({f.name: given.get(f.name, pa.nulls(n, f.type)) for f in schema})
+
+
+def equal_rows(schema: pa.Schema, n: int) -> pa.Table:
+    row = {"incarnation": "i", "queue_id": "q", "partition": 0, "kind": "Floor", "seq": 1}
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names}], schema).take(pa.array([0] * n))
+
+
+def shared_texts(schema: pa.Schema, n: int) -> pa.Table:
+    """One text of a megabyte in all rows."""
+    text = one_text("x" * 1_000_000, n)
+    return columns(schema, n, **{"body" if "body" in schema.names else "incarnation": text})
+
+
+READ = """
+from pathlib import Path
+from spark_partq.storage.group import ack_table, control
+from spark_partq.storage.rows import RowFiles
+from spark_partq.storage.store import Store
+most = {"ack_table": ack_table, "control": control}[sys.argv[2]]
+limit = most.MOST_ROWS if most is ack_table else most.MOST_FACTS
+files = RowFiles(Store.at(sys.argv[1]), "t", "the table", most.COLUMNS, limit)
+files.read("small.parquet", 0)
+"""
+
+
+@pytest.mark.parametrize("read", ["read", "read_table"])
+@pytest.mark.parametrize(
+    ("table", "made", "said"),
+    [
+        ("ack_table", lambda: equal_rows(ACKS, 500_000), "it declares 500,000 rows"),
+        ("ack_table", lambda: shared_texts(ACKS, 3_000), "it holds more than"),
+        ("control", lambda: equal_rows(FACTS, 600_000), "it declares 600,000 rows"),
+        ("control", lambda: shared_texts(FACTS, 3_000), "it holds more than"),
+        ("control", lambda: columns(FACTS, 3_000, body=one_text("x" * 500_000, 3_000).cast(FIXED)), "another type"),
+        ("control", lambda: columns(FACTS, 1, body=pa.array(["x" * 90_000_000])), "it declares 1 rows and 90,"),
+    ],
+)
+def test_small_file_of_much(tmp_path: Path, table: str, made: Callable[[], pa.Table], said: str, read: str) -> None:
+    """Bad input: a file of less than 100 kB is refused before it takes memory."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "large.parquet").write_bytes(packed(made()))
+    small = columns(ACKS if table == "ack_table" else FACTS, 1)
+    (tmp_path / "t" / "small.parquet").write_bytes(packed(small))
+    error = refused_for_little(READ, f'files.{read}("large.parquet", 0)', tmp_path, table)
+    assert error.startswith("[CORRUPT_TABLE] file large.parquet of the table in ") and "cannot be read" in error and said in error
+
+
+def test_committed_acknowledgements_of_much(tmp_path: Path) -> None:
+    """Bad input: what a person asks about a group ends at once, too."""
+    store = str(tmp_path / "store")
+    partq.create_queue(store, "q", "v long", partitions=1, rebalance_delay_ms=0)
+    Lasting(store, "a", 1).beat()
+    whole = shutil.copytree(store, tmp_path / "whole")
+    (file,) = (Path(store) / "groups" / "g" / "acks").glob("*.parquet")
+    file.write_bytes(packed(equal_rows(ACKS, 500_000)))
+    before = "import spark_partq as partq\npartq.describe_group(sys.argv[2], 'g')"
+    error = refused_for_little(before, "partq.describe_group(sys.argv[1], 'g')", store, whole)
+    assert error.startswith(f"[CORRUPT_TABLE] file {file.name} of the acknowledgements of group 'g' in {store}, version ")
+
+
+def test_a_table_has_no_more_rows_than_its_limit(store: str) -> None:
+    """Neither in one file nor in many; and no writer makes more."""
+    mine = table(store)
+    mine.create([{"n": 0}])
+    mine.append([{"n": n} for n in range(999)])
+    with pytest.raises(partq.CommitFailedError, match="would have 1,001 rows, more than the 1,000 that readers take"):
+        mine.append([{"n": 1}])
+    mine.append([{"n": n} for n in range(1_000)], replace=True)
+    late = table(store)
+    late.refresh()
+    assert values(late) == list(range(1_000))
+    other = RowTable(Store.at(store), "t", "the table", COLUMNS, 1_001)
+    other.refresh()
+    other.append([{"n": 1}])
+    for one in (late, table(store)):
+        with pytest.raises(partq.CorruptTableError, match="it declares 1 rows"):
+            one.refresh()
+
+
+def test_texts_that_rows_share_are_read(tmp_path: Path) -> None:
+    """What is measured first is read as it is otherwise."""
+    shared = shared_texts(FACTS, 12)
+    rows = columns(FACTS, 3_000, body=pa.array(["x" * 50_000, *["é"] * 2_998, None]), seq=pa.array(range(3_000)))
+    for written in (shared, rows):
+        found = decode_table(packed(written), FACTS, 5_000)
+        assert found.schema == FACTS and found.to_pylist() == written.to_pylist()

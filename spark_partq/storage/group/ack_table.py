@@ -27,6 +27,8 @@ COLUMNS = (
 )
 # After so many commits the rows are rewritten, without those that cannot count any more.
 COMPACT_AFTER = 16
+# More rows than this the table never has: a few of each partition are left, and those of the last commits. A row takes some 800 bytes of memory.
+MOST_ROWS = 200_000
 
 
 class AckTable:
@@ -44,7 +46,7 @@ class AckTable:
         self._store, self._group = store, group
         self._what, self._of = f"an acknowledgement of group {group!r}", f"the acknowledgements of group {group!r}"
         self.folder = acks_folder(group, deletions)
-        self._table = RowTable(store, self.folder, self._of, COLUMNS)
+        self._table = RowTable(store, self.folder, self._of, COLUMNS, MOST_ROWS)
         self.acks = Acks()
         self._whole = True  # `acks` are those of all rows
 
@@ -83,7 +85,7 @@ class AckTable:
             before()
             if is_new:
                 self._table.create(_plain(rows, at))
-            elif len(self._table.files) >= COMPACT_AFTER:
+            elif len(self._table.files) >= COMPACT_AFTER or self._table.count() + len(rows) > MOST_ROWS:
                 every = [*map(self._row, self._table.rows()), *rows]
                 heard = {**self.heard_at(), **{row.incarnation: at for row in rows if row.beat}}
                 self._table.append(_plain(compacted(every, live), at, heard), replace=True)

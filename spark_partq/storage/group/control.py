@@ -14,6 +14,8 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
+
 from spark_partq.core import format
 from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import snapshot
@@ -21,7 +23,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import body_of, reason
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
-from spark_partq.storage.rows import Row, RowFiles, in_order
+from spark_partq.storage.rows import Row, RowFiles, in_order, table_in_order
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -52,6 +54,10 @@ COLUMNS = (
 FACTS, HISTORY, ARCHIVE, SNAPSHOT = "facts", "history", "archive", "snapshot"
 # So many files of facts are merged into one of the history, which bounds what a start reads; and so many of these into an archive.
 MERGE_AFTER, ARCHIVE_AFTER = 16, 64
+# More facts than this are not merged into one file.
+MOST_FACTS = 5_000_000
+# So many facts of a file become rows at once.
+_FEW = 10_000
 
 _NAMED = re.compile(
     rf"\d{{20}}-({FACTS}|{HISTORY}|{ARCHIVE}|{SNAPSHOT}(?=-\d))(?:-(\d{{1,19}}))?-[0-9a-f]{{32}}\.parquet"
@@ -74,7 +80,7 @@ class ControlTable:
         folder = f"{group_folder(group)}/control"
         about = f"the control table of group {group!r}"
         self._what = f"{about} in {store.uri}"
-        self._disk = RowFiles(store, folder, about, COLUMNS)
+        self._disk = RowFiles(store, folder, about, COLUMNS, MOST_FACTS)
         self._store, self._log, self._group = store, DeltaLog(store, folder, about), group
         self._paths: set[str] = set()
         self._version = -1  # of which `state` is
@@ -130,13 +136,11 @@ class ControlTable:
         """
         format.check_writable(self.state.format, self._what)
 
-    def history(self) -> list[Row]:
+    def history(self) -> pa.Table:
         """Every fact ever, in order, with `seq` and `at`; reads the whole table."""
         self.refresh()
-        rows = [
-            row for path in self._paths if kind_of(path) != SNAPSHOT for row in self._disk.read(path, self._version)
-        ]
-        return in_order(rows, self._what, self._version)
+        files = [self._disk.read_table(path, self._version) for path in self._paths if kind_of(path) != SNAPSHOT]
+        return table_in_order(pa.concat_tables([self._disk.arrow.empty_table(), *files]), self._what, self._version)
 
     def recent(self, count: int) -> list[Row]:
         """The last `count` facts as of the last refresh, in order."""
@@ -161,7 +165,8 @@ class ControlTable:
             if newest is not None and _seq(newest) > state.seq:
                 state = self._snapshot(newest)
             for path in sorted(path for path in fresh if kind_of(path) == FACTS):
-                self._replay(state, written.get(path) or self._disk.read(path, self._log.version))
+                for rows in [written[path]] if path in written else self._facts(path):
+                    self._replay(state, rows)
             foreign = sorted(path for path in paths if not kind_of(path))
             if foreign:  # and no fact says that a newer program may name files so
                 raise CorruptTableError(
@@ -178,9 +183,15 @@ class ControlTable:
             self._store.force_writes()
         return True
 
+    def _facts(self, path: str) -> Iterable[list[Row]]:
+        """The facts of a file; those of a large one some at a time."""
+        few = (self._log.snapshot.files[path].rows or 0) <= _FEW
+        at = self._log.version
+        return [self._disk.read(path, at, _FEW)] if few else self._disk.read_parts(path, at)
+
     def _snapshot(self, path: str) -> GroupState:
         try:
-            (row,) = self._disk.read(path, self._log.version)
+            (row,) = self._disk.read(path, self._log.version, 1)
             body = body_of(row["body"])
             format.check_readable(format.parse(body["format"]), self._what)
             state = snapshot.from_json(body)
@@ -231,13 +242,15 @@ class ControlTable:
         }
         adds = [self._disk.write([row], before + 1, f"{SNAPSHOT}-{self.state.seq}", data_change=False)[0]]
         replaced = [path for path in self._paths if kind_of(path) == SNAPSHOT]
+        at, live = self._store.now_ms(), self._log.snapshot.files
         for small, merged, after in ((FACTS, HISTORY, MERGE_AFTER), (HISTORY, ARCHIVE, ARCHIVE_AFTER)):
             files = sorted(path for path in self._paths if kind_of(path) == small)
-            if len(files) >= after:
-                rows = [row for path in files for row in self._disk.read(path, before)]
-                adds.append(self._disk.write(rows, before + 1, merged, data_change=False)[0])
+            if len(files) < after or sum(live[path].rows or 0 for path in files) > MOST_FACTS:
+                continue
+            add = self._disk.merge(files, before + 1, merged)
+            if add is not None:
+                adds.append(add)
                 replaced += files
-        at, live = self._store.now_ms(), self._log.snapshot.files
         removes = [Remove(path, at, live[path].size, {}, data_change=False) for path in replaced]
         with contextlib.suppress(Conflict):
             self._log.commit(adds, removes, operation="OPTIMIZE")
@@ -246,13 +259,15 @@ class ControlTable:
 
 def recent_facts(paths: Iterable[str], disk: RowFiles, count: int, what: str, version: int) -> list[Row]:
     """The last `count` facts of those in the files of a version, in order. Reads no more files than that needs, however long the history is."""
-    rows: list[Row] = []
+    parts: list[pa.Table] = []
     # A file is named by the version that brought it in, and holds what was committed up to then.
     for path in sorted((path for path in paths if kind_of(path) != SNAPSHOT), reverse=True):
-        if len(rows) >= count:
+        if count <= sum(part.num_rows for part in parts):
             break
-        rows += disk.read(path, version)
-    return in_order(rows, what, version)[-count:] if count > 0 else []
+        parts.append(disk.read_table(path, version))
+    facts = table_in_order(pa.concat_tables(parts or [disk.arrow.empty_table()]), what, version)
+    rows: list[Row] = facts.slice(max(0, facts.num_rows - count)).to_pylist()
+    return rows
 
 
 def kind_of(path: str) -> str:

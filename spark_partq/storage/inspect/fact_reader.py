@@ -20,7 +20,7 @@ from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.control import SNAPSHOT, kind_of
 from spark_partq.storage.inspect.group_history import control_files, control_log
-from spark_partq.storage.rows import FORMAT_RAISED, Row, in_order
+from spark_partq.storage.rows import Row, table_in_order
 from spark_partq.storage.store import Store
 
 # Of files that were read, so much is kept.
@@ -186,12 +186,7 @@ class FactReader:
         """The facts of a file by their numbers."""
         if path not in self._kept:
             facts = self._disk.read_table(path, self._log.version)
-            odd = pc.or_(pc.equal(facts["kind"], FORMAT_RAISED), pc.equal(facts["seq"], 0))
-            odd = pc.fill_null(odd, True)
-            in_order(
-                facts.filter(odd).to_pylist(), self._what, self._log.version
-            )  # refuses a newer format, and what is no fact
-            self._kept[path] = facts.sort_by("seq")
+            self._kept[path] = table_in_order(facts, self._what, self._log.version)
         self._kept.move_to_end(path)
         while sum(facts.nbytes for facts in self._kept.values()) > _MOST_BYTES and len(self._kept) > 1:
             self._kept.popitem(last=False)

@@ -19,8 +19,7 @@ def history(store: Store, group: str) -> pa.Table:
     ------
     NotAStoreError, GroupNotFoundError, CorruptTableError
     """
-    rows = open_group(store, group, deleted=True).history()
-    return pa.Table.from_pylist(rows, control_files(store, group).arrow)
+    return open_group(store, group, deleted=True).history_table()
 
 
 def recent(store: Store, group: str, count: int) -> list[Row]:
@@ -32,13 +31,14 @@ def recent(store: Store, group: str, count: int) -> list[Row]:
 
 def acknowledgements(store: Store, group: str) -> pa.Table:
     """The rows that are left in the ack table, with the times at which they were written."""
-    about = open_group(store, group).acks_folder, f"the acknowledgements of group {group!r}", ackrows.COLUMNS
-    table = RowTable(store, *about)
+    folder = open_group(store, group).acks_folder
+    about = store, folder, f"the acknowledgements of group {group!r}", ackrows.COLUMNS, ackrows.MOST_ROWS
+    table = RowTable(*about)
     rows: list[Row] = []
     if table.exists():
         table.refresh()
         rows = table.rows()
-    return pa.Table.from_pylist(rows, RowFiles(store, *about).arrow)
+    return pa.Table.from_pylist(rows, RowFiles(*about).arrow)
 
 
 def control_log(store: Store, group: str) -> DeltaLog:
@@ -46,7 +46,7 @@ def control_log(store: Store, group: str) -> DeltaLog:
 
 
 def control_files(store: Store, group: str) -> RowFiles:
-    return RowFiles(store, *_about(group), control.COLUMNS)
+    return RowFiles(store, *_about(group), control.COLUMNS, control.MOST_FACTS)
 
 
 def _about(group: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +22,7 @@ from spark_partq.storage.log.entries import (
     protocol_of,
 )
 from spark_partq.storage.log.snapshot import Snapshot
-from spark_partq.storage.parquet import read_columns, repeated_columns
+from spark_partq.storage.parquet import Most, read_within
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _PROTOCOL = pa.struct(
@@ -67,29 +67,27 @@ _REMOVE = pa.struct(
         ("size", pa.int64()),
     ]
 )
+_ONCE = "protocol", "metaData"
 # In the Parquet file's own metadata: of which version it is, and the token of that version's entry.
 _VERSION, _TOKEN = b"partq.version", b"partq.token"
 
 
-# Of one checkpoint: so many actions, and so much when it is decompressed.
-MAX_ACTIONS, MAX_BYTES = 20_000_000, 4 << 30
+# Of one checkpoint: so many bytes, and so many actions. An action takes some 2,000 bytes of memory.
+MAX_BYTES, MAX_ACTIONS = 1 << 30, 1_000_000
+# A checkpoint of few bytes has few actions: so many, and one for each so many bytes of the file. No two name the same file, so each takes some
+# bytes, however well they are compressed; with the names that this package gives, 40 and more.
+_FREE_ACTIONS, _ACTION_BYTES = 50_000, 4
+_ENTRIES = 4  # so many values and tags has an action on average
+_FREE_BYTES, _COMPRESSED = (
+    64 << 20,
+    500,
+)  # what it may be decompressed: so many bytes, and so many for each byte of the file
 
 
-def check_declared(file: pq.ParquetFile, columns: Sequence[str], rows: int, size: int) -> None:
-    """Refuse a Parquet file that would take more memory than that: a few kilobytes can hold gigabytes.
-
-    Raises
-    ------
-    ValueError, ArrowException, OSError
-    """
-    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    declared = sum(group.total_byte_size for group in groups)
-    values = sum(group.num_rows for group in groups)
-    if 0 <= values <= rows and 0 <= declared <= size:
-        repeated = [column for i in range(len(groups)) for column in repeated_columns(file, i, columns)]
-        values = max([values, *(column.num_values for column in repeated)])
-    if not 0 <= values <= rows or not 0 <= declared <= size:
-        raise ValueError(f"it declares {values} values and {declared} bytes, more than {rows} or {size}")
+def most_of(size: int) -> Most:
+    """What a checkpoint of so many bytes may hold."""
+    actions = min(MAX_ACTIONS, _FREE_ACTIONS + size // _ACTION_BYTES)
+    return Most(actions, _ENTRIES * actions, min(MAX_BYTES, _FREE_BYTES + _COMPRESSED * size))
 
 
 def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
@@ -134,15 +132,15 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours:
         If it is cut short, damaged, of another version, or says what this package does not handle.
     """
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True)
+        options = {"pre_buffer": False, "page_checksum_verification": True}
+        file = pq.ParquetFile(pa.BufferReader(data), **options)
         about = file.metadata.metadata or {}
         told, token = about.get(_VERSION), about.get(_TOKEN)
         if told is not None and int(told) != version:
             raise ForeignEntry(f"it was written for version {int(told)}")
         columns = _columns(file.schema_arrow, tombstones)
-        check_declared(file, columns, MAX_ACTIONS, MAX_BYTES)
-        table = read_columns(file, columns)
-        return _snapshot(table, version, tombstones, None if token is None else token.decode(), only_ours)
+        batches = read_within(data, file, columns, most_of(len(data)), **options)
+        return _snapshot(batches, version, tombstones, None if token is None else token.decode(), only_ours)
     except ForeignEntry:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -163,45 +161,56 @@ def _columns(schema: pa.Schema, tombstones: bool) -> list[str]:
     return columns
 
 
-def _snapshot(table: pa.Table, version: int, tombstones: bool, token: str | None, only_ours: bool) -> Snapshot:
-    # sidecar, checkpointMetadata: a version 2 checkpoint; domainMetadata: a table feature. Empty columns say nothing.
-    unknown = set(table.column_names) - {"protocol", "metaData", "txn", "add", "remove"}
-    foreign = sorted(name for name in unknown if table.column(name).null_count < table.num_rows)
-    if foreign:
-        raise ForeignEntry(f"it has the actions {', '.join(foreign)}")
-    protocols, metadatas = (_present(table, name).to_pylist() for name in ("protocol", "metaData"))
-    if len(protocols) != 1 or len(metadatas) != 1:
-        raise ForeignEntry(f"it has {len(protocols)} protocols and {len(metadatas)} table metadata instead of one each")
-    check_protocol(protocols[0])
-    plain = metadatas[0]
-    plain["configuration"] = dict(plain["configuration"] or ())
-    snapshot = Snapshot(version, metadata_of(plain), token=token, base=version)
-    if "txn" in table.column_names:
-        txns = _fields(_present(table, "txn"), "appId", "version", "lastUpdated")
-        snapshot.transactions = {app: Transaction(number, updated) for app, number, updated in txns}
-    adds = _present(table, "add")
-    _refuse_deletion_vectors(adds)
-    names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange", "tags"
-    for path, size, values, stats, modified, change, tags in _fields(adds, *names):
-        name = file_name(path, folders=not only_ours)
-        snapshot.files[name] = Add(name, size, values or {}, stats, modified, change, tags or None)
-    if len(snapshot.files) != len(adds):
-        raise ForeignEntry("it names a file twice")
-    if tombstones:
-        snapshot.tombstones = {}
-        if "remove" in table.column_names:
-            removes = _present(table, "remove")
-            _refuse_deletion_vectors(removes)
-            names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
-            for path, deleted, size, values, change in _fields(removes, *names):
-                name = file_name(path, folders=not only_ours)
-                snapshot.tombstones[name] = Remove(name, deleted or 0, size, values, bool(change))
+def _snapshot(
+    batches: Iterable[pa.RecordBatch], version: int, tombstones: bool, token: str | None, only_ours: bool
+) -> Snapshot:
+    snapshot = Snapshot(version, tombstones={} if tombstones else None, token=token, base=version)
+    counts = dict.fromkeys(_ONCE, 0)
+    for batch in batches:  # one after another, so that lists of all columns never stand beside what is made of them
+        # sidecar, checkpointMetadata: a version 2 checkpoint; domainMetadata: a table feature. Empty columns say nothing.
+        unknown = set(batch.schema.names) - {"protocol", "metaData", "txn", "add", "remove"}
+        foreign = sorted(name for name in unknown if len(_present(batch, name)))
+        if foreign:
+            raise ForeignEntry(f"it has the actions {', '.join(foreign)}")
+        counts = {name: count + len(_present(batch, name)) for name, count in counts.items()}
+        if max(counts.values()) > 1:
+            break
+        for protocol in _present(batch, "protocol").to_pylist():
+            check_protocol(protocol)
+        for plain in _present(batch, "metaData").to_pylist():
+            plain["configuration"] = dict(plain["configuration"] or ())
+            snapshot.metadata = metadata_of(plain)
+        _take_in(snapshot, batch, only_ours)
+    if set(counts.values()) != {1}:
+        protocols, metadatas = counts.values()
+        raise ForeignEntry(f"it has {protocols} protocols and {metadatas} table metadata instead of one each")
     return snapshot
 
 
-def _present(table: pa.Table, name: str) -> pa.StructArray:
-    chunks = [_without_nulls(chunk) for chunk in table.column(name).chunks]
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.array([], table.schema.field(name).type)])
+def _take_in(snapshot: Snapshot, batch: pa.RecordBatch, only_ours: bool) -> None:
+    txns = _fields(_present(batch, "txn"), "appId", "version", "lastUpdated")
+    snapshot.transactions |= {app: Transaction(number, updated) for app, number, updated in txns}
+    adds = _present(batch, "add")
+    _refuse_deletion_vectors(adds)
+    names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange", "tags"
+    known = len(snapshot.files) + len(adds)
+    for path, size, values, stats, modified, change, tags in _fields(adds, *names):
+        name = file_name(path, folders=not only_ours)
+        snapshot.files[name] = Add(name, size, values or {}, stats, modified, change, tags or None)
+    if len(snapshot.files) != known:
+        raise ForeignEntry("it names a file twice")
+    if snapshot.tombstones is not None:
+        removes = _present(batch, "remove")
+        _refuse_deletion_vectors(removes)
+        names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
+        for path, deleted, size, values, change in _fields(removes, *names):
+            name = file_name(path, folders=not only_ours)
+            snapshot.tombstones[name] = Remove(name, deleted or 0, size, values, bool(change))
+
+
+def _present(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """What is there of a kind of actions; nothing if there is no such column."""
+    return _without_nulls(batch.column(name)) if name in batch.schema.names else pa.array([], pa.struct([]))
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:

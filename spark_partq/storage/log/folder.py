@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_partq.core.errors import CommitFailedError
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_temporary
-from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint
+from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint, most_of
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.store import Store
@@ -263,11 +264,17 @@ class LogFolder:
 
         Raises
         ------
-        LogMissing, DamagedLog
+        LogMissing, DamagedLog, CommitFailedError
         """
         snapshot = self.load(tombstones=True)
         if self.files.info(self.checkpoint_path(snapshot.version)) is None:
             data, count = encode_checkpoint(_forgetful(snapshot, expired, self.store_ms()))
+            most = most_of(len(data)).rows
+            if count > most:
+                raise CommitFailedError(
+                    f"a checkpoint of {self.path} has {count:,} actions, more than the {most:,} that readers take; nothing was "
+                    "changed. Let `maintain` remove what all have read, or put small files together"
+                )
             with contextlib.suppress(FileAlreadyExists):  # another process made the same
                 self.files.put_if_absent(self.checkpoint_path(snapshot.version), data)
             if not self._stands_for(snapshot):

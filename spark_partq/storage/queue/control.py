@@ -23,6 +23,8 @@ from spark_partq.storage.store import Store, partition_folder, partition_numbers
 COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 # So many files are merged into one: whoever opens a queue that was toggled for years reads one file.
 MERGE_AFTER = 64
+# Facts of one queue: one every half hour, for ten years.
+MOST_FACTS = 200_000
 # So often a table is read that is deleted and created again meanwhile.
 _READINGS = 3
 DISCARDED = "partq:discarded"
@@ -137,6 +139,7 @@ class QueueControl:
             f"{queue_folder(self.name)}/control",
             f"the control table of queue {self.name!r}",
             COLUMNS,
+            MOST_FACTS,
             expired_records,
         )
 

@@ -38,6 +38,8 @@ from spark_partq.storage.store import Store, partition_folder, queue_folder
 Role = Literal["primary", "replica", "promoted"]
 Options = Mapping[str, str]
 
+# Of one replica; the copy of each table that skips a version leaves one.
+MOST_FACTS = 1_000_000
 _COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 
 
@@ -52,7 +54,7 @@ class ReplicaTable:
         self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
-        return RowTable(self.store, self._folder, self._about, _COLUMNS)
+        return RowTable(self.store, self._folder, self._about, _COLUMNS, MOST_FACTS)
 
     def refresh(self) -> ReplicaState | None:
         """The state as it is now; None if there is no replica.

@@ -27,10 +27,10 @@ def decoding_once() -> Iterator[None]:
         found[(data, *schema.names)] = written
         return data, written
 
-    def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
+    def decode_rows(data: bytes, schema: pa.Schema, most: int) -> list[Row]:
         key = data, *schema.names  # to hash a schema takes longer than to decode a few rows
         if key not in found:
-            found[key] = read_rows(data, schema)
+            found[key] = read_rows(data, schema, most)
         return found[key]
 
     def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours: bool = True) -> Snapshot:

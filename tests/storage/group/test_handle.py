@@ -106,7 +106,7 @@ def test_history_and_state_outlive_any_number_of_commits(handles: Handles) -> No
     late = handles[0]()
     late.refresh()
     assert plain(late.state) == plain(a.state) and late.state.floors == {WHERE: n}
-    history = late.history()
+    history = late.history().to_pylist()
     assert [row["seq"] for row in history] == list(range(a.state.seq))
     assert [row["offset"] for row in history[first:]] == list(range(1, n + 1))
     replayed = GroupState()
@@ -359,7 +359,7 @@ def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -
     Consumer(queue, "b")
     read = RowFiles.read
 
-    def interrupted(self: RowFiles, path: str, version: int) -> list[dict[str, Any]]:
+    def interrupted(self: RowFiles, path: str, version: int, most: int) -> list[dict[str, Any]]:
         raise SystemExit
 
     monkeypatch.setattr(RowFiles, "read", interrupted)

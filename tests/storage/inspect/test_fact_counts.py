@@ -113,7 +113,7 @@ def test_only_new_files_are_read(queue: str) -> None:
     group, read = counting._group, []
     disk = group._control._disk
     reading = disk.read
-    disk.read = lambda path, version: (read.append(path), reading(path, version))[1]  # type: ignore[method-assign]
+    disk.read = lambda path, version, most=None: (read.append(path), reading(path, version, most))[1]  # type: ignore[method-assign]
     a.start_again()
     counting.now()
     assert len(read) <= 3 and counting.counts.seq == group.state.seq

@@ -45,9 +45,9 @@ def test_a_hundred_facts_cost_no_more_than_few(
     read: list[str] = []
     original = RowFiles.read
 
-    def counted(self: RowFiles, path: str, version: int) -> Any:
+    def counted(self: RowFiles, path: str, version: int, most: int) -> Any:
         read.append(path)
-        return original(self, path, version)
+        return original(self, path, version, most)
 
     monkeypatch.setattr(RowFiles, "read", counted)
     queue = opened(store)

@@ -15,7 +15,7 @@ from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTO
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.queue.control import COLUMNS
+from spark_partq.storage.queue.control import COLUMNS, MOST_FACTS
 from spark_partq.storage.queue.handle import Queue, open_queue, queue_state
 from spark_partq.storage.queue.partition_table import CLOCK, PartitionTable
 from spark_partq.storage.replica.table import is_replica
@@ -65,7 +65,7 @@ class QueueCheck(Check):
         if state.scaling is not None and not replica:
             to = f"scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
             self.warn(f"it is being {to}", "unless that is under way just now, scale it so again to finish it")
-        control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS)
+        control = RowTable(self.store, folder, f"the control table of {self.about}", COLUMNS, MOST_FACTS)
         control.refresh()
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):
