@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 from spark_partq.core.names import check_name
 
+# What reading such a value raises: a reader of a table makes the one error of a damaged table of it.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 MOST = 2**63 - 1  # of an offset, an epoch, a number of a fact
 MAX_PARTITIONS = 4096
 MAX_FLOWS = 10_000  # of one member

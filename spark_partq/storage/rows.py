@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.core import format, stored
@@ -23,6 +24,8 @@ from spark_partq.storage.store import Store
 # Of one little file: more than any merge makes.
 MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
 _FEW = 100
+# Microseconds since 1970 of the times that Python has, but for a day at each end.
+_FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
@@ -106,7 +109,18 @@ def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data))
     check_declared(file, schema.names, MAX_ROWS, MAX_BYTES)
     table = read_columns(file, schema.names)
-    return table if table.schema.equals(schema) else table.cast(schema)
+    table = table if table.schema.equals(schema) else table.cast(schema)
+    _check_times(table)
+    return table
+
+
+def _check_times(table: pa.Table) -> None:
+    """Refuse times that Python does not have, in any zone: each use of such a row would end in another error."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            found = pc.min_max(column.cast(pa.int64())).as_py()
+            if not all(_FIRST_US <= us <= _LAST_US for us in found.values() if us is not None):
+                raise ValueError(f"{name} has a time before the year 1 or after the year 9999")
 
 
 def in_order(rows: Sequence[Row], what: str) -> list[Row]:

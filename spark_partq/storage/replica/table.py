@@ -28,7 +28,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
-from spark_partq.core.stored import body_of
+from spark_partq.core.stored import MALFORMED, body_of
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
@@ -82,7 +82,7 @@ class ReplicaTable:
         rows = in_order(self._rows.rows(), self._what)
         try:
             return replay(self._queue, (ReplicaFact(row["kind"], body_of(row["body"])) for row in rows))
-        except (TypeError, ValueError, KeyError) as error:
+        except MALFORMED as error:
             raise CorruptTableError(
                 f"{self._what} in {self.store.uri} holds a fact that cannot be ({error}): it was edited. Restore it from a "
                 "backup, or delete the replica and create it again",
