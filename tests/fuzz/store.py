@@ -35,19 +35,17 @@ def _at(runtime: Repeatable, uri: str) -> Store:
 
 
 def _whole() -> Contents:
-    """A queue with messages, one batch of which is begun and not in; a group that has read some; and a replica."""
+    """A queue with messages, which was scaled; a group of two consumers that has read some; and a replica of the queue."""
     runtime = Repeatable()
     store = _at(runtime, _PRIMARY)
     partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=2, rebalance_delay_ms=0)
     partq.create_queue(store, "other", "v bigint", partitions=0)
     queue = open_queue(store, "q")
+    rows = pa.RecordBatch.from_pydict({"k": ["a", "b", None, "d"], "v": [0, 1, 2, 3]}, arrow_schema(queue.state.schema))
+    producer = Producer(queue)
     for batch in range(3):
-        rows = pa.RecordBatch.from_pydict(
-            {"k": ["a", "b", None, "d"], "v": list(range(4))}, arrow_schema(queue.state.schema)
-        )
-        producer = Producer(queue)
         producer.refresh()
-        producer.write(BatchRecord("s", batch), lambda rows=rows: write_rows(queue, [(0, rows)]), lambda: 4)
+        producer.write(BatchRecord("s", batch), lambda: write_rows(queue, [(0, rows)]), lambda: rows.num_rows)
     with mock.patch("tests.groups._incarnations", itertools.count()):
         reader = Consumer(store, "a")
         for partition in range(2):

@@ -24,8 +24,8 @@ from spark_partq.storage.queue import control as queue_control
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.replica.table import ReplicaTable
-from spark_partq.storage.rows import Row
-from spark_partq.storage.store import Store
+from spark_partq.storage.rows import Row, encode_rows
+from spark_partq.storage.store import Store, group_folder
 from tests.fuzz import files, store, texts, values
 from tests.fuzz.change import changed, damaged, rows_changed
 from tests.fuzz.run import Target
@@ -61,7 +61,9 @@ def _used(state: GroupState) -> GroupState:
 
 def _snapshot(plain: Any) -> None:
     path = f"{0:020d}-snapshot-{plain['seq'] if isinstance(plain.get('seq'), int) else 0}-{'0' * 32}.parquet"
-    _control._disk.read = lambda _: [{"body": json.dumps(plain)}]  # type: ignore[method-assign]
+    _store.files.put(
+        f"{group_folder('g')}/control/{path}", encode_rows([{"body": json.dumps(plain)}], _control._disk.arrow)[0]
+    )
     _used(_control._snapshot(path))
 
 

@@ -182,6 +182,7 @@ FILE = json.loads(encode(MANIFEST))["files"][0]
         ({"files": [{**FILE, "path": "../x"}]}, "path is .*plain name"),
         ({"files": [{**FILE, "path": "/etc/passwd"}]}, "plain name"),
         ({"files": [{**FILE, "path": "s3://x"}]}, "plain name"),
+        ({"files": [{**FILE, "path": "a\ud800.parquet"}]}, "plain name"),
         ({"files": [{**FILE, "rows": 0}]}, "rows"),
         ({"files": [{**FILE, "rows": 4}]}, "numRecords|another number of rows"),
         ({"files": [{**FILE, "stats": "["}]}, "stats"),
