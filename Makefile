@@ -35,7 +35,7 @@ test: .venv/classes.jsa
 long: .venv/classes.jsa
 	$(BIN)/python -m pytest -m long
 
-# Many more seeds of the simulation, and damaged inputs, than the tests run.
+# Many more seeds of the simulation, and damaged inputs, than the tests run; the fuzzers also bound time and memory.
 soak: setup
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 100000 --jobs 2
 	$(BIN)/python -m spark_partq.testing.simulation --seeds 1000 --disk

@@ -14,7 +14,7 @@ from spark_partq.core.group.facts import GroupFact, Member, PartitionState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.queue.handle import attach_group, in_group, open_queue
-from spark_partq.storage.store import Store
+from spark_partq.storage.store import Store, StorePath
 
 _incarnations = itertools.count(1)
 
@@ -24,7 +24,7 @@ class Consumer:
 
     def __init__(
         self,
-        store: str,
+        store: StorePath,
         instance: str,
         flows: int = 1,
         *,

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 from spark_partq.core.names import check_name
 
+# What reading such a value raises: a reader of a table makes the one error of a damaged table of it.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 MOST = 2**63 - 1  # of an offset, an epoch, a number of a fact
 MAX_PARTITIONS = 4096
 MAX_FLOWS = 10_000  # of one member
@@ -20,8 +22,8 @@ MAX_WEIGHT = 1e100
 MAX_TEXT = 10_000
 MAX_NAME_BYTES = 255  # of a file
 # Leads out of the folder, here or with another reader: hidden (also `.` and `..`), with a separator or a control character, or a URI with a
-# scheme.
-_NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
+# scheme. Or half of a surrogate pair, which nobody can write again.
+_NO_FILE_NAME = re.compile(r"\.|.*[/\\\x00-\x1f\x7f\ud800-\udfff]|[A-Za-z][A-Za-z0-9+.-]+:", re.DOTALL)
 _MAX_JSON = 64 << 20
 _MAX_NESTED = 50
 
@@ -114,7 +116,7 @@ def file_name(value: object, what: str) -> str:
 
 def is_plain(name: str) -> bool:
     """Whether a name stays in its folder, here and with every other reader."""
-    return bool(name) and not _NO_FILE_NAME.match(name) and len(name.encode(errors="replace")) <= MAX_NAME_BYTES
+    return bool(name) and not _NO_FILE_NAME.match(name) and len(name.encode()) <= MAX_NAME_BYTES
 
 
 def offsets_by_partition(value: object, what: str, partitions: range) -> dict[int, int]:

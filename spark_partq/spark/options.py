@@ -85,14 +85,15 @@ class Options(BaseModel):
             Naming each unknown or wrong option.
         """
         known = {name.lower(): name for name in cls.model_fields}
-        values: dict[str, Any] = {"storageOptions": {}}
+        storage: dict[str, str] = {}
+        values: dict[str, Any] = {}
         for name, value in given.items():
             if name.lower().startswith(_STORAGE_PREFIX):
-                values["storageOptions"][name[len(_STORAGE_PREFIX) :]] = value
+                storage[name[len(_STORAGE_PREFIX) :]] = value
             else:
                 values[known.get(name.lower(), name)] = value
         try:
-            options = cls(**values)
+            options = cls(**{"storageOptions": storage, **values})  # a plain one is a text, which is refused
         except ValidationError as error:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {_reason(e)}" for e in error.errors())
             raise InvalidArgumentError(

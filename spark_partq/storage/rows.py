@@ -29,6 +29,8 @@ FREE_ROWS, FREE_BYTES = 100_000, 16 << 20
 _COMPRESSED = 500
 _FEW = 100
 _PART = 10_000
+# Microseconds since 1970 of the times that Python has, but for a day at each end.
+_FIRST_US, _LAST_US = -62_135_510_400_000_000, 253_402_214_400_000_000
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
@@ -165,7 +167,18 @@ def decode_table(data: bytes, schema: pa.Schema, most: int) -> pa.Table:
     file = pq.ParquetFile(pa.BufferReader(data))
     batches = list(read_within(data, file, schema.names, most_of(most, len(data))))
     table = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table().select(schema.names)
-    return table if table.schema.equals(schema) else table.cast(schema)
+    table = table if table.schema.equals(schema) else table.cast(schema)
+    _check_times(table)
+    return table
+
+
+def _check_times(table: pa.Table) -> None:
+    """Refuse times that Python does not have, in any zone: each use of such a row would end in another error."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            found = pc.min_max(column.cast(pa.int64())).as_py()
+            if not all(_FIRST_US <= us <= _LAST_US for us in found.values() if us is not None):
+                raise ValueError(f"{name} has a time before the year 1 or after the year 9999")
 
 
 def most_of(rows: int, size: int) -> Most:

@@ -29,6 +29,7 @@ CASES: dict[str, list[Case]] = {
         python("read(store, 'q', startOffsets='earliest')", InvalidArgumentError, "options of format partq: startoffsets: there is no such option. Known options:"),
         python("read(store, 'q', failOnDataLoss='perhaps')", InvalidArgumentError, "options of format partq: failOnDataLoss: Input should be a valid boolean, unable to interpret input (given: 'perhaps')."),
         python("read(store, 'q', storageOptions='key')", InvalidArgumentError, "options of format partq: storageOptions: give each storage option as .option('storageOptions.NAME', …). Known options:"),
+        python("read(store, 'q', **{'storageOptions': 'key', 'storageOptions.aws_region': 'eu'})", InvalidArgumentError, "options of format partq: storageOptions: give each storage option as .option('storageOptions.NAME', …). Known options:"),
         python("consume(store, 'q', queuePattern='q.*')", InvalidArgumentError, "options queue and queuePattern exclude each other; give one"),
         python("consume(store, None, queuePattern='q(')", InvalidArgumentError, "option queuePattern='q(' is no pattern of queue names: missing ): q(. See docs/options.md"),
         python("consume(store, None, queuePattern='orders.*')", QueueNotFoundError, "no queue in STORE matches queuePattern='orders.*'; its queues: other, q"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import pickle
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -69,6 +71,20 @@ def test_only_one_creates(store: str) -> None:
         assert len(winners) == 1 and all(isinstance(r, Conflict) for r in results if r is not None)
         tables[0].refresh()
         assert values(tables[0]) == winners
+
+
+@pytest.mark.parametrize("at", [2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000])
+def test_times_that_python_does_not_have(store: str, at: int) -> None:
+    """A file that says so is damaged; a time at the very ends would be an error as soon as somebody shows it in his zone."""
+    rows = RowTable(Store.at(store), "t", "the table", (("n", "long"), ("at", "timestamp")))
+    rows.create([{"n": 0, "at": dt.datetime(2026, 11, 1, tzinfo=dt.UTC)}])
+    (path,) = (Path(store) / "t").glob("*.parquet")
+    whole = pq.read_table(path)
+    times = pa.array([at], pa.int64()).cast(whole.schema.field("at").type)
+    pq.write_table(whole.set_column(1, whole.schema.field("at"), times), path)
+    for read in (rows._disk.read, rows._disk.read_table):
+        with pytest.raises(partq.CorruptTableError, match="at has a time before the year 1 or after the year 9999"):
+            read(path.name)
 
 
 def test_counting_by_many_writers(store: str) -> None:
@@ -279,7 +295,11 @@ def test_small_file_of_much(tmp_path: Path, table: str, made: Callable[[], pa.Ta
     small = columns(ACKS if table == "ack_table" else FACTS, 1)
     (tmp_path / "t" / "small.parquet").write_bytes(packed(small))
     error = refused_for_little(READ, f'files.{read}("large.parquet", 0)', tmp_path, table)
-    assert error.startswith("[CORRUPT_TABLE] file large.parquet of the table in ") and "cannot be read" in error and said in error
+    assert (
+        error.startswith("[CORRUPT_TABLE] file large.parquet of the table in ")
+        and "cannot be read" in error
+        and said in error
+    )
 
 
 def test_committed_acknowledgements_of_much(tmp_path: Path) -> None:
@@ -292,7 +312,9 @@ def test_committed_acknowledgements_of_much(tmp_path: Path) -> None:
     file.write_bytes(packed(equal_rows(ACKS, 500_000)))
     before = "import spark_partq as partq\npartq.describe_group(sys.argv[2], 'g')"
     error = refused_for_little(before, "partq.describe_group(sys.argv[1], 'g')", store, whole)
-    assert error.startswith(f"[CORRUPT_TABLE] file {file.name} of the acknowledgements of group 'g' in {store}, version ")
+    assert error.startswith(
+        f"[CORRUPT_TABLE] file {file.name} of the acknowledgements of group 'g' in {store}, version "
+    )
 
 
 def test_a_table_has_no_more_rows_than_its_limit(store: str) -> None:

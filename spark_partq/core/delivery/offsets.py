@@ -15,7 +15,7 @@ from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentErro
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.stored import MAX_PARTITIONS, MOST, name, partition_number, text, whole
+from spark_partq.core.stored import MALFORMED, MAX_PARTITIONS, MOST, name, partition_number, text, whole
 
 EARLIEST = -2
 LATEST = -1
@@ -205,7 +205,7 @@ class StreamOffset:
                 },
                 former={queue: tuple(_former(*f) for f in q["former"]) for queue, q in queues.items() if "former" in q},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error
             raise CheckpointMismatchError(
                 f"the checkpoint holds no offset of this source ({reason}); use another checkpointLocation"

@@ -236,7 +236,7 @@ class GroupState:
         try:
             reading.check_columns(fact)
             self._replay(Kind(fact.kind), fact)
-        except (ValueError, KeyError, TypeError) as error:
+        except stored.MALFORMED as error:
             of = "" if fact.partition is None else f" of partition {fact.partition} of queue {fact.queue!r}"
             raise CorruptTableError(
                 f"fact {self.seq} ({fact.kind}{of}) cannot follow those before it ({stored.reason(error)}): the table was edited. Restore "
@@ -260,7 +260,10 @@ class GroupState:
         elif kind is Kind.STATUS_CHANGED:
             status = Status(fact.status or "")
             _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
-            self.status, self.status_seq, self.trigger = status, self.seq, fact.cause
+            self.status, self.status_seq = status, self.seq
+            self.trigger = (fact.cause or "")[
+                : stored.MAX_TEXT
+            ]  # one names many queues, or none; a snapshot has a text
             if status is Status.HOLDDOWN:
                 self.baseline = fact.flows or 0
         elif kind is Kind.ASSIGNMENT_COMPUTED:

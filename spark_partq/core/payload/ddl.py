@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +33,10 @@ _DDL_TYPES = {
     exp.DataType.Type.TIMESTAMPNTZ: "timestamp_ntz",
 }
 
+# The parser would log the text that it does not understand, which then is refused anyway. Whoever else uses it in this process is told.
+_parses_ours = contextvars.ContextVar("_parses_ours", default=False)
+logging.getLogger("sqlglot").addFilter(lambda _: not _parses_ours.get())
+
 # Read and then refused by name (a collation), or of no effect: a queue's columns have no comments.
 _CONSTRAINTS = (exp.CommentColumnConstraint, exp.CollateColumnConstraint)
 
@@ -44,8 +50,7 @@ def parse_ddl(ddl: str) -> Struct:
         If it is no list of columns.
     """
     try:
-        # On a line of its own, so that no comment in it hides the bracket
-        statement = sqlglot.parse_one(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
+        statement = _parsed(ddl)
         only_columns = isinstance(statement, exp.Create) and {k for k, v in statement.args.items() if v} == {
             "this",
             "kind",
@@ -64,6 +69,15 @@ def parse_ddl(ddl: str) -> Struct:
     raise InvalidArgumentError(
         f"schema {ddl!r} is not Spark DDL such as 'order_id string, amount decimal(10,2)': {reason}", schema=ddl
     )
+
+
+def _parsed(ddl: str) -> exp.Expr:
+    before = _parses_ours.set(True)
+    try:
+        # On a line of its own, so that no comment in it hides the bracket
+        return sqlglot.parse_one(f"CREATE TABLE t (\n{ddl}\n)", read="spark")
+    finally:
+        _parses_ours.reset(before)
 
 
 def _struct_of(columns: Iterable[exp.Expression]) -> Struct:

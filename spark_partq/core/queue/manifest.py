@@ -176,7 +176,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         () if discarded is not None else _files(body["files"], partition_numbers(count)),
         _placed(body["placed"]),
         discarded,
-        _positions(body["positions"] if keeps_positions(name.sink_id) else {}),
+        _positions(body["positions"]) if keeps_positions(name.sink_id) else {},
     )
 
 
@@ -220,7 +220,7 @@ def _positions(value: object) -> dict[str, int]:
         for prefix, by_partition in value.items()
         for partition, offset in stored.offsets_by_partition(by_partition, "positions", _EVERY_PARTITION).items()
     }
-    if value and not found:
+    if not found:  # as if nothing had ever been written
         raise ValueError("positions has none of a partition")
     return found
 

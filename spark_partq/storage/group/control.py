@@ -21,7 +21,7 @@ from spark_partq.core.errors import CorruptTableError, PartqError
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
-from spark_partq.core.stored import body_of, reason
+from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
 from spark_partq.storage.rows import Row, RowFiles, in_order, table_in_order
 from spark_partq.storage.store import Store, group_folder
@@ -198,7 +198,7 @@ class ControlTable:
             if state.seq != _seq(path):
                 raise ValueError(f"it stands for {state.seq} facts")
             return state
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise CorruptTableError(
                 f"{self._table} has the snapshot {path}, which cannot be read ({reason(error)}): it was edited. Restore the table "
                 "from a backup",

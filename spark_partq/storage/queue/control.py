@@ -15,7 +15,7 @@ from spark_partq.core.format import check_writable
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.records import expired_records
 from spark_partq.core.queue.state import QueueState, after, replay
-from spark_partq.core.stored import body_of, reason
+from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.log import LogFolder, retrying
 from spark_partq.storage.rows import Row, RowTable, in_order
 from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
@@ -274,7 +274,7 @@ class QueueControl:
         for row in in_order(rows, self._what, self._rows.version):
             try:
                 state = replay(self.name, [QueueFact(row["kind"], body_of(row["body"]))], state)
-            except (TypeError, ValueError, KeyError, AttributeError) as error:
+            except MALFORMED as error:
                 raise CorruptTableError(
                     f"{table} holds a fact that cannot be (number {row['seq']}, {row['kind']}: {reason(error)}): it was edited. Restore it "
                     "from a backup",

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName, decode, encode, parse_name
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge
 from spark_partq.storage.store import Store, manifests_folder
 
@@ -53,7 +54,7 @@ class Manifests:
         """
         try:
             return decode(name, self._files.read(self.path(name), MAX_BYTES))
-        except (FileTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (FileTooLarge, *MALFORMED) as error:
             why = f"{error} is missing" if isinstance(error, KeyError) else error
             raise CorruptTableError(
                 f"manifest {self.store.uri_of(self.path(name))} of queue {self.queue!r} is damaged: {why}. Batch {name.batch_id} of sink "

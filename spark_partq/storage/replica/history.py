@@ -206,7 +206,7 @@ def _facts(store: Store, folder: str, names: Iterable[str]) -> dict[int, tuple[o
                 if not {"seq", "kind"} <= set(table.schema_arrow.names):
                     return {}
                 rows = table.read(["seq", "kind", "body", "by", "at"], use_threads=False).to_pylist()
-        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
             raise DamagedLog(f"{name} cannot be read ({error})") from error
         found |= {row["seq"]: (row["kind"], row["body"], row["by"], row["at"]) for row in rows}
     return found

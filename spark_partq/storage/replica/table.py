@@ -28,7 +28,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
-from spark_partq.core.stored import body_of, reason
+from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
@@ -87,7 +87,7 @@ class ReplicaTable:
         for row in in_order(self._rows.rows(), self._what, version):
             try:
                 state = replay(self._queue, [ReplicaFact(row["kind"], body_of(row["body"]))], state)
-            except (TypeError, ValueError, KeyError) as error:
+            except MALFORMED as error:
                 raise CorruptTableError(
                     f"{self._what}, version {version}, holds a fact that cannot be (number {row['seq']}, "
                     f"{row['kind']}: {reason(error)}): it was edited. Restore it from a backup, or, if it was not promoted, remove the "

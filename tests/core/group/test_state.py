@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_partq.core import stored
 from spark_partq.core.errors import CorruptTableError
 from spark_partq.core.group import snapshot
 from spark_partq.core.group.acks import AckRow, Acks, compacted
 from spark_partq.core.group.facts import GroupFact, Kind, PartitionState
-from spark_partq.core.group.transitions import TRANSITIONS
+from spark_partq.core.group.state import GroupState
+from spark_partq.core.group.transitions import STATUS_TRANSITIONS, TRANSITIONS
 from spark_partq.core.ids import instance_of
 from tests.core.group.groups import Decided, at
 
@@ -194,6 +197,29 @@ def test_the_error_of_a_snapshot_names_the_field() -> None:
     plain["partitions"][0][3] = "nobody/x"
     with pytest.raises(ValueError, match=r"^last_flow is 'nobody/x', which is no flow"):
         snapshot.from_json(plain)
+
+
+@pytest.mark.parametrize("cause", ["x" * 20_000, None])
+def test_a_state_has_a_snapshot_whatever_set_its_status(cause: Any) -> None:
+    """The cause may name a thousand queues, and another program may give none; the merged table must be readable all the same."""
+    state = drains().state.copy()
+    state.replay(GroupFact(Kind.STATUS_CHANGED, status=_next_status(state), cause=cause))
+    assert state.trigger == (cause or "")[:10_000]
+    assert snapshot.from_json(json.loads(json.dumps(snapshot.to_json(state)))) == state
+
+
+def _next_status(state: GroupState) -> str:
+    return next(to.value for at, to in STATUS_TRANSITIONS if at is state.status)
+
+
+@pytest.mark.parametrize("kind", stored.MALFORMED)
+def test_whatever_a_field_raises_is_one_error(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: GroupFact) -> None:
+        raise kind("odd")
+
+    monkeypatch.setattr("spark_partq.core.group.reading.check_columns", refuse)
+    with pytest.raises(CorruptTableError, match="fact 0 of the group's control table"):
+        GroupState().replay(GroupFact(Kind.GROUP_CREATED))
 
 
 def test_a_copy_is_apart() -> None:

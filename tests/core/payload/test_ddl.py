@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
+import sqlglot
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.payload.ddl import parse_ddl
@@ -59,3 +61,20 @@ def test_a_collation_is_told() -> None:
 def test_what_is_refused(ddl: str, told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
         parse_ddl(ddl)
+
+
+@pytest.mark.parametrize("ddl", ["a int) foo bar", "a int) using (x) baz", "a string) SECRET SECRET ("])
+def test_a_refusal_is_one_error_and_no_line_in_the_log(
+    ddl: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The parser would log the whole text, also where nobody has set up a log."""
+    with caplog.at_level(logging.DEBUG), pytest.raises(InvalidArgumentError):
+        parse_ddl(ddl)
+    assert caplog.records == [] and capfd.readouterr() == ("", "")
+
+
+def test_who_parses_other_sql_is_still_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Only its own call is silent, not the parser in the rest of the process."""
+    parse_ddl("a int")
+    sqlglot.parse_one("CREATE TABLE t (a int) foo bar", read="spark")
+    assert "unsupported syntax" in caplog.text

@@ -150,7 +150,7 @@ def test_positions_that_are_missing() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [[], None, {"partq:g/i": {}}, {"partq:g/i": 5}, {"partq:g/i": {"x": 1}}, {"partq:g/i": {"-2": 1}}, {"partq:g/i": {"4096": 1}},
+    [[], None, {}, {"partq:g/i": {}}, {"partq:g/i": 5}, {"partq:g/i": {"x": 1}}, {"partq:g/i": {"-2": 1}}, {"partq:g/i": {"4096": 1}},
      {"partq:g/i": {"0": -1}}, {"partq:g/i": {"0": True}}, {"partq:g/i": {"0": 2**63}}, {"x" * 1025: {"0": 1}}],
 )  # fmt: skip
 def test_positions_that_cannot_be(value: Any) -> None:
@@ -182,6 +182,7 @@ FILE = json.loads(encode(MANIFEST))["files"][0]
         ({"files": [{**FILE, "path": "../x"}]}, "path is .*plain name"),
         ({"files": [{**FILE, "path": "/etc/passwd"}]}, "plain name"),
         ({"files": [{**FILE, "path": "s3://x"}]}, "plain name"),
+        ({"files": [{**FILE, "path": "a\ud800.parquet"}]}, "plain name"),
         ({"files": [{**FILE, "rows": 0}]}, "rows"),
         ({"files": [{**FILE, "rows": 4}]}, "numRecords|another number of rows"),
         ({"files": [{**FILE, "stats": "["}]}, "stats"),

@@ -91,7 +91,12 @@ def test_representations_hide_them() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"storageOptions": SECRET}, {"storageOption.aws_secret_access_key": SECRET}],
+    [
+        {"storageOptions": SECRET},
+        {"storageOption.aws_secret_access_key": SECRET},
+        {"storageOptions": SECRET, "storageOptions.aws_region": "eu-west-1"},
+        {"storageOptions.aws_region": "eu-west-1", "storageoptions": SECRET},
+    ],
 )
 def test_a_misspelt_option_does_not_show_it(given: dict[str, str]) -> None:
     with pytest.raises(partq.InvalidArgumentError, match="storageOption") as caught:

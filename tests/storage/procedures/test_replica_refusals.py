@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import check_apart
+from spark_partq.storage.replica.table import ReplicaTable, check_apart
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import (
@@ -35,6 +36,21 @@ def refused(store: str, location: str, match: str, error: type[partq.PartqError]
     with pytest.raises(error, match=match):
         replicate(Store.at(store), "q", location)
     assert (queue_state(Store.at(store), "q"), listing(location)) == before
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_whatever_a_fact_of_its_table_raises_is_one_error(
+    queue: str, there: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise kind("odd")
+
+    sync(queue, there)
+    monkeypatch.setattr("spark_partq.storage.replica.table.replay", refuse)
+    with pytest.raises(
+        partq.CorruptTableError, match=r"the replica table of queue 'q' in .* holds a fact that cannot be"
+    ):
+        ReplicaTable(Store.at(there), "q").refresh()
 
 
 def test_places_that_are_the_primarys(queue: str, tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import NewerStoreError, PartqError, StoreUnavailableError
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.findings import FAULT, WARNING, Diagnosis, Finding
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.store import Store
 
-# What reading rows raises that somebody has edited.
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
 LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
 # Of a group whose facts or acknowledgements were read, and are damaged; of one that may be whole nothing is said of deleting it.

@@ -13,7 +13,8 @@ from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps.promotion import BY_A_PROMOTION
 from spark_partq.core.invariants import InvariantError
-from spark_partq.storage.inspect.doctor.check import LOOK_AGAIN, MALFORMED, RESTORE_GROUP, Check
+from spark_partq.core.stored import MALFORMED
+from spark_partq.storage.inspect.doctor.check import LOOK_AGAIN, RESTORE_GROUP, Check
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.rows import Row

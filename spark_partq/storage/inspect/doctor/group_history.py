@@ -11,8 +11,8 @@ from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import instance_of
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.stored import body_of
-from spark_partq.storage.inspect.doctor.check import MALFORMED, RESTORE_GROUP, Check, text_of
+from spark_partq.core.stored import MALFORMED, body_of
+from spark_partq.storage.inspect.doctor.check import RESTORE_GROUP, Check, text_of
 from spark_partq.storage.rows import Row
 
 _FIELDS = [f.name for f in dataclasses.fields(GroupFact)]

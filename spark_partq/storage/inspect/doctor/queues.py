@@ -10,8 +10,9 @@ from spark_partq.core.errors import PartqError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.doctor.check import MALFORMED, NEXT_SYNC, RESTORE, Check
+from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
 from spark_partq.storage.log import DeltaLog

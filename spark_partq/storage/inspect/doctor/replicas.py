@@ -8,7 +8,8 @@ from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
-from spark_partq.storage.inspect.doctor.check import MALFORMED, Check
+from spark_partq.core.stored import MALFORMED
+from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.history import queue_history_problem
