@@ -29,8 +29,8 @@ from tests.fuzz.runtime import Repeatable
 from tests.storage.log.tables import spec
 
 _store = Store("memory:/files", runtime=Repeatable())
-_FACTS = RowFiles(_store, "facts", "the facts", control.COLUMNS)
-_ACKS = RowFiles(_store, "acks", "the acknowledgements", ack_table.COLUMNS)
+_FACTS = RowFiles(_store, "facts", "the facts", control.COLUMNS, control.MOST_FACTS)
+_ACKS = RowFiles(_store, "acks", "the acknowledgements", ack_table.COLUMNS, ack_table.MOST_ROWS)
 _AT = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
 
@@ -76,8 +76,8 @@ def _table(rows: list[Any], schema: pa.Schema, chance: random.Random) -> pa.Tabl
 def _reads(files: RowFiles, then: Callable[[Any], object]) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         _store.files.put(f"{files._folder}/file", data)
-        files.read_table("file")
-        then(files.read("file"))
+        files.read_table("file", 0)
+        then(files.read("file", 0))
 
     return read
 

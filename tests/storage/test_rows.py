@@ -76,7 +76,7 @@ def test_only_one_creates(store: str) -> None:
 @pytest.mark.parametrize("at", [2**63 - 1, -(2**63), 253_402_300_799_999_999, -62_135_596_800_000_000])
 def test_times_that_python_does_not_have(store: str, at: int) -> None:
     """A file that says so is damaged; a time at the very ends would be an error as soon as somebody shows it in his zone."""
-    rows = RowTable(Store.at(store), "t", "the table", (("n", "long"), ("at", "timestamp")))
+    rows = RowTable(Store.at(store), "t", "the table", (("n", "long"), ("at", "timestamp")), 10)
     rows.create([{"n": 0, "at": dt.datetime(2026, 11, 1, tzinfo=dt.UTC)}])
     (path,) = (Path(store) / "t").glob("*.parquet")
     whole = pq.read_table(path)
@@ -84,7 +84,7 @@ def test_times_that_python_does_not_have(store: str, at: int) -> None:
     pq.write_table(whole.set_column(1, whole.schema.field("at"), times), path)
     for read in (rows._disk.read, rows._disk.read_table):
         with pytest.raises(partq.CorruptTableError, match="at has a time before the year 1 or after the year 9999"):
-            read(path.name)
+            read(path.name, 0)
 
 
 def test_counting_by_many_writers(store: str) -> None:

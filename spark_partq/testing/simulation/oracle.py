@@ -63,10 +63,7 @@ class Oracle:
         self._world = world
         self.queues: dict[tuple[str, str], StoredQueue] = {}
         self.groups: dict[tuple[str, str], GroupState] = {}
-        self.sent, self.promised = (
-            dict[str, Message](),
-            set[str](),
-        )  # all messages; those that a producer was told are in
+        self.sent, self.promised = dict[str, Message](), set[str]()  # all messages, and those that are in as told
         self.readers, self.violations = dict[str, Reader](), list[str]()
         self.batches, self.owners, self.notes, self.deleted = Batches(), Ownerships(), Notes(), DeletedGroups()
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
