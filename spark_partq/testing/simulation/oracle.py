@@ -199,7 +199,7 @@ class Oracle:
             low, high = log.files.pop(remove.path)
             self.removed.update(log.ids[low:high])
             self._world.note(f"partition {number} loses [{low}, {high})")
-            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high))
+            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high, self._world.time_ns()))
         told, problem = log.record(number, entry)
         for what in told:
             self._world.note(what)
@@ -239,7 +239,7 @@ class Oracle:
             ends = {int(number): end for number, end in fact.body["ends"].items()}
             # A scaling of mode delete may also end what another began.
             if queue.mode != "delete" and not fact.body["lost"]:
-                self._check(uri, unsettled(queue, self._groups_of(uri), ends))
+                self._check(uri, unsettled(queue, self._groups_of(uri), ends, self._world.time_ns()))
             self._lose(queue, ends)
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:

@@ -199,17 +199,13 @@ class Subscription:
         return barriers
 
     def drained(self, state: GroupState) -> list[str]:
-        """Names of queues of which the group has drained all partitions that shall be removed (S2): all of which anything is left.
-
-        Where `min_retention_ms` keeps messages none: consumers would ask again and again, and maintenance removes them in time.
-        """
+        """Names of queues of which the group has drained all partitions that shall be removed (S2): all of which anything is left."""
         found = []
         for queue in self._queues.values():
-            if queue.state.settings.min_retention_ms:
-                continue
             going = [queue.table(number) for number in queue.state.removing]
             ends = {table.partition: table.next_offset for table in going if table.first_offset < table.next_offset}
-            if going and drained(ends, [state.committed_floors(queue.state.queue_id)]):
+            keeps = queue.state.settings.min_retention_ms > 0  # then it takes time, and maintenance does it
+            if going and not keeps and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found
 
