@@ -236,6 +236,16 @@ def test_a_change_by_hand_does_not_wait_for_it(store: str, mode: str) -> None:
     assert (described.status, described.ingress, described.lost) == ("Ready", True, 0)
 
 
+def test_a_query_leaves_it_to_maintenance(store: str) -> None:
+    """It would read all tables every second, for as long as the minimum is."""
+    shrinking(store, "live")
+    query = Query(store, "a")
+    assert query.next() == {} and query.planner.membership.drained_queues == []
+    partq.alter_queue(store, "q", min_retention_ms=0)
+    assert query.next() == {} and query.planner.membership.drained_queues == ["q"]
+    query.planner.leave()
+
+
 def test_a_deletion_ends_what_the_minimum_keeps(store: str) -> None:
     shrinking(store, "live")
     assert partq.scale(store, "q", 1, "delete").status == "Ready"
