@@ -118,7 +118,9 @@ def delete_queue(store: StorePath, queue: str, *, storage_options: Mapping[str, 
 def maintain(
     store: StorePath, queue: str | None = None, *, storage_options: Mapping[str, str] | None = None
 ) -> list[MaintenanceReport]:
-    """Remove messages that every group has acknowledged or that are too old, and delete unused files (Q8).
+    """Remove messages that every group has acknowledged, that are too old or too many, and delete unused files (Q8).
+
+    The settings `min_retention_ms`, `retention_ms` and `max_bytes` of each queue say how long its messages stay.
 
     Parameters
     ----------

@@ -102,7 +102,13 @@ def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> I
         yield f"{count(found.lost - before.lost, 'message')} lost"
     if found.status == "ScalingDown":
         left = sum(p.depth for p in found.partitions if p.partition >= found.configured_partitions)
-        yield f"{count(left, 'message')} left in partitions that go, and nobody reads them: they go once every group has"
+        if found.settings["min_retention_ms"]:
+            yield (
+                f"{count(left, 'message')} left to read in partitions that go: maintain removes these once every group has read them and "
+                "min_retention_ms is over"
+            )
+        else:
+            yield f"{count(left, 'message')} left in partitions that go, and nobody reads them: they go once every group has"
     if found.stuck:
         yield f"{count(found.stuck, 'message')} stuck in the parent: spark-partq copy-stuck {found.name}"
 

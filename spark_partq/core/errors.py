@@ -234,8 +234,8 @@ class OffsetOutOfRangeError(PartqError):
 
 
 class DataLossError(PartqError):
-    """Messages that the group has not read, or that were to come from a Kafka topic, were removed by retention time; or a partition was put
-    back to an older state.
+    """Messages that the group has not read, or that were to come from a Kafka topic, were removed as they were too old or too many; or a
+    partition was put back to an older state.
     """
 
     error_class = "DATA_LOSS"

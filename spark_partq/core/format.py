@@ -22,7 +22,8 @@ ADDED_COLUMNS = "addedColumns"  # a queue that got columns later, which its olde
 DELETED_MESSAGES = "deletedMessages"  # a queue with files that were rewritten without some of their messages
 FORCED_WRITES = "forcedWrites"  # a queue to which everybody forces to the disk what they write
 SEGMENTS = "segments"  # a queue with files into which several were put together
-FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES, FORCED_WRITES, SEGMENTS])
+MIN_RETENTION = "minRetention"  # a queue whose messages stay for some time when every group has acknowledged them
+FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES, FORCED_WRITES, SEGMENTS, MIN_RETENTION])
 
 _MAX_VERSION = 1_000_000
 

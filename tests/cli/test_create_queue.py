@@ -41,6 +41,7 @@ def test_every_setting_of_a_queue_is_an_option(run: Command, command: Command, s
     told = run("create-queue", "--help").out
     given = {
         "rebalance_delay_ms": ("2s", 2_000), "max_handoff_time_ms": ("1", 1), "retention_ms": ("7d", 604_800_000),
+        "min_retention_ms": ("2d", 172_800_000), "max_bytes": ("1000000", 1_000_000),
         "vacuum_grace_ms": ("2h", 7_200_000), "segment_ms": ("1d", 86_400_000), "max_clock_skew_ms": ("1m", 60_000), "durability": ("disk", "disk"), "reject_to_sender": ("off", "off"),
         "max_deliveries": ("5", 5), "message_ttl_ms": ("1h", 3_600_000), "message_ttl_column": ("v", "v"), "expired_messages": ("dead_letter", "dead_letter"),
         "dead_letter_queue": ("dead", "dead"), "dead_letter_order": ("hold", "hold"),

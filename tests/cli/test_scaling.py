@@ -91,6 +91,20 @@ def test_a_queue_that_nobody_reads_shrinks_later(command: Command, store: str) -
     assert partq.describe_queue(store, "q").status == "Ready"
 
 
+def test_a_queue_that_keeps_its_messages_shrinks_later(command: Command, store: str) -> None:
+    """S2, Q8: the command says what it did not wait for, and `explain` says why the partition is still there."""
+    queue_of(store, 2, each=5, min_retention_ms=3_600_000)
+    Reader(store).all()
+    done = command("scale", "q", "1")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        "queue q has 1 partition\n0 messages left to read in partitions that go: maintain removes these once every group has read them and "
+        "min_retention_ms is over\n"
+    )
+    told = command("explain", "q", "1", "--group", "g").out
+    assert "it goes once every group has read it and min_retention_ms is over." in " ".join(told.split())
+
+
 def test_drain(command: Command, store: str, looks: list[partq.ScaleProgress]) -> None:
     """S4: one command; ingress is off meanwhile and on after it."""
     queue_of(store, 2, each=5)

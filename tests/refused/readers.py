@@ -64,7 +64,7 @@ CASES: dict[str, list[Case]] = {
         python('read(store, \'q\', startingOffsets=\'{"q": {"0": 1}}\')', OffsetOutOfRangeError, "startingOffsets: messages 1 to 10 of partition 0 of queue 'q' have been removed; start at 11 or set failOnDataLoss=false", damage.removed_messages),
         python("read(store, 'q', startingTimestamp='yesterday')", InvalidArgumentError, "options of format partq: startingTimestamp: Input should be a valid integer, unable to parse string as an integer (given:"),
         python("read(store, 'q', startingTimestamp=253402300799999)", OffsetOutOfRangeError, "startingTimestamp=253402300799999: partition 0 of queue 'q' has no message of that time or later;"),
-        python("consume(store, group='h')", DataLossError, "messages 11 to 12 of partition 0 of queue 'q' were removed before group 'h' read them (retention time);", damage.removed_before_read),
+        python("consume(store, group='h')", DataLossError, "messages 11 to 12 of partition 0 of queue 'q' were removed before group 'h' read them (retention_ms or max_bytes of the queue);", damage.removed_before_read),
         python("consume(store, group='h')", DataLossError, "partition 0 of queue 'q' ends at offset 0, but group 'h' has already been given messages up to 10:", damage.an_older_state),
     ],
     "Checkpoints": [

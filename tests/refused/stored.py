@@ -62,7 +62,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Newer formats": [
         python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
-        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.2.0) has addedColumns, deletedMessages, forcedWrites, keyHashMurmur2, segments:", damage.a_feature_of_the_queue),
+        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.2.0) has addedColumns, deletedMessages, forcedWrites, keyHashMurmur2, minRetention, segments:", damage.a_feature_of_the_queue),
         python("describe_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
         python("scale(store, 'q', 3)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_queue_for_newer_writers),
         python("delete_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),

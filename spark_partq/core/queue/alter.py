@@ -46,7 +46,7 @@ def alter_settings(state: QueueState, wanted: Mapping[str, Any], store_ms: int) 
     if not state.usable or state.fenced_by is not None or not changed:
         return ()
     new = state.settings.model_copy(update=changed).check_together().check_columns(state.schema)
-    raised = require_features(state, format.FORCED_WRITES) if new.durable else ()
+    raised = require_features(state, *new.features)
     until = {"grace_until_ms": store_ms + state.settings.vacuum_grace_ms} if lowers_grace(state, changed) else {}
     return [*raised, QueueFact(Kind.QUEUE_ALTERED, {"settings": changed, **until})]
 

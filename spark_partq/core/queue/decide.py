@@ -37,15 +37,14 @@ def create(
 ) -> Facts:
     """Begin a queue; its tables do not exist yet.
 
-    A queue of another hash than the default needs a feature, as an older program would put its keys elsewhere; and so does one whose
-    writes are forced to the disk.
+    A queue of another hash than the default needs a feature, as an older program would put its keys elsewhere; and so do some settings.
 
     Raises
     ------
     InvalidArgumentError
         If the settings name a column that is not there, or of another type.
     """
-    needed = [format.MURMUR2] * (key_hash == "murmur2") + [format.FORCED_WRITES] * settings.durable
+    needed = [format.MURMUR2] * (key_hash == "murmur2") + [*settings.features]
     body = {
         "queue_id": queue_id,
         "schema": schema,
@@ -207,12 +206,13 @@ def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, i
     ----------
     measured : QueueState
         In which that was so. Since the next generation partitions may have come back, and be written again; and a group that
-        attached since, or goes back since, wants what is there.
+        attached since, or goes back since, wants what is there, which may have to stay for longer since.
     ends : dict
         Of each partition that goes its next offset.
     """
     groups = (state.groups, state.resets) == (measured.groups, measured.resets)
-    same = groups and (state.generation, state.removing) == (measured.generation, list(ends))
+    stays = state.settings.min_retention_ms == measured.settings.min_retention_ms
+    same = groups and stays and (state.generation, state.removing) == (measured.generation, list(ends))
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
 
 

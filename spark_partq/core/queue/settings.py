@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from spark_partq.core import format
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.names import is_name
 from spark_partq.core.payload.schema import Struct
-from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS
+from spark_partq.core.stored import MAX_MS, MAX_PARTITIONS, MOST
 
 # Files are deleted by whole hours without a name, and who writes them has half of the grace to commit them. With less, a slow write, or
 # two machines whose clocks differ a little, would lose messages that were confirmed, or write for ever.
@@ -27,6 +28,7 @@ SkewMillis = Annotated[int, Field(ge=MIN_CLOCK_SKEW_MS, le=MAX_MS)]
 SegmentMillis = Annotated[int, Field(ge=1_000, le=MAX_MS)]
 TtlMillis = Annotated[int, Field(ge=1, le=MAX_MS)]
 Deliveries = Annotated[int, Field(ge=1, le=1_000_000)]
+Bytes = Annotated[int, Field(ge=1, le=MOST)]
 GraceMillis = Annotated[int, Field(ge=MIN_VACUUM_GRACE_MS, le=MAX_MS)]
 
 
@@ -50,6 +52,13 @@ class QueueSettings(BaseModel):
     max_handoff_time_ms: Millis = Field(3_000, description="how long a handoff waits for acknowledgements (H1, H4)")
     retention_ms: Millis | None = Field(
         None, description="remove messages older than this even if nobody read them; None keeps them (Q8)"
+    )
+    min_retention_ms: Millis = Field(
+        0, description="keep messages at least so long, also when every group has acknowledged them (Q8)"
+    )
+    max_bytes: Bytes | None = Field(
+        None,
+        description="while a partition has more bytes, remove its oldest file even if nobody read it; None has no limit (Q8)",
     )
     vacuum_grace_ms: GraceMillis = Field(
         86_400_000,
@@ -101,17 +110,29 @@ class QueueSettings(BaseModel):
         return self.durability == "disk"
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """What of the format a program must know that uses a queue with these settings, or it would do what they forbid."""
+        return (format.FORCED_WRITES,) * self.durable + (format.MIN_RETENTION,) * (self.min_retention_ms > 0)
+
+    @property
     def leaves_out(self) -> bool:
         """Whether there may be messages that are not delivered."""
         return any(v is not None for v in (self.max_deliveries, self.message_ttl_ms, self.message_ttl_column))
 
     def check_together(self) -> QueueSettings:
-        """These settings, if nothing is lost because one of them is missing.
+        """These settings, if none of them contradicts another, and nothing is lost because one is missing.
 
         Raises
         ------
         InvalidArgumentError
         """
+        if self.retention_ms is not None and self.min_retention_ms > self.retention_ms:
+            wrong = (
+                f"min_retention_ms={self.min_retention_ms} keeps messages that retention_ms={self.retention_ms} removes"
+            )
+            raise InvalidArgumentError(
+                f"queue settings: {wrong}; set retention_ms to none, or to at least min_retention_ms", settings=wrong
+            )
         holds = ["dead_letter_order='hold'"] if self.dead_letter_order == "hold" else []
         needs = [
             *(["max_deliveries"] if self.max_deliveries is not None else []),

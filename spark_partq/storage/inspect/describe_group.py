@@ -317,7 +317,7 @@ def _partition(
         if position < first:
             warnings.append(
                 f"messages {position} to {first - 1} of partition {number} of queue {name} were removed before the group had read "
-                "them; raise the queue's retention_ms, and see failOnDataLoss"
+                "them; raise the queue's retention_ms or max_bytes, and see failOnDataLoss"
             )
         if position > end:
             warnings.append(

@@ -105,12 +105,10 @@ def _scaling(queue: Queue, number: int) -> str:
     """What of a change of the partition count concerns the partition."""
     state = queue.state
     if state.scaling is None:
-        gone = number in state.removing
-        return (
-            "The queue was scaled and has this partition no longer: it goes once every group has read it."
-            if gone
-            else ""
-        )
+        if number not in state.removing:
+            return ""
+        old = " and min_retention_ms is over" if state.settings.min_retention_ms else ""
+        return f"The queue was scaled and has this partition no longer: it goes once every group has read it{old}."
     to = f"The queue is being scaled to {state.scaling.partition_count} partitions (mode {state.scaling.mode})"
     if not state.scaling.drained:
         return f"{to}: it takes no messages until every group has read all."

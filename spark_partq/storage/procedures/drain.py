@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spark_partq.core.queue import decide
+from spark_partq.core.queue.removal import older
 from spark_partq.storage.inspect.replicas import ReplicaStatus, status
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.remainder import ScaleProgress, next_offsets, undrained
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.queue.clock import measured_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.table import Options
 
@@ -46,14 +50,16 @@ def update_replicas(queue: Queue, options: Options | None = None) -> list[Replic
 
 
 def remove_drained(queue: Queue) -> ScaleProgress | None:
-    """Remove the partitions that go, once every group has settled all of them (S2); None if none is left.
+    """Remove the partitions that go, once every group has settled all of them and `min_retention_ms` keeps none (S2); None if none is left.
 
     Nothing is written to them any more: they are sealed, and the map in force does not name them.
     """
     queue.control.refresh()
     measured, removing = queue.state, queue.state.removing
-    left = undrained(queue, removing) if removing else None
-    if left is not None or not removing:
+    if not removing:
+        return None
+    left = undrained(queue, removing) or _kept(queue, removing)
+    if left is not None:
         return left
     ends = next_offsets(queue, removing)
     queue.control.decide(lambda state: decide.remove_drained(state, measured, ends))
@@ -62,3 +68,15 @@ def remove_drained(queue: Queue) -> ScaleProgress | None:
     update_groups(queue)
     remove_files(queue)
     return None
+
+
+def _kept(queue: Queue, drained: Sequence[int]) -> ScaleProgress | None:
+    """Of these partitions, as of their last refresh, what is too young to go; nothing in mode ``drain``, which keeps ingress disabled."""
+    settings, scaling, left = queue.state.settings, queue.state.scaling, 0
+    if not settings.min_retention_ms or (scaling is not None and scaling.mode == "drain"):
+        return None
+    now_ms = measured_ms(queue.store, queue.name)
+    for number in drained:
+        index = queue.table(number).index
+        left += int(index.left[older(index.enqueued_us, settings.min_retention_ms, now_ms) :].sum())
+    return ScaleProgress("messages that min_retention_ms keeps", left, alone=True) if left else None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.alter import follow_queue
@@ -41,11 +42,12 @@ class MaintenanceReport:
 
 
 def maintain(queue: Queue) -> MaintenanceReport:
-    """Remove whole files of messages that every group has acknowledged, or that have outlived `retention_ms`.
+    """Remove whole files of messages that every group has acknowledged and `min_retention_ms` does not keep, that have outlived
+    `retention_ms`, or that exceed `max_bytes`.
 
     A group's acknowledgements are first fixed as floors in its control table, below which no later owner starts. Then the queue's
     control table says what is removed, and only then messages are: a group that attached before counts, one that attaches
-    later starts behind what is removed. With no group, only the retention time removes. Files are deleted once no log has
+    later starts behind what is removed. With no group, only `retention_ms` and `max_bytes` remove. Files are deleted once no log has
     named them for `vacuum_grace_ms`; a batch under way has its manifest sooner than that or writes its files again, and what a manifest
     names and its partition does not hold yet is kept.
 
@@ -103,8 +105,6 @@ def _removable(
         return {table.partition: table.next_offset for table in queue.partitions}
 
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
-    retention_ms = state.settings.retention_ms
-    oldest_us = None if retention_ms is None else (now_ms - retention_ms) * 1000
 
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
@@ -118,9 +118,11 @@ def _removable(
         index = table.index
         # A floor beyond the end is none: it says nothing of what is not there yet.
         floor = floor_of(table.partition)
-        count = int(np.searchsorted(index.end, floor, side="right")) if floor <= table.next_offset else 0
-        while oldest_us is not None and count < len(index) and index.enqueued_us[count] < oldest_us:
-            count += 1
+        settled = floor if floor <= table.next_offset else 0
+        operating = table.partition in state.partition_numbers
+        count = removable(
+            index.end, index.size, index.enqueued_us, settled, state.settings, now_ms, operating=operating
+        )
         return int(index.end[count - 1]) if count else 0
 
     return dict(zip([table.partition for table in tables], queue.store.map(end, tables), strict=True))

@@ -26,7 +26,7 @@ class ScaleProgress:
     left : int
         Messages, or groups.
     alone : bool
-        Nobody is there who would do it: no group that is behind has a member.
+        Nobody is there who would do it: no group that is behind has a member, or only time does.
     """
 
     what: str

@@ -39,7 +39,7 @@ def scale(
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
-    With ``live`` it does not wait for partitions that go to be drained while nobody reads them: whoever does later ends it. A
+    With ``live`` it does not wait for partitions that go to be drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
     replica has all messages before, and knows the new count after (S7).
 
     Raises

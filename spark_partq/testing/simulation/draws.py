@@ -79,7 +79,13 @@ def draw(seed: int) -> Setup:
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
     if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
         setup = replace(setup, segment_ms=1_000)
-    return replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25)
+    setup = replace(setup, durable=random.Random(f"durable {seed}").random() < 0.25)
+    rng = random.Random(
+        f"least {seed}"
+    )  # not with a longest time: maintenance ends with the faults there, and partitions would wait for it
+    if setup.maintain_every_s is None or setup.retention_ms is not None or rng.random() < 0.7:
+        return setup
+    return replace(setup, min_retention_ms=rng.choice((300, 1_000, 3_000)))
 
 
 def _anew(s: Setup) -> Setup:

@@ -61,8 +61,7 @@ class Oracle:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.queues: dict[tuple[str, str], StoredQueue] = {}
-        self.groups: dict[tuple[str, str], GroupState] = {}
+        self.queues, self.groups = dict[tuple[str, str], StoredQueue](), dict[tuple[str, str], GroupState]()
         self.sent, self.promised = dict[str, Message](), set[str]()  # all messages, and those that are in as told
         self.readers, self.violations = dict[str, Reader](), list[str]()
         self.batches, self.owners, self.notes, self.deleted = Batches(), Ownerships(), Notes(), DeletedGroups()
@@ -198,7 +197,7 @@ class Oracle:
             low, high = log.files.pop(remove.path)
             self.removed.update(log.ids[low:high])
             self._world.note(f"partition {number} loses [{low}, {high})")
-            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high))
+            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high, self._world.time_ns()))
         told, problem = log.record(number, entry)
         for what in told:
             self._world.note(what)
@@ -238,7 +237,8 @@ class Oracle:
             ends = {int(number): end for number, end in fact.body["ends"].items()}
             # A scaling of mode delete may also end what another began.
             if queue.mode != "delete" and not fact.body["lost"]:
-                self._check(uri, unsettled(queue, self.deleted.beside(self._groups_of(uri), uri, queue.state), ends))
+                groups = self.deleted.beside(self._groups_of(uri), uri, queue.state)
+                self._check(uri, unsettled(queue, groups, ends, self._world.time_ns()))
             self._lose(queue, ends)
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:

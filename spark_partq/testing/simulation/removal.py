@@ -33,10 +33,17 @@ class DeletedGroups:
         return {**groups, **{name: s for (at, name), s in self._states.items() if at == uri and name in attached}}
 
 
-def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int]) -> str:
-    """Who needs something below these ends of partitions that are given up; or nothing. With no group nothing must be left in them."""
+def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int], now_ns: int) -> str:
+    """Who needs something below these ends of partitions that are given up; or nothing. With no group nothing must be left in them.
+
+    What goes is old enough, but after a drain, which keeps ingress disabled.
+    """
     if queue.state is None:
         return ""
+    for number in ends if queue.mode == "live" else ():
+        for low, high in queue.partitions.get(number, StoredPartition()).files.values():
+            if problem := _young(queue, queue.state, number, low, high, now_ns):
+                return problem
     readers = [(name, state) for name, state in groups.items() if queue.state.queue_id in state.queues]
     for number, end in ends.items():
         partition_id = queue.state.queue_id, number
@@ -49,7 +56,7 @@ def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int]) -> st
     return ""
 
 
-def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int, high: int) -> str:
+def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int, high: int, now_ns: int) -> str:
     """Who needs something of the messages that a partition loses; or nothing. What a removed partition held nobody needs."""
     state = queue.state
     if state is None or high <= state.removed_ends.get(number, 0):
@@ -59,6 +66,18 @@ def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int,
         if partition_id in known.partitions and known.committed_floor(partition_id) < high:
             settled = known.committed_floor(partition_id)
             return f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
+    return _young(queue, state, number, low, high, now_ns) if number in state.partition_numbers else ""
+
+
+def _young(queue: StoredQueue, state: QueueState, number: int, low: int, high: int, now_ns: int) -> str:
+    """Which message of those came so lately that it must stay, whoever has acknowledged it; or nothing."""
+    kept_ms, came_ms = state.settings.min_retention_ms, queue.partitions[number].enqueued_ms
+    for offset in range(low, high) if kept_ms else ():
+        age_ms = now_ns // 1_000_000 - came_ms.get(offset, 0)
+        if age_ms <= kept_ms:
+            return (
+                f"YOUNG: partition {number} loses offset {offset}, which came {age_ms} ms ago and stays for {kept_ms}"
+            )
     return ""
 
 

@@ -240,6 +240,7 @@ class Setup:
     copy_stuck_s: float | None = None
     recreated_s: float | None = None
     retention_ms: int | None = None
+    min_retention_ms: int = 0
     segment_ms: int | None = None
     durable: bool = False
     rebalance_delay_ms: int = 0

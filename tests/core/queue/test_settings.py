@@ -15,6 +15,8 @@ def test_defaults() -> None:
         "rebalance_delay_ms": 5_000,
         "max_handoff_time_ms": 3_000,
         "retention_ms": None,
+        "min_retention_ms": 0,
+        "max_bytes": None,
         "vacuum_grace_ms": 86_400_000,
         "segment_ms": 3_600_000,
         "max_clock_skew_ms": 600_000,

@@ -28,6 +28,8 @@ OTHERS: dict[str, Any] = {
     "rebalance_delay_ms": 7_000,
     "max_handoff_time_ms": 1,
     "retention_ms": 86_400_000,
+    "min_retention_ms": HOUR,
+    "max_bytes": 1 << 40,
     "vacuum_grace_ms": 2 * HOUR,
     "segment_ms": 60_000,
     "max_clock_skew_ms": 60_000,

@@ -8,8 +8,9 @@ from spark_partq.storage.queue.control import QueueControl
 from spark_partq.testing.simulation.setup import Blow, Faults, QuerySetup, Setup
 from tests.core.queue import test_decide as queues
 from tests.storage.procedures import test_maintain as maintaining
+from tests.storage.procedures import test_min_retention as kept
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import MAINTAINED, as_is
+from tests.testing.planted.setups import DOWN_AND_UP, MAINTAINED, as_is
 from tests.testing.planted.stores import in_a_store
 
 FOR_TWO_GROUPS = replace(
@@ -62,6 +63,32 @@ def what_was_delivered_is_removed(original, group, queue_id, ends):
 def maintenance_asks_one_group(original, queue):
     """What one group has read is removed, whatever the others have."""
     return original(queue)[:1]
+
+
+@bug("core.queue.removal:removable", change=as_is(replace(MAINTAINED, min_retention_ms=3_000)))
+def maintenance_ignores_the_minimum(original, *about, operating):
+    """What every group has read is removed at once, though the queue keeps it for a while."""
+    return original(*about, operating=False)
+
+
+@bug("storage.procedures.drain:_kept", change=as_is(replace(DOWN_AND_UP, maintain_every_s=0.5, min_retention_ms=3_000)))
+def a_partition_that_goes_ignores_the_minimum(original, queue, drained):
+    """What it holds is gone for a group that comes later, though the queue keeps it for a while."""
+    return None
+
+
+@bug(
+    "core.queue.alter:require_features", test=lambda: in_a_store(kept.test_an_older_program_does_not_maintain_the_queue)
+)
+def an_older_program_may_maintain_a_queue_that_keeps_messages(original, state, *features):
+    """It knows nothing of the minimum, and removes what every group has read."""
+    return original(state, *(feature for feature in features if feature != "minRetention"))
+
+
+@bug("core.queue.removal:too_many", test=lambda: in_a_store(kept.test_the_oldest_files_go_until_the_rest_fits))
+def a_file_too_few_goes_for_the_size(original, size, most):
+    """A partition stays larger than the queue allows."""
+    return max(0, original(size, most) - 1)
 
 
 # ---- a group that comes meanwhile

@@ -315,7 +315,7 @@ class Planner:
         if start < min(first, end) and self._settings.fail_on_data_loss:
             raise DataLossError(
                 f"messages {start} to {min(first, end) - 1} of partition {table.partition} of queue {table.queue!r} were removed before "
-                f"group {self._group.name!r} read them (retention time); set failOnDataLoss=false to go on behind them",
+                f"group {self._group.name!r} read them (retention_ms or max_bytes of the queue); set failOnDataLoss=false to go on behind them",
                 **context,
             )
         return max(start, min(first, end))

@@ -204,7 +204,8 @@ class Subscription:
         for queue in self._queues.values():
             going = [queue.table(number) for number in queue.state.removing]
             ends = {table.partition: table.next_offset for table in going if table.first_offset < table.next_offset}
-            if going and drained(ends, [state.committed_floors(queue.state.queue_id)]):
+            keeps = queue.state.settings.min_retention_ms > 0  # then it takes time, and maintenance does it
+            if going and not keeps and drained(ends, [state.committed_floors(queue.state.queue_id)]):
                 found.append(queue.name)
         return found
 
