@@ -37,6 +37,15 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2))  # writes out control characters itself
 
 
+def json_line(value: object) -> None:
+    """Print a value as one line, at once."""
+    print(json.dumps(value), flush=True)
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
 def screen(*, error: bool = False) -> Console:
     """Where rich prints."""
     return _Screen(stderr=error, markup=False, emoji=False, highlight=False)
