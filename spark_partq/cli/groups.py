@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ import typer
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import EVERY_S, Every, GroupName, Json, QueueName, Target, Watch, app, count
-from spark_partq.cli.output import print_json, say, show
+from spark_partq.cli.output import json_line, print_json, say, show
 from spark_partq.cli.watching import show_or_watch
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.health import BROKEN
@@ -193,28 +193,44 @@ def rebalance(
         float,
         typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups."),
     ] = 1.0,
+    as_json: Json = False,
 ) -> None:
     """Decide what is due in consumer groups, as their queries do themselves.
 
     It is needed only where no query of a group is alive to decide: members that died are then taken out, and handoffs and
     holddowns are ended. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was
-    taken out, which takes a session timeout if one has died. Each decision is printed as a line.
+    taken out, which takes a session timeout if one has died. Each decision is printed as a line. The JSON is an array with each group;
+    with --watch it is a line for each group in which something was decided.
     """
     target: Target = context.obj
     watcher = Rebalancer(target.opened, group)
     stop = Stop()
+    decided: dict[str, list[GroupFact]] = {}
 
     def report(name: str, facts: list[GroupFact]) -> None:
-        for fact in facts:
-            say(render.fact_line(name, fact))
+        if not as_json:
+            say(*(render.fact_line(name, fact) for fact in facts))
+        elif watch:
+            json_line(_decided(name, facts))
+        else:
+            decided.setdefault(name, []).extend(facts)
 
     def complain(error: partq.PartqError) -> None:
         say(f"error: {error}", error=True)
 
     rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
-    if not watch:
+    if watch:
+        return
+    if as_json:
+        found = [(group.state, _decided(group.name, decided.get(group.name, []))) for group in watcher.groups]
+        print_json([{**told, "status": state.status.value, "members": len(state.members)} for state, told in found])
+    else:
         for one in watcher.groups:
             say(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
+
+
+def _decided(group: str, facts: list[GroupFact]) -> dict[str, Any]:
+    return {"group": group, "decisions": [asdict(fact) for fact in facts]}
 
 
 @app.command("delete-group")
@@ -222,6 +238,7 @@ def delete_group(
     context: typer.Context,
     group: GroupName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
     target: Target = context.obj
@@ -233,4 +250,7 @@ def delete_group(
             group,
         )
     partq.delete_group(target.store, group, storage_options=target.storage_options)
+    if as_json:
+        print_json({"group": group, "deleted": True})
+        return
     say(f"deleted group {group}")

@@ -12,7 +12,7 @@ import typer
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import EVERY_S, Every, Json, QueueName, Target, Watch, app
-from spark_partq.cli.output import say, show
+from spark_partq.cli.output import print_json, say, show
 from spark_partq.cli.settings import read_settings, with_settings
 from spark_partq.cli.watching import show_or_watch
 from spark_partq.storage.inspect.group_overview import overview
@@ -44,6 +44,7 @@ def create_queue(
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="It may be there already, if it is the same: then nothing changes.")
     ] = False,
+    as_json: Json = False,
     settings: dict[str, str],
 ) -> None:
     """Create a queue, and the store if it is new."""
@@ -60,6 +61,9 @@ def create_queue(
         storage_options=target.storage_options,
         **read_settings(settings_file, settings) | ({} if key_hash is None else {"key_hash": key_hash}),
     )
+    if as_json:
+        print_json({"created": not there, "queue": made.to_dict()})
+        return
     done = "there already is" if there else "created"
     say(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")
 
@@ -76,6 +80,7 @@ def delete_queue(
     context: typer.Context,
     queue: QueueName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
@@ -85,6 +90,9 @@ def delete_queue(
             f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
         )
     partq.delete_queue(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json({"queue": queue, "deleted": True})
+        return
     say(f"deleted queue {queue}")
 
 

@@ -137,6 +137,16 @@ def test_the_first_look_may_be_refused(command: Command, store: str, living: Con
     assert command("list", "--watch", "--every", "0").code == 2
 
 
+def test_rebalance_tells_each_decision_as_a_line(store: str, group: Consumer) -> None:
+    """Its member has died."""
+    with running(store, "rebalance", "--watch", "--json") as watching:
+        eventually(lambda: len(watching.objects()) > 0, "a decision")
+        decided = watching.objects()[0]
+        assert decided.keys() == {"group", "decisions"} and decided["group"] == "g"
+        assert (decided["decisions"][0]["kind"], decided["decisions"][0]["instance"]) == ("MemberLeft", "a")
+        assert (watching.end(), watching.err) == (0, "")
+
+
 def test_history_follows(store: str, living: Consumer) -> None:
     """New facts, of the kinds that are asked for."""
     with (

@@ -42,6 +42,8 @@ class Step:
 
     Attributes
     ----------
+    kind : str
+        Its kind, as in the history.
     fact : int
         Its number in the history.
     at : str
@@ -91,6 +93,12 @@ class Explanation:
 
     Attributes
     ----------
+    group, queue : str
+        Their names.
+    partition : int
+        Its number.
+    epoch : int
+        Of its ownership: it grows with each change of the owner.
     owner : str or None
         The flow that owns it now.
     state : str
