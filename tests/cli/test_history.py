@@ -57,7 +57,7 @@ def test_the_last_are_the_last_of_those_that_are_shown(command: Command, store: 
 
 
 def test_facts_fit_a_terminal(command: Command, store: str, living: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 80 columns a fact is two lines or more; at 300, and where no terminal is, it is one."""
+    """U3: at 80 columns a fact is two lines or more; at 300, and where no terminal is, it is one."""
     Lasting(store, "b-2-with-a-rather-long-name-of-its-own")
     living.end_holddown()
     piped = command("history", "g").out

@@ -78,7 +78,7 @@ def test_explain(command: Command, store: str, group: Consumer) -> None:
 
 
 def test_explain_without_a_group(command: Command, store: str, living: Consumer) -> None:
-    """The one that reads the queue, or each that does; as JSON an array in any case."""
+    """U3: of the one that reads the queue, or of each that does; as JSON an array in any case."""
     told = command("explain", "q", "0")
     assert (told.code, told.err) == (0, "") and told.out == command("explain", "q", "0", "--group", "g").out
     Consumer(store, "b", group="h", session_timeout_ms=600_000)
@@ -94,6 +94,9 @@ def test_explain_without_a_group(command: Command, store: str, living: Consumer)
         command("explain", "unread", "0"), "INVALID_ARGUMENT", "no group reads queue 'unread'", "start a query"
     )
     assert_refused(command("explain", "nope", "0"), "QUEUE_NOT_FOUND", "'nope'")
+    living.leave()
+    partq.delete_group(store, "g")
+    assert command("explain", "q", "0").out.startswith("Partition 0 of queue q in group h: ")
 
 
 def test_one_group_that_cannot_be_explained_hides_no_other(command: Command, store: str, living: Consumer) -> None:
