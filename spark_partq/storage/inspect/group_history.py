@@ -22,13 +22,6 @@ def history(store: Store, group: str) -> pa.Table:
     return open_group(store, group, deleted=True).history_table()
 
 
-def recent(store: Store, group: str, count: int) -> list[Row]:
-    """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
-    log = control_log(store, group)
-    files, what = log.snapshot.files, f"{log.what} in {store.uri}"
-    return control.recent_facts(files, control_files(store, group), count, what, log.version)
-
-
 def acknowledgements(store: Store, group: str) -> pa.Table:
     """The rows that are left in the ack table, with the times at which they were written."""
     folder = open_group(store, group).acks_folder
