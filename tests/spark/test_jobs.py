@@ -59,10 +59,14 @@ def test_produce_and_consume_by_spark_submit(start: Start, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("producer", ["here", pytest.param("cluster", marks=pytest.mark.long)])
 def test_produce_and_consume_on_a_cluster(start: Start, inside: Here, tmp_path: Path, producer: str) -> None:
-    """U1: by spark-submit, with executors that are processes of their own."""
+    """U1: by spark-submit, with executors that are processes of their own; with conf/, Spark says nothing but warnings and errors."""
 
     def run(*arguments: str) -> None:
-        finished(start(*arguments, conf=CLUSTER))
+        job = start(*arguments, conf=CLUSTER)
+        out, err = job.communicate(timeout=300)
+        assert job.returncode == 0, out + err
+        assert " INFO " not in err
+        assert arguments[0] == "consume" or "200 messages written to queue orders\n" in err
 
     produce_and_consume(inside if producer == "here" else run, run, tmp_path, cluster=True)
 
