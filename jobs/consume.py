@@ -1,6 +1,6 @@
 """Read a queue as a consumer group and hand each micro-batch to a table or to your own function.
 
-    spark-submit jobs/consume.py --store s3://bucket/store --queue orders --group billing --flows 4 \
+    SPARK_CONF_DIR=conf spark-submit jobs/consume.py --store s3://bucket/store --queue orders --group billing --flows 4 \
         --checkpoint s3://bucket/checkpoints/billing --handler billing.invoices:write
 
 Start it again elsewhere with the same group and another checkpoint, and the two share the queue's partitions.
@@ -24,6 +24,7 @@ from spark_partq.spark.jobs import (
     BatchFunction,
     Checkpoint,
     Flows,
+    Group,
     MaxMessages,
     ReadOptions,
     Stop,
@@ -41,9 +42,7 @@ FORMATS_WITH_PATH = {"delta", "parquet", "json", "csv", "orc", "text"}
 
 def consume(
     store: StoreUri,
-    group: Annotated[
-        str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
-    ],
+    group: Group,
     checkpoint: Checkpoint,
     queue: Annotated[str | None, typer.Option(help="Queue to read, or several by commas.")] = None,
     queue_pattern: Annotated[

@@ -1,6 +1,6 @@
 """Move a Kafka topic into a queue: each message once, with its key, its place in the key's order, its time and its headers.
 
-    spark-submit --properties-file conf/spark-defaults.conf \
+    SPARK_CONF_DIR=conf spark-submit \
         --packages io.delta:delta-spark_4.2_2.13:4.4.0,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
         jobs/from_kafka.py --servers broker:9092 --topic orders --store s3://bucket/store --queue orders \
         --checkpoint s3://bucket/checkpoints/orders-from-kafka --trigger continuous
@@ -20,11 +20,13 @@ from spark_partq.spark.broker import CONNECTOR, describe_topic
 from spark_partq.spark.from_topic import TopicSink, columns_for
 from spark_partq.spark.jobs import (
     Checkpoint,
+    KafkaOptions,
     KafkaServers,
     MaxMessages,
     Stop,
     StorageOptions,
     StoreUri,
+    TargetQueue,
     Trigger,
     key_values,
     main,
@@ -58,7 +60,7 @@ def from_kafka(
     servers: KafkaServers,
     topic: Annotated[str, typer.Option(help="Topic to read.")],
     store: StoreUri,
-    queue: Annotated[str, typer.Option(help="Queue to write into.")],
+    queue: TargetQueue,
     checkpoint: Checkpoint,
     select: Annotated[
         list[str] | None,
@@ -91,14 +93,7 @@ def from_kafka(
         ),
     ] = True,
     max_offsets_per_trigger: MaxMessages = None,
-    source_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE|@FILE",
-            help="Option of Spark's Kafka source, such as kafka.security.protocol=SASL_SSL, or a file of them, one a line; repeatable. Others on this "
-            "machine see arguments, so let a file hold secrets.",
-        ),
-    ] = None,
+    source_option: KafkaOptions = None,
     sink_id: Annotated[
         str | None,
         typer.Option(help="Name under which the queue keeps how far it has the topic. Default: kafka.TOPIC."),

@@ -1,9 +1,9 @@
-"""Stream any source of Spark into a queue, exactly once.
+"""Stream files, a table or another source of Spark into a queue, exactly once.
 
-    spark-submit jobs/produce.py --store s3://bucket/store --queue orders --format kafka \
-        --source-option kafka.bootstrap.servers=broker:9092 --source-option subscribe=orders \
-        --select "cast(key as string) as order_id" --select "cast(value as string) as body" \
-        --order-by offset --checkpoint s3://bucket/checkpoints/produce-orders --trigger continuous
+    SPARK_CONF_DIR=conf spark-submit jobs/produce.py --store s3://bucket/store --queue orders --format json \
+        --path s3a://bucket/landing --order-by order_id --checkpoint s3a://bucket/checkpoints/produce-orders --trigger continuous
+
+It tells on stderr how many messages each micro-batch has added. For a Kafka topic there is a job of its own: jobs/from_kafka.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,23 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 import spark_partq as partq
-from spark_partq.spark.jobs import Checkpoint, Stop, StorageOptions, StoreUri, Trigger, key_values, main, trigger
+from spark_partq.spark.jobs import (
+    Checkpoint,
+    Stop,
+    StorageOptions,
+    StoreUri,
+    TargetQueue,
+    Trigger,
+    key_values,
+    main,
+    tell,
+    trigger,
+)
+from spark_partq.spark.malformed import Malformed, malformed_told, read_mode
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
 
@@ -23,15 +36,22 @@ FILE_FORMATS = {"parquet", "json", "csv", "orc", "text", "avro", "xml"}
 
 def produce(
     store: StoreUri,
-    queue: Annotated[str, typer.Option(help="Queue to write into.")],
+    queue: TargetQueue,
     checkpoint: Checkpoint,
-    format: Annotated[str, typer.Option(help="Format of the source: parquet, json, csv, kafka, delta, …")] = "parquet",
+    format: Annotated[str, typer.Option(help="Format of the source: parquet, json, csv, xml, delta, …")] = "parquet",
     path: Annotated[str | None, typer.Option(help="Folder or table to read; not every format has one.")] = None,
     schema: Annotated[
         str | None, typer.Option(help="The source's columns as DDL. Default for files: the columns of the queue.")
     ] = None,
     source_option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the source; repeatable.")
+    ] = None,
+    malformed: Annotated[
+        Malformed | None,
+        typer.Option(
+            help="What becomes of a row of csv, json or xml that is not of the columns. fail: stop, and write nothing of the micro-batch. drop: leave it "
+            "out. null: write null for each value that cannot be read. Default: fail, or what --source-option mode=… says."
+        ),
     ] = None,
     select: Annotated[
         list[str] | None,
@@ -57,13 +77,14 @@ def produce(
     trigger_: Trigger = "available-now",
     storage_option: StorageOptions = None,
 ) -> None:
-    """Stream a source into a queue.
+    """Stream a source into a queue, and tell on stderr how many messages each micro-batch has added.
 
     SIGTERM and SIGINT end it after the running micro-batch, with exit code 0. A refused request is one line on stderr
     and exit code 1; wrong usage is exit code 2.
     """
     storage = key_values(storage_option)
     options = key_values(source_option)
+    options |= read_mode(format, malformed, options)
     if max_files_per_trigger is not None:
         options["maxFilesPerTrigger"] = str(max_files_per_trigger)
     how_often = trigger(trigger_)
@@ -80,9 +101,23 @@ def produce(
     source = reader.load(path)
     if select:
         source = source.selectExpr(*select)
-    writer = source.writeStream.foreachBatch(stop.gated(sink)).option("checkpointLocation", checkpoint)
+    total = 0
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        nonlocal total
+        with malformed_told():
+            sink(batch, batch_id)
+        total += sink.added
+        tell(f"micro-batch {batch_id}: {messages(sink.added) + ' committed' if sink.added else 'nothing new'}")
+
+    writer = source.writeStream.foreachBatch(stop.gated(write)).option("checkpointLocation", checkpoint)
     stop.run(writer.queryName(f"produce-{queue}").trigger(**how_often).start())
+    tell(f"{messages(total)} written to queue {queue}")
     spark.stop()
+
+
+def messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import typer
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.group.facts import GroupFact
-from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, print_error
+from spark_partq.spark.jobs import Stop, StorageOptions, StoreUri, key_values, main, tell
 from spark_partq.storage.procedures.rebalance import MAX_EVERY_S, Rebalancer, run
 from spark_partq.storage.store import Store
 
@@ -42,7 +42,7 @@ def rebalance(
             print(json.dumps({"group": name, **record}), flush=True)
 
     def complain(error: PartqError) -> None:
-        print_error(f"error: {error}")
+        tell(f"error: {error}")
 
     run(rebalancer, every, stop.wait, report, complain)
 

@@ -1,6 +1,6 @@
 """Move queues into a Kafka topic, as a consumer group: each message at least once, in the order of its key.
 
-    spark-submit --properties-file conf/spark-defaults.conf \
+    SPARK_CONF_DIR=conf spark-submit \
         --packages io.delta:delta-spark_4.2_2.13:4.4.0,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 \
         jobs/to_kafka.py --store s3://bucket/store --queue orders --group to-kafka --servers broker:9092 --topic orders \
         --checkpoint s3://bucket/checkpoints/orders-to-kafka
@@ -19,6 +19,8 @@ from spark_partq.spark.broker import CONNECTOR, describe_topic
 from spark_partq.spark.jobs import (
     Checkpoint,
     Flows,
+    Group,
+    KafkaOptions,
     KafkaServers,
     MaxMessages,
     ReadOptions,
@@ -37,7 +39,7 @@ from spark_partq.spark.to_topic import TopicWriter
 def to_kafka(
     store: StoreUri,
     queue: Annotated[str, typer.Option(help="Queue to read, or several by commas.")],
-    group: Annotated[str, typer.Option(help="Consumer group; its position is in the store.")],
+    group: Group,
     servers: KafkaServers,
     topic: Annotated[str, typer.Option(help="Topic to write into; it must be there.")],
     checkpoint: Checkpoint,
@@ -52,14 +54,7 @@ def to_kafka(
     flows: Flows = 1,
     max_rows_per_trigger: MaxMessages = None,
     read_option: ReadOptions = None,
-    write_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE|@FILE",
-            help="Option of Spark's Kafka sink, such as kafka.security.protocol=SASL_SSL, or a file of them, one a line; repeatable. Others on this "
-            "machine see arguments, so let a file hold secrets.",
-        ),
-    ] = None,
+    write_option: KafkaOptions = None,
     trigger_: Trigger = "continuous",
     storage_option: StorageOptions = None,
 ) -> None:

@@ -200,12 +200,12 @@ class GroupNotFoundError(PartqError):
 
 
 class SchemaMismatchError(PartqError):
-    """Rows that are written do not have the columns of the queue, queues that are read together have different ones, or
-    a reader was given a schema.
+    """Rows that are written do not have the columns of the queue, a file has a row that cannot be read as its columns,
+    queues that are read together have different ones, or a reader was given a schema.
     """
 
     error_class = "SCHEMA_MISMATCH"
-    next_step = "Select and cast the columns that the message names."
+    next_step = "Select and cast the columns that the message names, or mend the file."
     retry = "No: the same rows are refused again."
 
 

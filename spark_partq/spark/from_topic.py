@@ -136,10 +136,10 @@ class TopicSink:
         ------
         CheckpointMismatchError, TargetAheadError, DataLossError
         """
+        # Before the broker is asked: another job may add messages that came after its answer.
+        positions = read_positions(self._queue, positions_sink(self._sink_id, self._sink_id))
         topic = self._topic()
-        known = recorded(
-            read_positions(self._queue, positions_sink(self._sink_id, self._sink_id)), self._sink_id, topic
-        )
+        known = recorded(positions, self._sink_id, topic)
         check_reachable(topic, known, fail_on_data_loss)
         return starting_offsets(topic, known, otherwise)
 
@@ -178,7 +178,7 @@ class TopicSink:
         )
         try:
             of_topic = MicroBatch(self._sink_id, planned(topic, ends))
-            self._last = append_once(self._target, of_topic, self._marked(rows), last=self._last)
+            self._last, _ = append_once(self._target, of_topic, self._marked(rows), last=self._last)
         except InvalidArgumentError as error:
             if error.params.get("queue") != _NOWHERE:
                 raise

@@ -30,6 +30,10 @@ BatchFunction = Callable[[DataFrame, int], None]
 
 # Options that several jobs and commands have.
 StoreUri = Annotated[str, typer.Option(help="Folder or URI of the store.")]
+TargetQueue = Annotated[str, typer.Option(help="Queue to write into.")]
+Group = Annotated[
+    str, typer.Option(help="Consumer group: its jobs share the partitions; its position is in the store.")
+]
 Checkpoint = Annotated[str, typer.Option(help="Folder or URI of this stream's checkpoint.")]
 Flows = Annotated[int, typer.Option(min=1, help="Flows that share the partitions: the tasks of a micro-batch.")]
 MaxMessages = Annotated[int | None, typer.Option(min=1, help="Most messages in a micro-batch.")]
@@ -37,6 +41,14 @@ ReadOptions = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Further option of the queue's source; repeatable.")
 ]
 KafkaServers = Annotated[str, typer.Option(metavar="HOST:PORT,…", help="Brokers of the Kafka cluster.")]
+KafkaOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE|@FILE",
+        help="Option of Spark's Kafka connector, such as kafka.security.protocol=SASL_SSL, or a file of them, one a line; repeatable. Others on this "
+        "machine see arguments, so let a file hold secrets.",
+    ),
+]
 Trigger = Annotated[
     str,
     typer.Option(
@@ -187,20 +199,26 @@ def main(command: Callable[..., None]) -> None:
     """Run a job's command: exit code 0 done, 1 refused (one line on stderr), 2 wrong usage."""
     # py4j logs every error of a foreachBatch function with its traceback; it arrives here too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    app.command(help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
     try:
-        app()
+        parser(command)()
     except Exception as error:
         message = refusal(error)
         if message is None:
             raise
-        print_error(f"error: {message}")
+        tell(f"error: {message}")
         sys.exit(1)
 
 
-def print_error(message: str) -> None:
+def parser(command: Callable[..., None]) -> typer.Typer:
+    """What reads the arguments of a job and calls its command."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    app.command(help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
+    return app
+
+
+def tell(message: str) -> None:
+    """Write a line to stderr."""
     if not _under_spark_submit():
         print(message, file=sys.stderr)
         return

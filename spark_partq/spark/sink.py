@@ -29,7 +29,13 @@ _ADDED = frozenset(field["name"] for field in MESSAGE_COLUMNS["fields"])
 
 
 class QueueSink:
-    """Writes micro-batches into a queue; made by `queue_sink`, for ``writeStream.foreachBatch``."""
+    """Writes micro-batches into a queue; made by `queue_sink`, for ``writeStream.foreachBatch``.
+
+    Attributes
+    ----------
+    added : int
+        How many messages the last micro-batch has added to the queue: 0 if all of it was in already, or if the queue takes no messages.
+    """
 
     def __init__(
         self, store: Store, queue: str, order_by: Sequence[str], sink_id: str | None, exactly_once: bool = False
@@ -39,22 +45,27 @@ class QueueSink:
         self._order_by, self._exactly_once = tuple(order_by), exactly_once
         self._by_group: dict[str, PositionsQueue] = {}
         self._last: WrittenRows | None = None
+        self.added = 0
         self._sink_id = None if sink_id is None else check_name("sink", sink_id)
+        columns = [field["name"] for field in self._queue.state.schema["fields"]]
         for column in self._order_by:
-            if column not in [f["name"] for f in self._queue.state.schema["fields"]]:
+            if column not in columns:
                 raise InvalidArgumentError(
-                    f"order_by column {column!r} is not a column of queue {queue!r}", column=column, queue=queue
+                    f"order_by column {column!r} is not a column of queue {queue!r}, which has {', '.join(columns)}",
+                    column=column,
+                    queue=queue,
                 )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self.added = 0
         if self._exactly_once:
-            self._deliver_once(batch)
+            self.added = self._deliver_once(batch)
             return
         query_id = streaming_query_id(batch.sparkSession)
         sink_id = self._sink_id or query_id
         if sink_id is None:
             raise InvalidArgumentError("outside of a streaming query the sink needs a sink_id; or use partq.append")
-        self._write(batch, (sink_id, int(batch_id), query_id))
+        self.added = self._write(batch, (sink_id, int(batch_id), query_id))
 
     def append(self, df: DataFrame, batch_id: int | None) -> int:
         """Write a batch DataFrame; exactly once if the sink and the batch have ids."""
@@ -84,14 +95,15 @@ class QueueSink:
 
         return self._producer.write(record, files, batch.count)
 
-    def _deliver_once(self, batch: DataFrame) -> None:
-        """Append what became of messages of other queues, each once, whoever delivers them."""
+    def _deliver_once(self, batch: DataFrame) -> int:
+        """Append what became of messages of other queues, each once, whoever delivers them; returns how many messages were added."""
         planned = micro_batch(batch)
         target = self._by_group.get(planned.group)
         if target is None:
             target = PositionsQueue(self._queue, positions_sink(planned.group, self._sink_id))
             self._by_group[planned.group] = target
-        self._last = append_once(target, planned, batch, self._order_by, self._sink_id, last=self._last)
+        self._last, added = append_once(target, planned, batch, self._order_by, self._sink_id, last=self._last)
+        return added
 
 
 def append_once(
@@ -102,7 +114,7 @@ def append_once(
     name: str | None = None,
     since: Mapping[PartitionId, int] | None = None,
     last: WrittenRows | None = None,
-) -> WrittenRows | None:
+) -> tuple[WrittenRows | None, int]:
     """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
 
     Parameters
@@ -115,6 +127,11 @@ def append_once(
         As `deliver_once` has it.
     last : WrittenRows, optional
         What this returned for the micro-batch before.
+
+    Returns
+    -------
+    tuple
+        What was written last, for the next micro-batch, and how many messages were added.
 
     Raises
     ------
@@ -131,8 +148,10 @@ def append_once(
         queue.control.refresh()  # it may have got a column
         _check_columns(payload, queue)
     salt = uuid.uuid4().hex
+    found = WrittenRows([], {})
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
+        nonlocal found
         wanted, found = planned.wanted(left), WrittenRows([], {})
 
         def files() -> Sequence[NewFile]:
@@ -150,8 +169,8 @@ def append_once(
         return Written([prepared], planned.with_ids(found.ends))
 
     target.begin()
-    deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)
-    return last
+    is_new = deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)
+    return last, sum(file.rows for file in found.files) if is_new else 0
 
 
 def _check_columns(given: Struct, queue: Queue) -> None:

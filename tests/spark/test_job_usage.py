@@ -104,6 +104,13 @@ def test_an_unknown_queue_is_one_line(here: Here, store: str, job: str, argument
     assert re.fullmatch(UNKNOWN, refused.err)
 
 
+def test_an_order_by_a_column_that_there_is_not(here: Here, store: str) -> None:
+    partq.create_queue(store, "q", "k string, n long")
+    refused = here("produce", "--store", store, "--queue", "q", "--checkpoint", "c", "--order-by", "n, offset")
+    said = "[INVALID_ARGUMENT] order_by column 'offset' is not a column of queue 'q', which has k, n"
+    assert (refused.code, refused.err) == (1, f"error: {said}\n")
+
+
 def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
     partq.create_queue(store, "there", "v long")
     about = ["--store", store, "--queue", "nope"]
@@ -131,6 +138,13 @@ def test_each_exit_code_of_a_process(start: Start, store: str) -> None:
         ("consume", ["--group", "g", "--checkpoint", "c", "--format", "console", "--read-option", "x"], "name=value"),
         ("produce", ["--checkpoint", "c", "--trigger", "-1 seconds"], "-1 seconds"),
         ("produce", ["--checkpoint", "c", "--max-files-per-trigger", "0"], "--max-files-per-trigger"),
+        ("produce", ["--checkpoint", "c", "--malformed", "ignore"], "--malformed"),
+        ("produce", ["--checkpoint", "c", "--malformed", "drop"], "not for parquet"),
+        (
+            "produce",
+            ["--checkpoint", "c", "--format", "csv", "--malformed", "drop", "--source-option", "MODE=PERMISSIVE"],
+            "--source-option",
+        ),
         ("produce", [], "--checkpoint"),
         ("maintain", ["--every", "soon"], "--every"),
         ("scale", [], "--partitions"),

@@ -59,8 +59,8 @@ def test_produce_and_consume_by_spark_submit(start: Start, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("producer", ["here", pytest.param("cluster", marks=pytest.mark.long)])
 def test_produce_and_consume_on_a_cluster(start: Start, inside: Here, tmp_path: Path, producer: str) -> None:
-    """U1: by spark-submit, with executors that are processes of their own. Spark's event log, also with all that it can tell of a plan, has
-    no value of a storage option.
+    """U1: by spark-submit, with executors that are processes of their own; with conf/, Spark says nothing but warnings and errors. Spark's event
+    log, also with all that it can tell of a plan, has no value of a storage option.
     """
     events, options = tmp_path / "events", tmp_path / "options"
     events.mkdir()
@@ -71,7 +71,11 @@ def test_produce_and_consume_on_a_cluster(start: Start, inside: Here, tmp_path: 
         conf += ["--conf", f"spark.{name}={value}"]
 
     def run(*arguments: str) -> None:
-        finished(start(*arguments, "--storage-option", f"@{options}", conf=conf))
+        job = start(*arguments, "--storage-option", f"@{options}", conf=conf)
+        out, err = job.communicate(timeout=300)
+        assert job.returncode == 0, out + err
+        assert " INFO " not in err
+        assert arguments[0] == "consume" or "200 messages written to queue orders\n" in err
 
     produce_and_consume(inside if producer == "here" else run, run, tmp_path, cluster=True)
     logged = b"".join(path.read_bytes() for path in events.rglob("*") if path.is_file())

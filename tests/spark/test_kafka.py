@@ -100,6 +100,36 @@ def test_a_gap_of_offsets(spark: SparkSession, store: str) -> None:
     assert json.loads(sinks.sink(found).starting_offsets("earliest", True)) == {"orders": {"0": 901, "1": -2}}
 
 
+def test_a_topic_that_has_shrunk(spark: SparkSession, store: str) -> None:
+    """X9: the same topic that ends before what the queue has gives other messages their offsets, so nothing of it is written."""
+    sinks = Sinks(spark, store)
+    sinks.write([("a", "1", 0, 0), ("a", "2", 0, 1), ("b", "3", 1, 4)], {"0": 2, "1": 5})
+    shrunk = topic(p0=(0, 1), p1=(0, 5))
+    says = (
+        r"up to 2, but that partition ends at 1: .* Nothing was written\. Restore the topic, or use another --sink-id"
+    )
+    for fail_on_data_loss in (True, False):
+        with pytest.raises(partq.TargetAheadError, match=f"partition 0 of topic 'orders' {says}"):
+            sinks.sink(shrunk).starting_offsets("earliest", fail_on_data_loss)
+    assert sorted(row.value for row in sinks.rows()) == ["1", "2", "3"]
+    as_long = topic(p0=(0, 2), p1=(5, 5))
+    assert json.loads(sinks.sink(as_long).starting_offsets("earliest", True)) == {"orders": {"0": 2, "1": 5}}
+
+
+def test_another_job_is_faster_while_the_broker_answers(spark: SparkSession, store: str) -> None:
+    """X9: the queue then has more than the answer says, and the topic has not shrunk."""
+    sinks = Sinks(spark, store)
+    sinks.write([("a", "1", 0, 0)], {"0": 1})
+
+    def slow_answer() -> Topic:
+        sinks.write([("a", "2", 0, 1)], {"0": 2})
+        return topic(p0=(0, 1))
+
+    sink = TopicSink(Store.at(store), "q", "kafka.orders", sinks.sink()._columns, slow_answer)
+    assert json.loads(sink.starting_offsets("earliest", True)) == {"orders": {"0": 1}}
+    assert [row.value for row in sinks.rows()] == ["1", "2"]
+
+
 def test_two_topics_of_a_queue(spark: SparkSession, store: str) -> None:
     """X9: each has positions of its own."""
     sinks = Sinks(spark, store)

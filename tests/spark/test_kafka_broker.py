@@ -27,7 +27,7 @@ from tests.spark.jobs import Start, only_error, process
 
 pytestmark = pytest.mark.long
 
-LINE = re.compile(r"^    (spark-(?:partq|submit) [^\n]*)", re.MULTILINE)
+LINE = re.compile(r"^    ((?:\w+=\w+ )?spark-(?:partq|submit) [^\n]*)", re.MULTILINE)
 AT_MS = 1_700_000_000_000
 QUEUE = "key string, value string, timestamp timestamp, headers array<struct<key:string,value:binary>>"
 Sent = tuple[str | None, str, int]
@@ -73,8 +73,10 @@ def assert_in_order(found: Iterable[tuple[str | None, int]]) -> None:
 
 def run_line(line: str, folder: Path) -> str:
     """A command as it stands in the document, in a folder that has the jobs and their configuration."""
-    program, *arguments = shlex.split(line)
-    job = process([str(Path(sys.executable).parent / program), *arguments], folder)
+    words = shlex.split(line)
+    environment = dict(word.split("=") for word in words[:1] if "=" in word)
+    program, *arguments = words[len(environment) :]
+    job = process([str(Path(sys.executable).parent / program), *arguments], folder, **environment)
     return finished(job)
 
 

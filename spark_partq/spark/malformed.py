@@ -1,0 +1,96 @@
+"""Rows of text files that cannot be read as the columns they should have: what Spark is to do with them, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import typer
+from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
+
+from spark_partq.core.errors import SchemaMismatchError
+
+Malformed = Literal["fail", "drop", "null"]
+
+# What Spark calls it. Its own default is PERMISSIVE: a value that cannot be read becomes null, and nobody is told.
+_MODES: Mapping[Malformed, str] = {"fail": "FAILFAST", "drop": "DROPMALFORMED", "null": "PERMISSIVE"}
+_FORMATS = "csv", "json", "xml"
+_MOST_CHARACTERS = 300  # of a row or a reason in an error
+
+
+def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, str]) -> dict[str, str]:
+    """The option of Spark's reader that says what becomes of malformed rows; none if the format has no such rows.
+
+    Parameters
+    ----------
+    malformed : {"fail", "drop", "null"}, optional
+        None is "fail", unless `options` say it.
+    options : dict
+        Of the reader, as a user gave them.
+
+    Raises
+    ------
+    typer.BadParameter
+        If `malformed` is given and has no meaning, or is said a second time.
+    """
+    is_text, has_mode = format.lower() in _FORMATS, "mode" in {name.lower() for name in options}
+    if malformed is not None and not is_text:
+        raise typer.BadParameter(f"--malformed is for the formats {', '.join(_FORMATS)}, and not for {format}")
+    if malformed is not None and has_mode:
+        raise typer.BadParameter(
+            "--source-option mode says what becomes of malformed rows, too; give it or --malformed"
+        )
+    return {"mode": _MODES[malformed or "fail"]} if is_text and not has_mode else {}
+
+
+@contextmanager
+def malformed_told() -> Iterator[None]:
+    """Turn Spark's error about a malformed row into one of ours, in a line, with the file, the row and the reason.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    try:
+        yield
+    except (Py4JJavaError, CapturedException) as error:
+        causes = _causes(error)
+        row = _parameter(causes, "MALFORMED_RECORD_IN_PARSING", "badRecord")
+        if row is None:
+            raise
+        path = _parameter(causes, "FAILED_READ_FILE", "path")
+        raise SchemaMismatchError(
+            f"a row of {path or 'a file that Spark does not name'} is not of the columns; as far as it can be read it is {_short(row)}. Nothing of this "
+            "micro-batch was written. Mend the file and start the job again, or say what becomes of such rows: --malformed drop, or --malformed null, "
+            f"which writes null for each value that cannot be read. The reader says: {_short(str(causes[-1].getMessage()))}",
+            file=path,
+            row=_short(row),
+        ) from None
+
+
+def _causes(error: Py4JJavaError | CapturedException) -> list[Any]:
+    """Java's exceptions, from the outermost to the first that happened."""
+    found = []
+    cause: Any = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
+    while cause is not None:
+        found.append(cause)
+        cause = cause.getCause()
+    return found
+
+
+def _parameter(causes: list[Any], condition: str, name: str) -> str | None:
+    """What the exception of that condition says in that parameter, if there is one."""
+    for cause in causes:
+        is_spark = is_instance_of(SparkContext._gateway, cause, "org.apache.spark.SparkThrowable")
+        if is_spark and str(cause.getCondition()).partition(".")[0] == condition:
+            return str(cause.getMessageParameters().get(name))
+    return None
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
