@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ from spark_partq.storage.store import Store
 # Of one little file: more than any merge makes.
 MAX_ROWS, MAX_BYTES = 5_000_000, 512 << 20
 _FEW = 100
+
+_TIME, _EPOCH = pa.timestamp("us", "UTC"), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 FORMAT_RAISED = "FormatRaised"  # of all tables of facts
 
@@ -93,13 +96,23 @@ def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row
     sink = pa.BufferOutputStream()
     # A dictionary of few values takes longer than they do, and nobody looks for a fact by the statistics of a file.
     pq.write_table(table, sink, use_dictionary=len(rows) > _FEW, write_statistics=False)
-    return sink.getvalue().to_pybytes(), table.to_pylist()
+    return sink.getvalue().to_pybytes(), _rows_of(table)
 
 
 def decode_rows(data: bytes, schema: pa.Schema) -> list[Row]:
     """The rows of a little file; nobody may change them."""
-    rows: list[Row] = decode_table(data, schema).to_pylist()
-    return rows
+    return _rows_of(decode_table(data, schema))
+
+
+def _rows_of(table: pa.Table) -> list[Row]:
+    """As `to_pylist`, which loads pandas for the sake of times; that takes longer than most tables."""
+    columns = [_times(column) if column.type == _TIME else column.to_pylist() for column in table.columns]
+    return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _times(column: pa.ChunkedArray) -> list[dt.datetime | None]:
+    numbers = [number for chunk in column.chunks for number in chunk.view(pa.int64()).to_pylist()]
+    return [None if number is None else _EPOCH + dt.timedelta(microseconds=number) for number in numbers]
 
 
 def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
