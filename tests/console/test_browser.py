@@ -208,6 +208,7 @@ def test_nothing_is_wider_than_the_screen(still: str, chromium: Browser, fragmen
         page = opened(chromium, served, fragment, narrow=narrow)
         if "group" in fragment:
             expect(page.locator("#timeline svg")).to_be_visible()
+            assert page.locator(".picture").evaluate("(picture) => picture.scrollWidth - picture.clientWidth") <= 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
         page.close()
 
