@@ -9,6 +9,40 @@ from pathlib import Path
 
 from tests.helpers import ROOT, driver, finished
 
+# Each page under "How to" in the navigation of the site, and the tests that do what it says. What clusters.md says of YARN and
+# Kubernetes is not run, as the page tells.
+EXECUTED = {
+    "rebalance.md": (
+        "spark/test_rebalance_page.py::test_a_query_with_a_listener",
+        "cli/test_examples.py::test_rebalance",
+    ),
+    "assignors.md": ("core/assignors/test_document.py::test_examples",),
+    "scaling.md": tuple(
+        f"cli/test_examples.py::{test}" for test in ("test_scaling", "test_ingress", "test_what_is_stuck")
+    ),
+    "exactly-once.md": ("spark/test_exactly_once.py::test_examples",),
+    "state.md": ("spark/test_howtos.py::test_state",),
+    "dead-messages.md": ("spark/test_dead_letters.py::test_examples",),
+    "rewind.md": ("spark/test_howtos.py::test_rewind",),
+    "eager-to-cooperative.md": ("spark/test_howtos.py::test_eager_to_cooperative",),
+    "clusters.md": ("spark/test_howtos.py::test_clusters",),
+    "object-store.md": ("spark/test_howtos.py::test_object_store",),
+    "spark-connect.md": ("spark/test_howtos.py::test_spark_connect",),
+    "operations.md": (
+        "cli/test_examples.py::test_operations",
+        "spark/test_resets.py::test_the_example_of_the_document",
+    ),
+    "monitoring.md": ("cli/test_examples.py::test_monitoring",),
+    "console.md": ("cli/test_examples.py::test_console", "console/test_browser.py::test_pictures"),
+    "kafka.md": ("spark/test_kafka_broker.py::test_the_document",),
+    "replicas.md": ("cli/test_examples.py::test_replicas",),
+    "upgrading.md": (
+        "storage/test_two_versions.py::test_side_by_side",
+        "storage/test_two_versions.py::test_the_older_one_stops_when_the_format_is_raised",
+    ),
+    "SECURITY.md": ("security/test_rights.py::test_on_a_disk",),
+}
+
 _BLOCK = re.compile(r"^```(python|sh|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMAND = "import sys; from spark_partq.cli import main; main()"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,16 +16,19 @@ from pathlib import Path
 
 import pytest
 
+import spark_partq as partq
 from spark_partq.core.format import RELEASE
+from tests.core.test_documents import section
 from tests.helpers import ROOT, finished
 from tests.spark.test_readme import ORDER, THREE, code
 
 PYRIGHT = "1.1.414"
+ALONE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which may lead to these sources
 VERSION = RELEASE.removeprefix("spark_partq ")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=ALONE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -39,28 +44,34 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return built(ROOT, tmp_path_factory.mktemp("dist"))
 
 
+def environment(folder: Path) -> Path:
+    """The Python of a new one, which has nothing."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    return folder / "bin" / "python"
+
+
+def install(python: Path, *what: str | Path) -> None:
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", *what, cwd=ROOT)
+
+
 @pytest.fixture(scope="module")
 def python(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment that has the wheel, and the packages that it needs."""
+    """Of an environment that has the wheel, and sees the packages of the tests."""
     folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    found = folder / "bin" / "python"
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        found,
-        "install",
-        "-q",
-        "--no-index",
-        "--no-deps",
-        distributions[0],
-        cwd=folder,
-    )
+    found = environment(folder)
+    install(found, "--no-index", "--no-deps", distributions[0])
     (site,) = folder.glob("lib/python*/site-packages")
     # Packages are looked up there; what is installed there as an editable project is not.
     (site / "dependencies.pth").write_text(str(Path(pytest.__file__).parents[1]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def locked(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an environment that has the wheel and what `requirements.lock` names, and nothing else, as on a cluster."""
+    found = environment(tmp_path_factory.mktemp("locked"))
+    install(found, "--require-hashes", "-r", "requirements.lock")
+    install(found, "--no-index", "--no-deps", distributions[0])
     return found
 
 
@@ -166,12 +177,37 @@ def test_the_supported_versions_are_those_that_it_asks_for() -> None:
         assert f"\n{name}=={tested} " in lock
 
 
-@pytest.mark.long
-def test_the_ten_lines_run(python: Path, tmp_path: Path) -> None:
+def the_ten_lines(python: Path, folder: Path) -> None:
     """The README's example, twice, in an empty folder."""
-    program = tmp_path / "example.py"
+    program = folder / "example.py"
     program.write_text(code("README.md") * 2)
     process = subprocess.Popen(
-        [python, program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [python, program], cwd=folder, env=ALONE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert sorted(re.findall(ORDER, finished(process))) == sorted(THREE * 3)
+
+
+@pytest.mark.long
+def test_the_ten_lines_run(python: Path, tmp_path: Path) -> None:
+    the_ten_lines(python, tmp_path)
+
+
+@pytest.mark.long
+def test_the_locked_versions_are_enough(locked: Path, tmp_path: Path) -> None:
+    """U1: the README's example, then its commands, where nothing but the locked versions is installed."""
+    installed = json.loads(run(sys.executable, "-m", "pip", "--python", locked, "list", "--format=json", cwd=tmp_path))
+    lock = re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert {one["name"].lower().replace("_", "-") for one in installed} == {*lock, "spark-partq"}
+    the_ten_lines(locked, tmp_path)
+    told = re.findall(
+        r"^    spark-partq ([^#\n]*)", section((ROOT / "README.md").read_text(), "From the shell"), re.MULTILINE
+    )
+    metrics = told.pop()
+    for line in told:
+        run(locked.parent / "spark-partq", *shlex.split(line.replace(" --watch", "")), cwd=tmp_path)
+    assert len(told) > 7 and not partq.describe_queue(tmp_path / "store", "orders").ingress
+    refused = subprocess.run(
+        [locked.parent / "spark-partq", *shlex.split(metrics)],
+        cwd=tmp_path, env=ALONE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 1 and "pip install 'spark_partq[metrics]'" in refused.stderr

@@ -1,4 +1,8 @@
-"""The console over HTTP: the page, what it asks for, and what it may do."""
+"""The console over HTTP: the page, what it asks for, and what it may do.
+
+The first picture waits for all that is imported here. So what only a history or a timeline needs is imported when one is asked for: pandas
+and PyArrow's functions take as long to load as the first look at a thousand partitions.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,8 @@ from starlette.routing import Route
 from spark_partq.console.actions import Actions
 from spark_partq.console.answers import Json, group_answer, queue_answer, store_answer, told
 from spark_partq.console.guard import Guard, may_act
-from spark_partq.console.history import explain_answer, history_answer, parsed_partition
 from spark_partq.console.looks import Looks
 from spark_partq.console.reader import Reader, beside
-from spark_partq.console.timeline import timeline_answer
 from spark_partq.core.errors import (
     GroupNotFoundError,
     InvalidArgumentError,
@@ -33,7 +35,6 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.stored import MOST
-from spark_partq.storage.inspect.fact_reader import FactFilter
 from spark_partq.storage.store import Store
 
 MOST_FACTS_A_PAGE = 200
@@ -117,6 +118,9 @@ class Console:
 
     async def history(self, request: Request) -> Response:
         """Parameters: kind (several), partition, member, text, before, limit."""
+        from spark_partq.console.history import history_answer, parsed_partition
+        from spark_partq.storage.inspect.fact_reader import FactFilter
+
         asked = request.query_params
         kinds = asked.getlist("kind")
         unknown = [kind for kind in kinds if kind not in set(Kind)]
@@ -131,6 +135,8 @@ class Console:
 
     async def timeline(self, request: Request) -> Response:
         """Parameters: seconds, first, moved."""
+        from spark_partq.console.timeline import timeline_answer
+
         seconds = _whole(request.query_params.get("seconds"), "seconds", _MOST_SECONDS) or 900
         first = _whole(request.query_params.get("first"), "first", MOST) or 0
         return await self._read(
@@ -144,6 +150,8 @@ class Console:
 
     async def explain(self, request: Request) -> Response:
         """Parameter: partition, as QUEUE/NUMBER."""
+        from spark_partq.console.history import explain_answer, parsed_partition
+
         text = request.query_params.get("partition", "")
         queue, partition = parsed_partition(text)
         if queue is None or partition is None:

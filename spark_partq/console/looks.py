@@ -7,15 +7,18 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from spark_partq.console.rates import Rates
 from spark_partq.core.errors import PartqError
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS
 from spark_partq.storage.inspect.watch import Sample, StoreWatch
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
+
+if TYPE_CHECKING:
+    from spark_partq.storage.inspect.fact_reader import FactReader
 
 # Of so many groups at once the history is open, and of so many looks the sums are kept.
 _MOST_READERS = 2
@@ -90,6 +93,8 @@ class Looks:
         ------
         PartqError
         """
+        from spark_partq.storage.inspect.fact_reader import FactReader  # it loads PyArrow's functions: see `app`
+
         reader = self._readers.pop(group, None) or FactReader(self.store, group)
         reader.refresh()  # one that fails is not kept: the store may be another by now
         self._readers[group] = reader

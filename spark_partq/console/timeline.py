@@ -25,6 +25,7 @@ MOST_ROWS = 32
 
 Place = tuple[str, int]  # queue, partition
 _NAME_FORMER_OWNER = (Kind.RELEASED, Kind.UNASSIGNED, Kind.HANDOFF_STARTED, Kind.HANDOFF_CANCELLED)
+_END_OWNERSHIP = (Kind.RELEASED, Kind.UNASSIGNED, Kind.GRANTED)
 
 
 def timeline_answer(looks: Looks, group: str, seconds: float, first: int, moved: bool) -> dict[str, Any]:
@@ -76,13 +77,18 @@ def _bars(facts: pd.DataFrame, rows: Iterable[Row], state: GroupState) -> dict[P
     """Ownerships by partition, also those that began before the facts do."""
     found: dict[Place, list[dict[str, Any]]] = {}
     told: set[Place] = set()
+    ends: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row["kind"] in _END_OWNERSHIP:
+            ends.setdefault((row["queue_id"], row["partition"]), []).append(row)
     for row in rows:  # the first fact of a partition tells who owned it before
         place = (row["queue"], row["partition"])
         if row["partition"] is None or place in told:
             continue
         if row["kind"] in _NAME_FORMER_OWNER and row["flow"] is not None:
-            ends = row["kind"] in (Kind.RELEASED, Kind.UNASSIGNED)
-            after = row if ends else _end_of(rows, row)
+            ended = row["kind"] in (Kind.RELEASED, Kind.UNASSIGNED)
+            later = (end for end in ends.get((row["queue_id"], row["partition"]), ()) if end["seq"] > row["seq"])
+            after = row if ended else next(later, None)
             found[place] = [_bar(row["flow"], None, None if after is None else after["at"], None, "", after)]
             told.add(place)
         elif row["kind"] in (Kind.GRANTED, Kind.PARTITION_ADDED):
@@ -102,16 +108,6 @@ def _bars(facts: pd.DataFrame, rows: Iterable[Row], state: GroupState) -> dict[P
 
 def _moved(bars: list[dict[str, Any]]) -> bool:
     return len(bars) > 1 or any(bar["began"] or bar["ended"] for bar in bars)
-
-
-def _end_of(rows: Iterable[Row], first: Row) -> Row | None:
-    """The fact that ended an ownership that was under way at the fact `first`."""
-    ends = (Kind.RELEASED, Kind.UNASSIGNED, Kind.GRANTED)
-    place = (first["queue_id"], first["partition"])
-    return next(
-        (r for r in rows if r["seq"] > first["seq"] and r["kind"] in ends and (r["queue_id"], r["partition"]) == place),
-        None,
-    )
 
 
 def _bar(flow: str, began: Any, ended: Any, seq: int | None, cause: str, end: Row | None) -> dict[str, Any]:

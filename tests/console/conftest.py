@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import spark_partq as partq
+from tests.console import large as large_store
 from tests.console.served import Served, console
 from tests.groups import Consumer, Lasting
 from tests.helpers import put
@@ -40,3 +41,11 @@ def begun(store: str) -> Consumer:
 def served(store: str, first: Consumer) -> Iterator[Served]:
     with console(store) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store with 1,024 partitions and 100,000 facts, for tests that change nothing."""
+    store = str(tmp_path_factory.mktemp("large") / "store")
+    large_store.make(store)
+    return store

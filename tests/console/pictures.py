@@ -19,6 +19,7 @@ from tests.helpers import ROOT, eventually
 
 IMAGES = ROOT / "docs" / "images"
 MISSING = "the browser of these tests is missing: run apt-get install chromium"
+_PATIENCE_MS = 60_000  # of what is waited for in a browser, on a machine that is busy, too
 _WIDE, _NARROW = {"width": 1280, "height": 860}, {"width": 400, "height": 860}
 
 
@@ -34,6 +35,7 @@ def browser() -> Iterator[Browser]:
     found = shutil.which("chromium")
     if found is None:
         raise RuntimeError(MISSING)
+    expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         try:
@@ -45,7 +47,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, served: Served, fragment: str = "#/", *, dark: bool = False, narrow: bool = False) -> Page:
     """The console in a new window, when its first picture is there. A fault of a script ends the test that shows it."""
     page = browser.new_page(viewport=_NARROW if narrow else _WIDE, color_scheme="dark" if dark else "light")  # type: ignore[arg-type]
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(_PATIENCE_MS)
     page.on("pageerror", _raise)
     page.goto(f"http://127.0.0.1:{served.port}/{fragment}")
     expect(page.locator("main table").first).to_be_visible()

@@ -21,6 +21,7 @@ from tests.helpers import put
 pytestmark = pytest.mark.long
 
 MOST_BYTES = 200_000  # of a picture
+MOST_ELEMENTS = 20_000  # of a page
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,21 @@ def test_pictures(busy: tuple[Scene, Served], chromium: Browser, tmp_path: Path)
         assert path.stat().st_size < MOST_BYTES and kept.stat().st_size < MOST_BYTES
         assert f"images/{path.name}" in told
     assert {path.name for path in taken} == {path.name for path in pictures.IMAGES.glob("console-*.png")}
+
+
+# ---- of a large store
+def test_a_thousand_partitions(large: str, chromium: Browser) -> None:
+    """The overview, then the group with what moved, its history and its timeline: rows are those that fit a page."""
+    with console(large, every_s=3600.0) as served:
+        page = opened(chromium, served)
+        expect(page.locator("#queues tbody tr")).to_contain_text(["1,024"])
+        page.get_by_role("link", name="g", exact=True).first.click()
+        expect(page.locator("#clients tbody tr")).to_have_count(2)
+        expect(page.locator("#timeline .line")).to_have_count(32)
+        expect(page.locator("#history tbody tr")).to_have_count(50)
+        assert page.locator("main *").count() < MOST_ELEMENTS
+        assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        page.close()
 
 
 # ---- of a group in which nothing happens
@@ -192,6 +208,7 @@ def test_nothing_is_wider_than_the_screen(still: str, chromium: Browser, fragmen
         page = opened(chromium, served, fragment, narrow=narrow)
         if "group" in fragment:
             expect(page.locator("#timeline svg")).to_be_visible()
+            assert page.locator(".picture").evaluate("(picture) => picture.scrollWidth - picture.clientWidth") <= 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
         page.close()
 

@@ -7,41 +7,15 @@ from typing import Any
 
 import pytest
 
-import spark_partq as partq
 from spark_partq.console.looks import Looks
-from spark_partq.core.group.facts import GroupFact
-from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.inspect import fact_reader
 from spark_partq.storage.store import Store
+from tests.console.large import FACTS, PARTITIONS
 from tests.console.served import Served, console, patient
-from tests.groups import Lasting
+from tests.helpers import driver, finished
 from tests.storage.log.tables import Watched
 
-PARTITIONS, FACTS = 1024, 100_000
 MOST_BYTES, MOST_SENT = 400_000, 40_000  # of one answer, and of that what goes over the wire
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Group `g`, whose floors were raised again and again."""
-    store = str(tmp_path_factory.mktemp("large") / "store")
-    partq.create_queue(store, "q", "v long", partitions=PARTITIONS, rebalance_delay_ms=0)
-    member = Lasting(store, "a", 8)
-    queue_id = member.partition_id(0)[0]
-    table = ControlTable(Store.at(store), "g")
-    table.refresh()
-    epochs = {number: own.epoch for (_, number), own in table.state.partitions.items()}
-    floors = [
-        GroupFact(
-            "Floor", "q", queue_id, number, 0, epoch_before=epoch, epoch=epoch, cause="maintenance", by="somebody"
-        )
-        for number, epoch in sorted(epochs.items())
-    ]
-    while table.state.seq < FACTS:
-        table.commit(floors)
-    member.beat()
-    Lasting(store, "b", 8).beat()
-    return store
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +83,19 @@ def test_a_browser_more_reads_nothing_more(large: str) -> None:
         for _ in range(3):
             served.found("/api/store")
         assert files.calls == []
+
+
+def test_a_first_picture_waits_for_no_large_package(large: str) -> None:
+    """They are loaded when somebody asks for a history or a timeline."""
+    program = """
+import sys, spark_partq.cli.console, spark_partq.console.server
+from spark_partq.console.answers import store_answer
+from spark_partq.console.looks import Looks
+from spark_partq.storage.store import Store
+looks = Looks(Store.at(sys.argv[1]), 0.0)
+looks.refresh()
+assert [group["name"] for group in store_answer(looks)["groups"]] == ["g"]
+print(*sys.modules)
+"""
+    loaded = finished(driver(program, large)).split()
+    assert "pyarrow" in loaded and not {"pandas", "pyarrow.compute"} & set(loaded)

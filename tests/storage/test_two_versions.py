@@ -79,7 +79,7 @@ def rack(store: str) -> Any:
 
 # ---- a rolling upgrade
 def test_side_by_side(store: str) -> None:
-    """What the newer one makes the older one uses, and the other way round."""
+    """Steps 1 to 3 of docs/upgrading.md: what the newer one makes the older one uses, and the other way round."""
     with running(NEWER):
         make(store, 2)
         newer = Sink(store, "newer")
@@ -129,7 +129,7 @@ def test_what_the_older_one_rewrites_keeps_what_the_newer_one_said(store: str) -
 
 
 def test_the_older_one_stops_when_the_format_is_raised(store: str, tmp_path: Path) -> None:
-    """A query and a sink that run, on a store that another process upgrades; then the newer one goes on where they stopped."""
+    """Step 4 of docs/upgrading.md: a query and a sink that run, on a store that another process upgrades; then the newer one goes on where they stopped."""
     make(store, 2)
     sink, seen, checkpoint = Sink(store), list[Any](), tmp_path / "checkpoint"
     sink.write(0, messages(0, 20))

@@ -42,7 +42,8 @@ function rest({ partitions: count, first, rows }) {
 
 // ---- the picture
 function drawing(group, found) {
-  const width = Math.max(300, document.getElementById("main").clientWidth - 2);
+  const main = document.getElementById("main"), around = getComputedStyle(main);
+  const width = Math.max(300, Math.floor(main.clientWidth - parseFloat(around.paddingLeft) - parseFloat(around.paddingRight)));
   const labels = found.rows.map((row) => `${row.queue}/${row.partition}`);
   const gutter = Math.min(width < 600 ? 92 : 200, 12 + 7 * Math.max(...labels.map((text) => text.length)));
   const from = Date.parse(found.from), to_ = Date.parse(found.to);

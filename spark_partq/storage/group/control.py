@@ -23,7 +23,7 @@ from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.log import Conflict, DeltaLog, Remove
-from spark_partq.storage.rows import Row, RowFiles, in_order, table_in_order
+from spark_partq.storage.rows import Row, RowFiles, in_order, rows_of, table_in_order
 from spark_partq.storage.store import Store, group_folder
 
 COLUMNS = (
@@ -266,8 +266,7 @@ def recent_facts(paths: Iterable[str], disk: RowFiles, count: int, what: str, ve
             break
         parts.append(disk.read_table(path, version))
     facts = table_in_order(pa.concat_tables(parts or [disk.arrow.empty_table()]), what, version)
-    rows: list[Row] = facts.slice(max(0, facts.num_rows - count)).to_pylist()
-    return rows
+    return rows_of(facts.slice(max(0, facts.num_rows - count)))
 
 
 def kind_of(path: str) -> str:

@@ -24,6 +24,8 @@ from spark_partq.storage.log.entries import (
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.parquet import Most, read_within
 
+# From so many values on it pays to use the ways of PyArrow that load pandas, which takes as long as reading a thousand checkpoints.
+_LONG = 1_000
 _TEXTS = pa.map_(pa.string(), pa.string())
 _PROTOCOL = pa.struct(
     [
@@ -218,8 +220,17 @@ def _without_nulls(array: pa.Array) -> pa.Array:
     count = len(array) - array.null_count
     if not count:
         return array.slice(0, 0)
-    together = array.slice(array.is_valid().index(True).as_py(), count)
+    together = array.slice(_first_valid(array), count)
     return array.drop_null() if together.null_count else together
+
+
+def _first_valid(array: pa.Array) -> int:
+    """From the bits themselves: PyArrow's functions load pandas."""
+    bits = array.buffers()[0]
+    if bits is None:
+        return 0
+    valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return int(valid[array.offset : array.offset + len(array)].argmax())
 
 
 def _fields(array: pa.StructArray, *names: str) -> Any:
@@ -230,7 +241,7 @@ def _fields(array: pa.StructArray, *names: str) -> Any:
 
 
 def _values(array: pa.Array) -> list[Any]:
-    """As `to_pylist`, but many times faster for what has no nulls; a map becomes a dictionary."""
+    """As `to_pylist`, but many times faster for long arrays without nulls; a map becomes a dictionary."""
     if pa.types.is_map(array.type):
         keys, items, ends = _values(array.keys), _values(array.items), array.offsets.to_pylist()
         maps = [dict(zip(keys[a:b], items[a:b], strict=True)) for a, b in itertools.pairwise(ends)]
@@ -239,7 +250,7 @@ def _values(array: pa.Array) -> list[Any]:
             if not array.null_count
             else [m if v else None for m, v in zip(maps, array.is_valid().to_pylist(), strict=True)]
         )
-    if array.null_count or pa.types.is_nested(array.type):
+    if array.null_count or len(array) < _LONG or pa.types.is_nested(array.type):
         return list(array.to_pylist())
     return list(array.to_numpy(zero_copy_only=False).tolist())
 
