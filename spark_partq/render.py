@@ -208,8 +208,11 @@ def _state(member: MemberDescription, flow: FlowDescription) -> str:
     return "expired" if member.expired else "active" if flow.active else "standby"
 
 
-def facts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows of a group's history, one line each, aligned and never cut, so that they can be searched."""
+def facts(rows: Sequence[Mapping[str, Any]], width: int | None = None, *, header: bool = True) -> list[str]:
+    """Rows of a group's history, one line each, aligned and never cut, so that they can be searched.
+
+    Where that is too wide for `width` columns, each begins with a line of what it is about, and its cause follows.
+    """
     cells = [("seq", "at (UTC)", "fact", "of", "epoch", "offset", "cause")]
     for row in rows:
         before, epoch = row["epoch_before"], row["epoch"]
@@ -218,10 +221,21 @@ def facts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         offset = "" if row["offset"] is None else str(row["offset"])
         cells.append((str(row["seq"]), at, row["kind"], _subject(row), epochs, offset, row["cause"]))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
+    lines = [
         "  ".join(f"{text:{side}{n}}" for text, side, n in zip(line, "><<<>><", widths, strict=True)).rstrip()
         for line in cells
     ]
+    if width is not None and max(map(len, lines)) > width:
+        return [line for fact in cells[1:] for line in _narrow_fact(*fact, width=width)]
+    return lines if header else lines[1:]
+
+
+def _narrow_fact(
+    seq: str, at: str, kind: str, subject: str, epochs: str, offset: str, cause: str, *, width: int
+) -> list[str]:
+    told = [f"{seq}  {at}  {kind} {subject}".rstrip()]
+    told += [f"{name} {value}" for name, value in (("epoch", epochs), ("offset", offset)) if value]
+    return [*filled(", ".join(told), rest="    ", width=width), *filled(cause, "    ", width=width)]
 
 
 def explanation(found: Explanation) -> list[str]:
@@ -248,11 +262,11 @@ def explanation(found: Explanation) -> list[str]:
     return lines if found.waits else [*lines, "  nothing that is known here"]
 
 
-def filled(text: str, indent: str = "", rest: str | None = None) -> list[str]:
-    """Lines of at most 80 columns, in which no word is cut; those behind the first begin with `rest`."""
+def filled(text: str, indent: str = "", rest: str | None = None, width: int = 80) -> list[str]:
+    """Lines of at most so many columns, in which no word is cut; those behind the first begin with `rest`."""
     rest = indent if rest is None else rest
     return textwrap.wrap(
-        text, 80, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 

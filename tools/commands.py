@@ -21,7 +21,8 @@ HEAD = """\
 `spark-partq COMMAND --help` prints the same in a terminal.
 
 `--store` and `--storage-option` may stand before a command or after it; what stands after it counts. [options.md](options.md#on-the-command-line) says where
-the store and its credentials come from if neither stands there. With `--json` a command prints JSON for programs.
+the store and its credentials come from if neither stands there. With `--json` a command prints JSON for programs, with the fields that are listed in
+[json.md](json.md).
 
 The exit code is 0 if the command is done, 1 if it was refused or a check found a fault, 2 if it was used wrongly, 130 after Ctrl-C. An error is
 one line on the standard error stream: `error: [CLASS] message`; [errors.md](errors.md) lists the classes.

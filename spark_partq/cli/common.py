@@ -17,6 +17,9 @@ from spark_partq.storage.store import Store
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Look again and again until Ctrl-C or SIGTERM.")]
+Every = Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="With --watch: how often to look.")]
+EVERY_S = 2.0
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 

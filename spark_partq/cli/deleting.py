@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import spark_partq as partq
-from spark_partq.cli.common import QueueName, Target, app, count
-from spark_partq.cli.output import say
+from spark_partq.cli.common import Json, QueueName, Target, app, count
+from spark_partq.cli.output import print_json, say
 from spark_partq.cli.tail import column_value
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.key_values import key_values
@@ -23,6 +23,7 @@ def delete_messages(
         typer.Option(metavar="COLUMN=VALUE", help="A column of the key and its value. Repeat it for each column."),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Delete all messages of one key, also those that have died, as a person may ask for whose data they are.
 
@@ -38,4 +39,7 @@ def delete_messages(
             f"no message of queue {queue!r} was deleted: not confirmed (--yes does not ask)", queue=queue
         )
     deleted = partq.delete_messages(target.store, queue, wanted, storage_options=target.storage_options)
+    if as_json:
+        print_json({"queue": queue, "deleted": deleted})
+        return
     say(f"deleted {count(deleted, 'message')} of queue {queue}; maintain deletes their files after vacuum_grace_ms")

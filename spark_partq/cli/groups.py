@@ -2,86 +2,50 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
 import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import GroupName, Json, QueueName, Target, app, count
-from spark_partq.cli.output import print_json, say, show
-from spark_partq.core.group.facts import GroupFact, Kind
+from spark_partq.cli.common import EVERY_S, Every, GroupName, Json, QueueName, Target, Watch, app, count
+from spark_partq.cli.output import json_line, print_json, say, show
+from spark_partq.cli.watching import show_or_watch
+from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.health import BROKEN
 from spark_partq.spark.jobs import Stop
-from spark_partq.storage.group.handle import open_group
-from spark_partq.storage.inspect.group_history import recent
+from spark_partq.storage.inspect.explain import groups_to_explain
 from spark_partq.storage.procedures import rebalance as rebalancer
 from spark_partq.storage.procedures.rebalance import Rebalancer
 
 
 @app.command("describe-group")
-def describe_group(context: typer.Context, group: GroupName, as_json: Json = False) -> None:
+def describe_group(
+    context: typer.Context, group: GroupName, as_json: Json = False, watch: Watch = False, every: Every = EVERY_S
+) -> None:
     """Show a consumer group: its state, who has which partitions, and how far behind it is.
 
-    Exit code 1 if the group was deleted, or has members and the sessions of all of them have expired.
+    Exit code 1 if the group was deleted, or has members and the sessions of all of them have expired; not with --watch.
     """
     target: Target = context.obj
-    found = partq.describe_group(target.store, group, storage_options=target.storage_options)
-    if as_json:
-        print_json(found.to_dict())
-    else:
+
+    def tell(found: partq.GroupDescription) -> None:
         show(render.group(found))
         for warning in found.warnings:
             say(*render.filled(f"warning: {warning}", rest="  "))
-    if found.state in BROKEN:
+
+    found = show_or_watch(
+        lambda: partq.describe_group(target.store, group, storage_options=target.storage_options),
+        tell,
+        partq.GroupDescription.to_dict,
+        as_json=as_json,
+        every_s=every if watch else None,
+    )
+    if found.state in BROKEN and not watch:
         raise typer.Exit(1)
-
-
-@app.command("history")
-def history(
-    context: typer.Context,
-    group: GroupName,
-    as_json: Json = False,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The last N facts only.")] = None,
-    partition: Annotated[
-        str | None, typer.Option(metavar="[QUEUE/]P", help="Facts about this partition only: 3, or orders/3.")
-    ] = None,
-    kind: Annotated[
-        list[Kind] | None, typer.Option(metavar="KIND", help="Facts of this kind only; may be repeated: Granted.")
-    ] = None,
-) -> None:
-    """Show the facts of a consumer group in order: who came and went, who got what, when and why."""
-    target: Target = context.obj
-    queue, number = _queue_and_partition(partition)
-    opened = open_group(target.opened, group, deleted=True)
-    some = partition is not None or kind
-    rows = opened.history() if last is None or some else recent(target.opened, group, last)
-    if partition is not None:
-        rows = [row for row in rows if row["partition"] == number and queue in (None, row["queue"])]
-        if not rows:
-            known = ", ".join(sorted(q.name for q in opened.state.queues.values())) or "none"
-            raise partq.InvalidArgumentError(
-                f"group {group!r} never had a partition {partition}; its queues: {known}",
-                group=group,
-                partition=partition,
-            )
-    rows = [row for row in rows if not kind or row["kind"] in kind]
-    rows = rows[-last:] if last is not None else rows
-    if as_json:
-        print_json([{**row, "at": row["at"].isoformat()} for row in rows])
-        return
-    say(*render.facts(rows))
-
-
-def _queue_and_partition(text: str | None) -> tuple[str | None, int | None]:
-    if text is None:
-        return None, None
-    found = re.fullmatch(r"(?:(.+)/)?(\d+)", text)
-    if found is None:
-        raise typer.BadParameter(f"--partition {text!r} is neither a number nor QUEUE/NUMBER")
-    return found[1], int(found[2])
 
 
 @app.command("explain")
@@ -89,16 +53,71 @@ def explain(
     context: typer.Context,
     queue: QueueName,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Number of the partition.")],
-    group: Annotated[str, typer.Option(metavar="GROUP", help="The consumer group.")],
+    group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="The consumer group. Default: each that reads the queue.")
+    ] = None,
     as_json: Json = False,
+    watch: Watch = False,
+    every: Every = EVERY_S,
 ) -> None:
-    """Explain why a partition is where it is, and what its next messages wait for."""
+    """Explain why a partition is where it is, and what its next messages wait for.
+
+    With --group the JSON is an object, without it an array of them, one for each group. What cannot be explained of one of several groups
+    is told on stderr.
+    """
     target: Target = context.obj
-    found = partq.explain(target.store, queue, partition, group, storage_options=target.storage_options)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        say(*render.explanation(found))
+
+    def look() -> _Explained:
+        if group is not None:
+            return _Explained([one(group)])
+        return _explained(groups_to_explain(target.opened, queue), one)
+
+    def one(name: str) -> partq.Explanation:
+        return partq.explain(target.store, queue, partition, name, storage_options=target.storage_options)
+
+    show_or_watch(
+        look,
+        lambda found: found.tell(),
+        lambda found: found.to_list() if group is None else found.to_list()[0],
+        as_json=as_json,
+        every_s=every if watch else None,
+        complaints=lambda found: found.warnings,
+    )
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """A partition as each group sees it; `warnings` say of which groups it cannot be explained."""
+
+    found: list[partq.Explanation]
+    warnings: list[str] = field(default_factory=list)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        return [one.to_dict() for one in self.found]
+
+    def tell(self) -> None:
+        for n, one in enumerate(self.found):
+            say(*([""] if n else []), *render.explanation(one))
+
+
+def _explained(groups: list[str], explain_one: Callable[[str], partq.Explanation]) -> _Explained:
+    """
+    Raises
+    ------
+    PartqError
+        If it can be explained of no group: the first error.
+    """
+    explained = _Explained([])
+    first: partq.PartqError | None = None
+    for name in groups:
+        try:
+            explained.found.append(explain_one(name))
+        except partq.PartqError as error:
+            first = first or error
+            explained.warnings.append(f"warning: {error}")
+    if first is not None and not explained.found:
+        raise first
+    return explained
 
 
 @app.command("reset-offsets")
@@ -174,28 +193,44 @@ def rebalance(
         float,
         typer.Option(min=0.05, max=rebalancer.MAX_EVERY_S, metavar="SECONDS", help="How often to read the groups."),
     ] = 1.0,
+    as_json: Json = False,
 ) -> None:
     """Decide what is due in consumer groups, as their queries do themselves.
 
     It is needed only where no query of a group is alive to decide: members that died are then taken out, and handoffs and
     holddowns are ended. Without --watch it ends as soon as each group is Ready and each member has shown a heartbeat or was
-    taken out, which takes a session timeout if one has died. Each decision is printed as a line.
+    taken out, which takes a session timeout if one has died. Each decision is printed as a line. The JSON is an array with each group;
+    with --watch it is a line for each group in which something was decided.
     """
     target: Target = context.obj
     watcher = Rebalancer(target.opened, group)
     stop = Stop()
+    decided: dict[str, list[GroupFact]] = {}
 
     def report(name: str, facts: list[GroupFact]) -> None:
-        for fact in facts:
-            say(render.fact_line(name, fact))
+        if not as_json:
+            say(*(render.fact_line(name, fact) for fact in facts))
+        elif watch:
+            json_line(_decided(name, facts))
+        else:
+            decided.setdefault(name, []).extend(facts)
 
     def complain(error: partq.PartqError) -> None:
         say(f"error: {error}", error=True)
 
     rebalancer.run(watcher, every, stop.wait, report, complain if watch else None)
-    if not watch:
+    if watch:
+        return
+    if as_json:
+        found = [(group.state, _decided(group.name, decided.get(group.name, []))) for group in watcher.groups]
+        print_json([{**told, "status": state.status.value, "members": len(state.members)} for state, told in found])
+    else:
         for one in watcher.groups:
             say(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
+
+
+def _decided(group: str, facts: list[GroupFact]) -> dict[str, Any]:
+    return {"group": group, "decisions": [asdict(fact) for fact in facts]}
 
 
 @app.command("delete-group")
@@ -203,6 +238,7 @@ def delete_group(
     context: typer.Context,
     group: GroupName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Forget a consumer group and its positions, so that messages no longer wait for it. An active one is refused."""
     target: Target = context.obj
@@ -214,4 +250,7 @@ def delete_group(
             group,
         )
     partq.delete_group(target.store, group, storage_options=target.storage_options)
+    if as_json:
+        print_json({"group": group, "deleted": True})
+        return
     say(f"deleted group {group}")

@@ -5,6 +5,7 @@ A terminal obeys escape sequences, and rich reads square brackets as markup; in 
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
 from typing import Any
@@ -34,7 +35,23 @@ def show(what: RenderableType) -> None:
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))  # writes out control characters itself
+    print(json.dumps(value, indent=2, default=as_text))  # writes out control characters itself
+
+
+def json_line(value: object) -> None:
+    """Print a value as one line, at once."""
+    print(json.dumps(value, default=as_text), flush=True)
+
+
+def as_text(value: object) -> str:
+    """What JSON has no form for: moments and dates by ISO 8601, bytes as hexadecimal digits, decimals as they are written."""
+    if isinstance(value, (dt.date, dt.datetime)):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def screen(*, error: bool = False) -> Console:

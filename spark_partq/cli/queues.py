@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +11,10 @@ import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, QueueName, Target, app
+from spark_partq.cli.common import EVERY_S, Every, Json, QueueName, Target, Watch, app
 from spark_partq.cli.output import print_json, say, show
 from spark_partq.cli.settings import read_settings, with_settings
+from spark_partq.cli.watching import show_or_watch
 from spark_partq.storage.inspect.group_overview import overview
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
@@ -42,6 +44,7 @@ def create_queue(
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="It may be there already, if it is the same: then nothing changes.")
     ] = False,
+    as_json: Json = False,
     settings: dict[str, str],
 ) -> None:
     """Create a queue, and the store if it is new."""
@@ -58,6 +61,9 @@ def create_queue(
         storage_options=target.storage_options,
         **read_settings(settings_file, settings) | ({} if key_hash is None else {"key_hash": key_hash}),
     )
+    if as_json:
+        print_json({"created": not there, "queue": made.to_dict()})
+        return
     done = "there already is" if there else "created"
     say(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")
 
@@ -74,6 +80,7 @@ def delete_queue(
     context: typer.Context,
     queue: QueueName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
@@ -83,21 +90,47 @@ def delete_queue(
             f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
         )
     partq.delete_queue(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json({"queue": queue, "deleted": True})
+        return
     say(f"deleted queue {queue}")
 
 
 @app.command("list")
-def list_(context: typer.Context, as_json: Json = False) -> None:
+def list_(context: typer.Context, as_json: Json = False, watch: Watch = False, every: Every = EVERY_S) -> None:
     """List the queues and the consumer groups of the store."""
     target: Target = context.obj
+    show_or_watch(
+        lambda: _listing(target),
+        _show_listing,
+        _Listing.to_dict,
+        as_json=as_json,
+        every_s=every if watch else None,
+        complaints=lambda found: found.warnings,
+    )
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """What `list` tells; `warnings` say what could not be read."""
+
+    queues: list[dict[str, Any]]
+    groups: list[str]
+    group_rows: list[dict[str, Any]]
+    warnings: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        states = {row["name"]: row["state"] for row in self.group_rows}
+        return {"queues": self.queues, "groups": self.groups, "group_states": states}
+
+
+def _listing(target: Target) -> _Listing:
     storage = target.storage_options
     queues: list[dict[str, Any]] = []
-    warned: set[str] = set()
+    warned: dict[str, None] = {}
 
     def warn(error: partq.PartqError) -> None:
-        if str(error) not in warned:  # a queue tells of its groups, too
-            warned.add(str(error))
-            say(f"warning: {error}", error=True)
+        warned[str(error)] = None  # once: a queue tells of its groups, too
 
     for name in partq.list_queues(target.store, storage_options=storage):
         try:
@@ -121,10 +154,11 @@ def list_(context: typer.Context, as_json: Json = False) -> None:
             )
     groups = partq.list_groups(target.store, storage_options=storage)
     found_groups = [_group(target.opened, name, warn) for name in groups]
-    if as_json:
-        states = {row["name"]: row["state"] for row in found_groups}
-        print_json({"queues": queues, "groups": groups, "group_states": states})
-        return
+    return _Listing(queues, groups, found_groups, [f"warning: {text}" for text in warned])
+
+
+def _show_listing(found: _Listing) -> None:
+    queues, groups, found_groups = found.queues, found.groups, found.group_rows
     table = render.table("queue", "status", partitions="right", ingress="left", depth="right", groups="left")
     for row in queues:
         if "partitions" not in row:
@@ -159,11 +193,15 @@ def _group(store: Store, name: str, warn: Callable[[partq.PartqError], None]) ->
 
 
 @app.command("describe-queue")
-def describe_queue(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
+def describe_queue(
+    context: typer.Context, queue: QueueName, as_json: Json = False, watch: Watch = False, every: Every = EVERY_S
+) -> None:
     """Show what a queue is and what its partitions hold."""
     target: Target = context.obj
-    found = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
-    if as_json:
-        print_json(found.to_dict())
-        return
-    show(render.queue(found))
+    show_or_watch(
+        lambda: partq.describe_queue(target.store, queue, storage_options=target.storage_options),
+        lambda found: show(render.queue(found)),
+        partq.QueueDescription.to_dict,
+        as_json=as_json,
+        every_s=every if watch else None,
+    )

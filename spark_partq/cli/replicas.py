@@ -96,6 +96,7 @@ def promote(
             help="Storage option of the primary's store, or a file of them; repeatable.",
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Make the replica of a queue in this store the queue that is used.
 
@@ -110,6 +111,9 @@ def promote(
         storage_options=target.storage_options,
         primary_options=key_values(primary_option) or None,
     )
+    if as_json:
+        print_json(done.to_dict())
+        return
     say(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
         say(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")

@@ -145,6 +145,7 @@ def ingress(
     context: typer.Context,
     action: Annotated[Literal["enable", "disable"], typer.Argument(metavar="enable|disable", help="What to do.")],
     queue: QueueName,
+    as_json: Json = False,
 ) -> None:
     """Let a queue take messages, or not; its consumers go on.
 
@@ -152,11 +153,14 @@ def ingress(
     """
     target: Target = context.obj
     found = partq.set_ingress(target.store, queue, action == "enable", storage_options=target.storage_options)
+    if as_json:
+        print_json(found.to_dict())
+        return
     say(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
 
 
 @app.command("copy-stuck")
-def copy_stuck(context: typer.Context, queue: QueueName) -> None:
+def copy_stuck(context: typer.Context, queue: QueueName, as_json: Json = False) -> None:
     """Move what is stuck in the parent of a queue that became partitioned into its partitions.
 
     describe-queue says how much that is. Running it again after an interruption goes on; each message is moved once.
@@ -164,4 +168,7 @@ def copy_stuck(context: typer.Context, queue: QueueName) -> None:
     target: Target = context.obj
     with _interruptible(f"copying what is stuck in queue {queue}"):
         copied = partq.copy_stuck(target.store, queue, storage_options=target.storage_options)
+    if as_json:
+        print_json({"queue": queue, "copied": copied})
+        return
     say(f"copied {count(copied, 'message')} of queue {queue} from its parent")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_partq.cli.common import QueueName, Target, app
-from spark_partq.cli.output import say, screen
+from spark_partq.cli.output import as_text, json_line, say, screen
 from spark_partq.cli.plain import plain
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.spark.jobs import Stop
@@ -62,7 +62,7 @@ def _print(message: Message, as_json: bool) -> None:
     at = dt.datetime.fromtimestamp(message.enqueued_us / 1e6, dt.UTC)
     if as_json:
         about = {"partition": message.partition, "offset": message.offset, "enqueued_at": at.isoformat()}
-        say(json.dumps({**about, "message": message.values}, default=_json))
+        json_line({**about, "message": message.values})
         return
     place = "parent" if message.partition == PARENT else str(message.partition)
     told = " ".join(f"{name}={_text(value)}" for name, value in message.values.items())
@@ -72,11 +72,4 @@ def _print(message: Message, as_json: bool) -> None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=_json, ensure_ascii=False)
-
-
-def _json(value: Any) -> str:
-    """What JSON has no form for: moments and dates by ISO 8601, bytes as hexadecimal digits, decimals as they are written."""
-    if isinstance(value, (dt.date, dt.datetime)):
-        return value.isoformat()
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, default=as_text, ensure_ascii=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +75,35 @@ def test_explain(command: Command, store: str, group: Consumer) -> None:
     found = json.loads(command("explain", "q", "1", "--group", "g", "--json").out)
     assert (found["partition"], found["steps"][1]["kind"]) == (1, "Granted") and found["waits"]
     assert_refused(command("explain", "q", "9", "--group", "g"), "INVALID_ARGUMENT", "0 to 3")
-    assert command("explain", "q", "0").code == 2
+
+
+def test_explain_without_a_group(command: Command, store: str, living: Consumer) -> None:
+    """The one that reads the queue, or each that does; as JSON an array in any case."""
+    told = command("explain", "q", "0")
+    assert (told.code, told.err) == (0, "") and told.out == command("explain", "q", "0", "--group", "g").out
+    Consumer(store, "b", group="h", session_timeout_ms=600_000)
+    told = command("explain", "q", "1")
+    stories = told.out.split("\n\nPartition 1 of queue q in group ")
+    assert (
+        len(stories) == 2 and stories[0].startswith("Partition 1 of queue q in group g: ") and stories[1][:3] == "h: "
+    )
+    found = json.loads(command("explain", "q", "1", "--json").out)
+    assert found == [partq.explain(store, "q", 1, group).to_dict() for group in ("g", "h")]
+    partq.create_queue(store, "unread", "v long", partitions=1)
+    assert_refused(
+        command("explain", "unread", "0"), "INVALID_ARGUMENT", "no group reads queue 'unread'", "start a query"
+    )
+    assert_refused(command("explain", "nope", "0"), "QUEUE_NOT_FOUND", "'nope'")
+
+
+def test_one_group_that_cannot_be_explained_hides_no_other(command: Command, store: str, living: Consumer) -> None:
+    Consumer(store, "b", group="h")
+    (file,) = Path(store, "groups/h/control").glob("*.parquet")
+    file.unlink()
+    told = command("explain", "q", "0")
+    assert told.code == 0 and told.out == command("explain", "q", "0", "--group", "g").out
+    assert told.err.startswith("warning: [CORRUPT_TABLE] ") and "'h'" in told.err
+    assert len(json.loads(command("explain", "q", "0", "--json").out)) == 1
 
 
 def test_a_long_story_is_told_from_its_end(command: Command, store: str, group: Consumer) -> None:

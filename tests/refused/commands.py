@@ -58,6 +58,7 @@ CASES: dict[str, list[Case]] = {
         command("reset-offsets nowhere --to earliest --yes", GroupNotFoundError, "there is no group 'nowhere' in STORE; its groups: g"),
         command("delete-group g", InvalidArgumentError, "group 'g' was not deleted: not confirmed (--yes does not ask)"),
         command("explain q 9 --group g", InvalidArgumentError, "group 'g' has no partition 9 of queue 'q'; it has 0 to 1"),
+        command("explain other 0", InvalidArgumentError, "no group reads queue 'other', so its messages wait for nothing but a reader; start a query that reads it"),
         command("explain other 0 --group g", InvalidArgumentError, "group 'g' does not read queue 'other'; it reads q"),
         command("check nowhere", GroupNotFoundError, "there is no group 'nowhere' in STORE; its groups: g"),
         command("check g --within soon", InvalidArgumentError, "'soon' is no duration; give milliseconds, or a number with ms, s, m, h or d"),

@@ -42,6 +42,8 @@ class Step:
 
     Attributes
     ----------
+    kind : str
+        Its kind, as in the history.
     fact : int
         Its number in the history.
     at : str
@@ -91,6 +93,12 @@ class Explanation:
 
     Attributes
     ----------
+    group, queue : str
+        Their names.
+    partition : int
+        Its number.
+    epoch : int
+        Of its ownership: it grows with each change of the owner.
     owner : str or None
         The flow that owns it now.
     state : str
@@ -300,10 +308,17 @@ class _Waits:
             yield Wait(WaitKind.HANDOFF, text + _ends(left_s), left_s)
         else:
             text = (
-                f"{own.flow} is giving it up, for {receiver}, and has acknowledged all it was given. It releases the partition when it "
-                "notices that and its listeners have returned (on_partitions_revoked). "
+                f"{own.flow} is giving it up, for {receiver}, and has acknowledged all it was given. It releases the partition when "
+                f"{self._query(instance_of(own.flow or ''))} notices that and the listeners there have returned (on_partitions_revoked). "
             )
             yield Wait(WaitKind.LISTENER, text + _ends(left_s), left_s)
+
+    def _query(self, instance: str) -> str:
+        """A query, and where somebody finds the process that it runs in."""
+        member = self._state.members.get(instance)
+        if member is None:
+            return f"query {instance}"
+        return f"query {instance} (on {', '.join(filter(None, (member.host, member.application)))})"
 
     def _owned(self) -> Iterator[Wait]:
         owner, end = self._own.flow, self._seen.end

@@ -67,6 +67,14 @@ class GroupFact:
 
     Attributes
     ----------
+    kind : str
+        One of `Kind`.
+    queue, queue_id : str
+        The queue that it is about: its name, and its id, which no other queue of that name has.
+    partition : int
+        The partition that it is about.
+    instance, incarnation, host : str
+        The query that it is about, its process, and where that runs.
     offset : int
         ``Granted``, ``PartitionAdded``, ``PositionReset``, ``Isolated``: where it starts. ``Released``, ``Unassigned``: the position that
         was left. ``Floor``: the group never reads anything below again. ``Skipped``: the first message that is left out.

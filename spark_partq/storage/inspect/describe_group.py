@@ -24,7 +24,17 @@ from spark_partq.storage.store import Store
 
 @dataclass(frozen=True)
 class FlowDescription:
-    """One flow; `partitions` are those that it holds, per queue. It is active if it holds any."""
+    """One flow; `partitions` are those that it holds, per queue. It is active if it holds any.
+
+    Attributes
+    ----------
+    flow : str
+        Its name: its query's, and a number.
+    active : bool
+        Whether it holds any partition.
+    partitions : dict
+        By queue the numbers of those that it holds.
+    """
 
     flow: str
     active: bool
@@ -37,6 +47,14 @@ class MemberDescription:
 
     Attributes
     ----------
+    instance, incarnation : str
+        The name of the query, and that of its process.
+    host : str
+        Where its process runs.
+    session_timeout_ms : int
+        After so many milliseconds without a heartbeat it is taken out.
+    flows : tuple of FlowDescription
+        Those that it has.
     assignors : tuple of str
         Those that it lists, best first.
     queues, pattern : tuple of str, str or None
@@ -81,6 +99,8 @@ class GroupPartition:
 
     Attributes
     ----------
+    queue, partition : str, int
+        Which it is.
     flow : str or None
         The owner.
     epoch : int
@@ -121,6 +141,18 @@ class GroupDescription:
 
     Attributes
     ----------
+    group : str
+        Its name.
+    rebalance_delay_ms : int
+        How long its holddowns last, in milliseconds.
+    lag : int
+        Messages that are there and that the group has not acknowledged.
+    members : tuple of MemberDescription
+        The queries that take part.
+    partitions : tuple of GroupPartition
+        Those of all of its queues.
+    warnings : tuple of str
+        What somebody should do.
     state : str
         ``Empty`` without members, ``Dead`` if it was deleted, ``Expired`` if it has members and the sessions of all have expired;
         otherwise its status.

@@ -21,6 +21,14 @@ class PartitionDescription:
 
     Attributes
     ----------
+    partition : int
+        Its number; -1 is the parent of a queue that became partitioned.
+    first_offset, next_offset : int
+        The offsets of the first message that is stored, and of the next one that comes.
+    depth : int
+        Stored messages that not every group has acknowledged.
+    files, size_bytes : int
+        Of the messages that are stored.
     sealed : bool
         It takes no messages until the next partition map is in force (S5).
     fenced : bool
@@ -43,6 +51,26 @@ class QueueDescription:
 
     Attributes
     ----------
+    name, queue_id : str
+        Its name, and a UUID that no other queue of that name has.
+    status : str
+        ``Ready``, or what is under way, such as ``ScalingUp``.
+    replicas : tuple of str
+        The stores of its replicas.
+    fenced_by : str or None
+        The store of the replica that has taken over; None if none has.
+    key : tuple of str
+        The columns of its key.
+    schema : str
+        Its columns, as Spark's DDL.
+    settings : dict
+        Setting to value.
+    groups : tuple of str
+        The consumer groups that read it.
+    depth : int
+        Messages that not every group has acknowledged, in all partitions.
+    partitions : tuple of PartitionDescription
+        By their numbers.
     configured_partitions, operating_partitions : int
         Wanted count, and how many consumers share; 0 is an exclusive queue (S6, S8).
     generation : int

@@ -14,7 +14,7 @@ from spark_partq.core.queue.partition_map import target
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.inspect.fact_reader import FactReader
 from spark_partq.storage.inspect.heartbeats import heartbeats
-from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
+from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue, queue_state
 from spark_partq.storage.store import Store
 
 
@@ -28,6 +28,23 @@ def explain(store: Store, queue: str, partition: int, group: str) -> Explanation
     opened = open_group(store, check_name("group", group))
     partition_id = find_partition(opened, check_name("queue", queue), partition)
     return explain_open(opened, partition_id, _queue(store, opened, partition_id[0]), FactReader(store, group))
+
+
+def groups_to_explain(store: Store, queue: str) -> list[str]:
+    """The groups that read the queue, sorted.
+
+    Raises
+    ------
+    NotAStoreError, QueueNotFoundError
+    InvalidArgumentError
+        If none does.
+    """
+    groups = sorted(queue_state(store, check_name("queue", queue)).groups)
+    if not groups:
+        raise InvalidArgumentError(
+            f"no group reads queue {queue!r}, so its messages wait for nothing but a reader; start a query that reads it", queue=queue
+        )  # fmt: skip
+    return groups
 
 
 def explain_open(group: Group, partition_id: PartitionId, queue: Queue | None, facts: FactReader) -> Explanation:

@@ -23,12 +23,6 @@ def history(store: Store, group: str) -> pa.Table:
     return pa.Table.from_pylist(rows, control_files(store, group).arrow)
 
 
-def recent(store: Store, group: str, count: int) -> list[Row]:
-    """The last `count` facts, in order. Reads no more files than that needs, however long the history is."""
-    log = control_log(store, group)
-    return control.recent_facts(log.snapshot.files, control_files(store, group), count, log.what)
-
-
 def acknowledgements(store: Store, group: str) -> pa.Table:
     """The rows that are left in the ack table, with the times at which they were written."""
     about = open_group(store, group).acks_folder, f"the acknowledgements of group {group!r}", ackrows.COLUMNS

@@ -26,6 +26,10 @@ class Progress:
 
     Attributes
     ----------
+    group : str
+        Its name.
+    state : str
+        Its state, as `describe_group` says it.
     healthy : bool
         It has nothing to read, or has acknowledged something.
     lag : int

@@ -33,6 +33,12 @@ class ReplicaStatus:
 
     Attributes
     ----------
+    location : str
+        The store where it is.
+    promoted : bool
+        It has taken over.
+    problem : str
+        What is wrong with it; empty if nothing is.
     reachable : bool
         If not, `problem` says why, and nothing else is known. Of one that can be reached `problem` says why it is not followed.
     lag : dict

@@ -27,7 +27,21 @@ from spark_partq.storage.queue.partition_table import PartitionTable
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What a run of `maintain` did to one queue."""
+    """What a run of `maintain` did to one queue.
+
+    Attributes
+    ----------
+    queue : str
+        Its name.
+    removed_messages : int
+        Messages that were removed.
+    vacuumed_files : int
+        Files that were deleted.
+    merged_files : int
+        Small files that were put together into larger ones.
+    waiting_for : tuple of str
+        Groups that have not acknowledged what else could be removed.
+    """
 
     queue: str
     removed_messages: int

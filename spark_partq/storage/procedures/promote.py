@@ -15,9 +15,11 @@ Each step finds what was done of it before, so a promotion that was interrupted 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 from spark_partq.core import format
 from spark_partq.core.errors import (
@@ -59,6 +61,10 @@ class Promotion:
 
     Attributes
     ----------
+    queue : str
+        Its name.
+    problem : str
+        Why the primary was not fenced; empty if it was.
     primary : str
         The store that was the primary's.
     fenced : bool
@@ -74,6 +80,11 @@ class Promotion:
     fenced: bool
     problem: str = ""
     floors: tuple[tuple[str, int, int, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON-able values."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
 
 def promote(store: Store, queue: str, *, force: bool = False, options: Options | None = None) -> Promotion:

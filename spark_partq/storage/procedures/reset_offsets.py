@@ -35,6 +35,8 @@ class OffsetReset:
 
     Attributes
     ----------
+    queue, partition : str, int
+        Which it is.
     old, new : int
         The offset of the next message that the group wanted before, and that it wants now.
     again : int

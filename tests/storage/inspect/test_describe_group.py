@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import spark_partq as partq
-from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.group_history import recent
+from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.store import Store
 from tests.groups import Lasting
 from tests.helpers import put
@@ -208,5 +207,5 @@ def test_recent_facts(queue: str) -> None:
     whole = Group(Store.at(queue), "g").history()
     assert list(Path(queue, "groups/g/control").glob("*-history-*"))
     for count in (0, 1, 5, 100, len(whole), len(whole) + 9):
-        assert recent(Store.at(queue), "g", count) == whole[len(whole) - min(count, len(whole)) :]
+        assert open_group(Store.at(queue), "g").recent_facts(count) == whole[len(whole) - min(count, len(whole)) :]
     assert partq.describe_group(queue, "g").status == "Ready"

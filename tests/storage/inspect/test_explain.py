@@ -22,10 +22,10 @@ from tests.helpers import opened
 from tests.storage.procedures import test_held_keys
 
 
-def two(store: str) -> tuple[Consumer, Consumer]:
+def two(store: str, **of_a: str) -> tuple[Consumer, Consumer]:
     """Queue `q` of 2 partitions with 5 messages each. Consumer a has both; b has joined, and after the holddown partition 1 is moved to it."""
     queue_of(store, 2, each=5, rebalance_delay_ms=60_000, max_handoff_time_ms=60_000)
-    a = Lasting(store, "a")
+    a = Lasting(store, "a", **of_a)
     return a, Lasting(store, "b")
 
 
@@ -76,12 +76,12 @@ def handoff(store: str) -> str:
 
 
 def listener(store: str) -> str:
-    a, b = two(store)
+    a, b = two(store, application="application_7")
     a.ack(1, 4)
     b.end_holddown()
     return (
-        "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when it notices that and "
-        "its listeners have returned (on_partitions_revoked). That ends in"
+        "a/0 is giving it up, for b/0, and has acknowledged all it was given. It releases the partition when query a (on host-a, "
+        "application_7) notices that and the listeners there have returned (on_partitions_revoked). That ends in"
     )
 
 

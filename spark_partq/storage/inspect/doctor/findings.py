@@ -35,7 +35,17 @@ class Finding:
 
 @dataclass
 class Diagnosis:
-    """What `diagnose` has checked and found."""
+    """What `diagnose` has checked and found.
+
+    Attributes
+    ----------
+    store : str
+        Where it is.
+    queues, partitions, messages, groups, facts : int
+        How many were checked.
+    findings : list of Finding
+        What is wrong.
+    """
 
     store: str
     queues: int = 0

@@ -1,0 +1,169 @@
+"""What commands print with ``--json`` where it is no dataclass of the library. `tools.json_fields` makes docs/json.md from these and from those."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from spark_partq.core.group.facts import GroupFact
+from spark_partq.storage.inspect.describe_queue import QueueDescription
+
+
+class ListedQueue(TypedDict):
+    """A queue as `list` shows it. Of one that cannot be read there are only its name and why.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    status : str
+        ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` if that is under way or was interrupted; or the class of the error.
+    partitions, configured_partitions : int
+        How many consumers share, and the count that is wanted; 0 is an exclusive queue.
+    ingress : bool
+        Whether it takes messages.
+    depth : int
+        Messages that not every group has acknowledged.
+    groups : list
+        The groups that read it.
+    """
+
+    name: str
+    status: str
+    partitions: NotRequired[int]
+    configured_partitions: NotRequired[int]
+    ingress: NotRequired[bool]
+    depth: NotRequired[int]
+    groups: NotRequired[list[str]]
+
+
+class Listing(TypedDict):
+    """The queues and groups of a store.
+
+    Attributes
+    ----------
+    queues : list
+        By name.
+    groups : list
+        Names of the consumer groups that are not deleted.
+    group_states : dict
+        By group its state, as in `GroupDescription`; or the class of the error if it cannot be read.
+    """
+
+    queues: list[ListedQueue]
+    groups: list[str]
+    group_states: dict[str, str]
+
+
+class TailedMessage(TypedDict):
+    """A message of a queue.
+
+    Attributes
+    ----------
+    partition, offset : int
+        Where it is; partition -1 is the parent of a queue that became partitioned.
+    enqueued_at : str
+        When it came, in UTC (ISO 8601).
+    message : dict
+        Column to value. Moments and dates are texts by ISO 8601, bytes are hexadecimal digits, decimals are texts.
+    """
+
+    partition: int
+    offset: int
+    enqueued_at: str
+    message: dict[str, Any]
+
+
+class CreatedQueue(TypedDict):
+    """What `create-queue` did.
+
+    Attributes
+    ----------
+    created : bool
+        False if the queue was there already (``--exist-ok``).
+    queue : QueueDescription
+        As it is now.
+    """
+
+    created: bool
+    queue: QueueDescription
+
+
+class DeletedQueue(TypedDict):
+    """What `delete-queue` did.
+
+    Attributes
+    ----------
+    queue : str
+        Its name.
+    deleted : bool
+        True.
+    """
+
+    queue: str
+    deleted: bool
+
+
+class DeletedGroup(TypedDict):
+    """What `delete-group` did.
+
+    Attributes
+    ----------
+    group : str
+        Its name.
+    deleted : bool
+        True.
+    """
+
+    group: str
+    deleted: bool
+
+
+class DeletedMessages(TypedDict):
+    """What `delete-messages` did.
+
+    Attributes
+    ----------
+    queue : str
+        Its name.
+    deleted : int
+        How many messages were deleted, with those of its dead-message queue.
+    """
+
+    queue: str
+    deleted: int
+
+
+class CopiedMessages(TypedDict):
+    """What `copy-stuck` did.
+
+    Attributes
+    ----------
+    queue : str
+        Its name.
+    copied : int
+        How many messages were moved out of the parent.
+    """
+
+    queue: str
+    copied: int
+
+
+class Rebalanced(TypedDict):
+    """What `rebalance` decided in a group.
+
+    Attributes
+    ----------
+    group : str
+        Its name.
+    decisions : list
+        In their order.
+    status : str
+        Its status after that: ``Ready``, ``Holddown`` or ``Rebalancing``. Absent with ``--watch``.
+    members : int
+        How many queries are in it after that. Absent with ``--watch``.
+    """
+
+    group: str
+    decisions: list[GroupFact]
+    status: NotRequired[str]
+    members: NotRequired[int]
