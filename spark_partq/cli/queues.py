@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import EVERY_S, Every, Json, QueueName, Target, Watch, app
-from spark_partq.cli.output import print_json, say, show
+from spark_partq.cli.output import print_json, say, show, tell
 from spark_partq.cli.settings import read_settings, with_settings
 from spark_partq.cli.watching import show_or_watch
 from spark_partq.storage.inspect.group_overview import overview
@@ -137,7 +138,7 @@ def _listing(target: Target) -> _Listing:
             found = partq.describe_queue(target.store, name, storage_options=storage)
         except (partq.QueueNotReadyError, partq.QueueNotFoundError) as error:
             queues.append({"name": name, "status": error.params.get("status", "Deleting")})
-        except partq.NewerStoreError as error:
+        except (partq.CorruptTableError, partq.NewerStoreError) as error:
             queues.append({"name": name, "status": error.error_class})
             warn(error)
         else:
@@ -145,11 +146,13 @@ def _listing(target: Target) -> _Listing:
                 {
                     "name": name,
                     "status": found.status,
+                    "role": found.role,
                     "partitions": found.operating_partitions,
                     "configured_partitions": found.configured_partitions,
                     "ingress": found.ingress,
                     "depth": found.depth,
                     "groups": list(found.groups),
+                    "waiting": found.waiting,
                 }
             )
     groups = partq.list_groups(target.store, storage_options=storage)
@@ -157,29 +160,40 @@ def _listing(target: Target) -> _Listing:
     return _Listing(queues, groups, found_groups, [f"warning: {text}" for text in warned])
 
 
+_USUAL = "primary"  # the role that nobody needs to be told
+
+
 def _show_listing(found: _Listing) -> None:
     queues, groups, found_groups = found.queues, found.groups, found.group_rows
-    table = render.table("queue", "status", partitions="right", ingress="left", depth="right", groups="left")
+    roles = ["role"] if any(row.get("role", _USUAL) != _USUAL for row in queues) else []
+    table = render.table("queue", "status", *roles, partitions="right", ingress="left", depth="right", groups="left")
     for row in queues:
         if "partitions" not in row:
             table.add_row(row["name"], row["status"])
             continue
         counts = render.counts(row["partitions"], row["configured_partitions"])
-        ingress = render.ingress(row["ingress"])
-        table.add_row(
-            row["name"], row["status"], counts, ingress, render.number(row["depth"]), ", ".join(row["groups"])
-        )
+        cells = [counts, render.ingress(row["ingress"]), render.number(row["depth"]), ", ".join(row["groups"])]
+        table.add_row(row["name"], row["status"], *(row[name] for name in roles), *cells)
     show(table)
+    waits = Counter[str]()
+    for row in queues:
+        waits.update(row.get("waiting", {}))
     if found_groups:
-        table = render.table("group", "state", members="right", expired="right")
+        table = render.table(
+            "group", "state", members="right", expired="right", **({"waiting": "right"} if waits else {})
+        )
         for row in found_groups:
-            table.add_row(
-                row["name"], row["state"], render.number(row.get("members")), render.number(row.get("expired"))
-            )
+            cells = [render.number(row.get(name)) for name in ("members", "expired")]
+            table.add_row(row["name"], row["state"], *cells, *([render.number(waits[row["name"]])] if waits else []))
         show(table)
+    if waits:
+        tell(
+            "waiting: partitions whose next messages wait until the group has acknowledged older ones, because of a resize; "
+            "spark-partq describe-group says for which"
+        )
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
     if idle:
-        say(f"groups that have read none of these queues: {', '.join(idle)}")
+        tell(f"groups that have read none of these queues: {', '.join(idle)}")
 
 
 def _group(store: Store, name: str, warn: Callable[[partq.PartqError], None]) -> dict[str, Any]:

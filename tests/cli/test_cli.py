@@ -136,6 +136,8 @@ def test_doctor(command: Command, store: str, group: Consumer) -> None:
     assert found["healthy"] is False and found["findings"][0]["about"] == "group g"
     for arguments in (["describe-group", "g"], ["history", "g"]):
         assert_refused(command(*arguments), "CORRUPT_TABLE", "'g'")
+    listed = command("list")
+    assert listed.code == 0 and listed.err.startswith("warning: [CORRUPT_TABLE] ") and listed.err.count("'g'") == 1
 
 
 # ---- usage
