@@ -24,7 +24,7 @@ def say(*lines: object, error: bool = False) -> None:
     print("\n".join(plain(str(line)) for line in lines), file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def tell(*texts: str, error: bool = False) -> None:
+def say_prose(*texts: str, error: bool = False) -> None:
     """Print prose, each text on lines of its own, as wide as the screen and with no word cut."""
     width = screen().width
     say(*(line for text in texts for line in render.filled(plain(text), rest="  ", width=width)), error=error)

@@ -27,7 +27,7 @@ def test_list(command: Command, store: str) -> None:
     put(store, 1, range(7))
     Consumer(store, "i", group="readers", session_timeout_ms=600_000).ack(1, 3)
     told = json.loads(command("list", "--json").out)
-    usual = {"status": "Ready", "ingress": True}
+    usual = {"status": "Ready", "role": "primary", "ingress": True, "waiting": {}}
     assert told == {
         "queues": [
             {"name": "empty", **usual, "partitions": 1, "configured_partitions": 1, "depth": 0, "groups": []},
