@@ -20,7 +20,7 @@ __all__ = [
     "MaintenanceReport", "Member", "MemberDescription", "NewerStoreError", "NotAStoreError", "NotPermittedError", "OffsetOutOfRangeError",
     "OffsetReset", "OtherHistoryError", "PartitionDescription", "PartqError", "Position", "Promotion", "QueueAlreadyExistsError", "QueueDescription",
     "QueueFencedError", "QueueNotFoundError", "QueueNotReadyError", "QueueSink", "RebalanceListener", "ReplicaError", "ReplicaStatus",
-    "ScaleProgress", "ScalingInProgressError", "SchemaMismatchError", "SinkAheadError", "Store", "StoreUnavailableError", "TargetAheadError",
+    "ScaleProgress", "ScalingInProgressError", "SchemaMismatchError", "SessionWait", "SinkAheadError", "Store", "StoreUnavailableError", "TargetAheadError",
     "UnknownAssignorError", "UnsupportedTableError", "acknowledge", "add_column", "add_listener", "alter_queue", "append", "assign", "copy_stuck", "create_queue",
     "dead_letters", "delete_group", "delete_messages", "delete_queue", "delta_sink", "describe_group", "describe_queue", "explain", "flow_changes", "history",
     "list_groups", "list_queues", "maintain", "partition_of", "positions", "promote", "queue_sink", "redrive", "register", "reject", "remove_replica",
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from spark_partq.storage.inspect.describe_queue import PartitionDescription, QueueDescription
     from spark_partq.storage.inspect.replicas import ReplicaStatus
+    from spark_partq.storage.procedures.inactive import SessionWait
     from spark_partq.storage.procedures.maintain import MaintenanceReport
     from spark_partq.storage.procedures.promote import Promotion
     from spark_partq.storage.procedures.redrive import DeadMessage
@@ -80,6 +81,7 @@ else:
         "storage.inspect.describe_group": "FlowDescription GroupDescription GroupPartition MemberDescription",
         "storage.inspect.describe_queue": "PartitionDescription QueueDescription",
         "storage.inspect.replicas": "ReplicaStatus",
+        "storage.procedures.inactive": "SessionWait",
         "storage.procedures.redrive": "DeadMessage",
         "storage.procedures.remainder": "ScaleProgress",
         "storage.procedures.reset_offsets": "OffsetReset",

@@ -80,6 +80,7 @@ def queue(found: QueueDescription) -> RenderableType:
     about.add_column(overflow="fold")
     about.add_row("queue", found.name)
     about.add_row("status", f"{found.status}, scaling with mode {found.scaling}" if found.scaling else found.status)
+    about.add_row("role", found.role)
     about.add_row("partitions", _counts(found.configured_partitions, found.operating_partitions))
     about.add_row("generation", number(found.generation))
     about.add_row("ingress", ingress(found.ingress))
@@ -90,13 +91,13 @@ def queue(found: QueueDescription) -> RenderableType:
     if found.stuck:
         about.add_row("stuck", f"{found.stuck:,} that nobody is given: spark-partq copy-stuck {found.name}")
     about.add_row("replicas", ", ".join(found.replicas) or "none")
-    if found.fenced_by:
-        about.add_row("taken over by", found.fenced_by)
     about.add_row("key", ", ".join(found.key) or "none")
     if found.key:
         about.add_row("key_hash", found.key_hash)
     about.add_row("columns", found.schema)
     about.add_row("groups", ", ".join(found.groups) or "none")
+    if found.waiting:
+        about.add_row("waiting", ", ".join(f"{number(n)} of group {group}" for group, n in found.waiting.items()))
     for name, value in found.settings.items():
         shown = setting(value)
         about.add_row(name, f"{shown} (since {moment(found.altered[name])})" if name in found.altered else shown)

@@ -72,6 +72,7 @@ NAMES = [
     "ScaleProgress",
     "ScalingInProgressError",
     "SchemaMismatchError",
+    "SessionWait",
     "SinkAheadError",
     "Store",
     "StoreUnavailableError",

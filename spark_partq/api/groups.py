@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_partq.core.group.explain import Explanation
@@ -14,6 +14,7 @@ from spark_partq.storage.inspect.describe_group import GroupDescription
 from spark_partq.storage.procedures import acknowledge as _acknowledge
 from spark_partq.storage.procedures import delete as _delete
 from spark_partq.storage.procedures import reset_offsets as _reset
+from spark_partq.storage.procedures.inactive import SessionWait
 from spark_partq.storage.procedures.reset_offsets import OffsetReset
 from spark_partq.storage.store import Store, StorePath
 
@@ -59,14 +60,29 @@ def list_groups(store: StorePath, *, storage_options: Mapping[str, str] | None =
     return _groups.list_groups(Store.at(store, storage_options))
 
 
-def delete_group(store: StorePath, group: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+def delete_group(
+    store: StorePath,
+    group: str,
+    *,
+    report: Callable[[SessionWait], None] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
     """Delete a consumer group and its positions, so that retention no longer waits for it (Q8).
+
+    A member that has died is waited for until its session is over.
+
+    Parameters
+    ----------
+    report : function, optional
+        Is told once for whom it waits, before it does.
 
     Raises
     ------
-    NotAStoreError, GroupNotFoundError
+    NotAStoreError, GroupNotFoundError, ReplicaError
+    GroupActiveError
+        If a query consumes in the group. Nothing was changed.
     """
-    _delete.delete_group(Store.at(store, storage_options), group)
+    _delete.delete_group(Store.at(store, storage_options), group, report or (lambda _: None))
 
 
 def reset_offsets(
@@ -76,6 +92,7 @@ def reset_offsets(
     queues: Sequence[str] | None = None,
     dry_run: bool = False,
     *,
+    report: Callable[[SessionWait], None] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[OffsetReset]:
     """Set the positions of a consumer group that nobody consumes in: it reads on from there, whatever its queries' checkpoints say (H4).
@@ -93,6 +110,8 @@ def reset_offsets(
         Only these of the queues that the group reads.
     dry_run : bool
         Say what would be set, and change nothing.
+    report : function, optional
+        Is told once for whom it waits, before it does.
 
     Returns
     -------
@@ -106,7 +125,9 @@ def reset_offsets(
     GroupNotFoundError, QueueNotFoundError, InvalidArgumentError, OffsetOutOfRangeError, QueueFencedError, ReplicaError
         Nothing was changed.
     """
-    return _reset.reset_offsets(Store.at(store, storage_options), group, to, queues, dry_run)
+    return _reset.reset_offsets(
+        Store.at(store, storage_options), group, to, queues, dry_run, report or (lambda _: None)
+    )
 
 
 def acknowledge(

@@ -9,7 +9,7 @@ import typer
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, QueueName, Target, app
-from spark_partq.cli.output import print_json, say
+from spark_partq.cli.output import print_json, say_prose
 from spark_partq.cli.settings import parse_settings, settings_in_help
 
 
@@ -57,11 +57,13 @@ def alter_queue(
         return
     changed = [name for name, value in found.settings.items() if before.settings[name] != value]
     for name in changed:
-        say(
+        say_prose(
             f"{name} of queue {queue} is {render.setting(found.settings[name])}, was {render.setting(before.settings[name])}"
         )
     if found.schema != before.schema:
-        say(f"queue {queue} has the columns {found.schema}")
-        say("consumers read those that are new once they are started again")
-    elif not changed:
-        say(f"nothing to change: queue {queue} has these {'columns' if add_column else 'settings'}")
+        say_prose(f"queue {queue} has the columns {found.schema}")
+        say_prose("consumers read those that are new once they are started again")
+    elif changed:
+        say_prose("who uses the queue heeds that before its next batch, and need not be started again")
+    else:
+        say_prose(f"nothing to change: queue {queue} has these {'columns' if add_column else 'settings'}")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 import spark_partq as partq
+from spark_partq import render
+from spark_partq.cli.output import say, say_prose, screen
+from spark_partq.cli.plain import plain
 from spark_partq.spark.jobs import StorageOptions, key_values
 from spark_partq.storage.store import Store
 
@@ -130,6 +135,43 @@ def common(
     ] = False,
 ) -> None:
     context.obj = Target(store, key_values(storage_option))
+
+
+def confirm(question: str, refused: str, **names: str) -> None:
+    """Ask; without a terminal nobody can answer.
+
+    Parameters
+    ----------
+    refused : str
+        What is told if the answer is not yes; with `names` of what it is about.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the answer is not yes.
+    """
+    agreed = False
+    if sys.stdin.isatty():
+        lines = render.filled(plain(question), width=screen(error=True).width - len(_CHOICE))
+        try:
+            agreed = typer.confirm("\n".join(lines), err=True)
+        except typer.Abort:  # Ctrl-C or Ctrl-D, which leave the cursor behind the question
+            say("", error=True)
+    if not agreed:
+        raise partq.InvalidArgumentError(refused, **names)
+
+
+_CHOICE = " [y/N]: "  # what typer puts behind a question
+
+
+@contextmanager
+def interruptible(what: str) -> Iterator[None]:
+    """Ctrl-C ends the command, and it says that running it again goes on with `what`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_prose(f"interrupted: run it again to go on with {what}", error=True)
+        raise typer.Exit(130) from None
 
 
 def count(n: int, what: str) -> str:

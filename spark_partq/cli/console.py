@@ -8,7 +8,7 @@ import typer
 
 import spark_partq as partq
 from spark_partq.cli.common import Target, app
-from spark_partq.cli.output import say
+from spark_partq.cli.output import say, say_prose
 from spark_partq.spark.jobs import Stop
 
 _WAKE_S = 3600.0
@@ -61,7 +61,7 @@ def console(
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening}/"
         if not is_loopback(host):
             text = "other machines can reach the console, and there is no password: let only those reach the port who may see the store"
-            say(f"warning: {text}", error=True)
+            say_prose(f"warning: {text}", error=True)
         say(f"console of {store.uri} at {address}{f'#token={token}' if token else ''}")
         while not stop.wait(_WAKE_S):
             pass

@@ -10,7 +10,7 @@ import typer
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import App, Json, QueueName, Target, app, count
-from spark_partq.cli.output import print_json, say, show
+from spark_partq.cli.output import print_json, say, say_prose, show
 
 commands = App(help="Messages that cannot be processed: look at them, and put them back.", no_args_is_help=True)
 app.add_typer(commands, name="dead-letter")
@@ -63,7 +63,7 @@ def redrive(context: typer.Context, queue: QueueName, as_json: Json = False) -> 
         print_json(put_back)
         return
     for name, messages in put_back.items():
-        say(f"put {count(messages, 'message')} back into queue {name}")
+        say_prose(f"put {count(messages, 'message')} back into queue {name}")
     if not put_back:
         say("no dead messages that were not put back")
 

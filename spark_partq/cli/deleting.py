@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 import spark_partq as partq
-from spark_partq.cli.common import Json, QueueName, Target, app, count
-from spark_partq.cli.output import print_json, say
+from spark_partq.cli.common import Json, QueueName, Target, app, confirm, count
+from spark_partq.cli.output import print_json, say_prose
 from spark_partq.cli.tail import column_value
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.queue.key_values import key_values
@@ -32,14 +32,23 @@ def delete_messages(
     """
     target: Target = context.obj
     wanted = dict(column_value(text) for text in key)
-    key_values(open_queue(target.opened, queue).state, wanted)  # refused before anything is asked
+    state = open_queue(target.opened, queue).state
+    key_values(state, wanted)  # refused before anything is asked
     told = ", ".join(f"{name}={value}" for name, value in wanted.items())
-    if not yes and not typer.confirm(f"Delete all messages of {told} from queue {queue}?", err=True):
-        raise partq.InvalidArgumentError(
-            f"no message of queue {queue!r} was deleted: not confirmed (--yes does not ask)", queue=queue
+    if not yes:
+        confirm(
+            f"Delete all messages of {told} from queue {queue}?",
+            f"no message of queue {queue!r} was deleted: not confirmed (--yes does not ask)",
+            queue=queue,
         )
     deleted = partq.delete_messages(target.store, queue, wanted, storage_options=target.storage_options)
     if as_json:
         print_json({"queue": queue, "deleted": deleted})
         return
-    say(f"deleted {count(deleted, 'message')} of queue {queue}; maintain deletes their files after vacuum_grace_ms")
+    if not deleted:
+        say_prose(f"queue {queue} has no message of {told}: nothing was deleted")
+        return
+    say_prose(
+        f"deleted {count(deleted, 'message')} of queue {queue}",
+        f"maintain deletes their files after vacuum_grace_ms ({state.settings.vacuum_grace_ms:,} ms): spark-partq maintain {queue}",
+    )

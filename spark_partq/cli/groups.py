@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -11,8 +10,20 @@ import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import EVERY_S, Every, GroupName, Json, QueueName, Target, Watch, app, count
-from spark_partq.cli.output import json_line, print_json, say, show
+from spark_partq.cli.common import (
+    EVERY_S,
+    Every,
+    GroupName,
+    Json,
+    QueueName,
+    Target,
+    Watch,
+    app,
+    confirm,
+    count,
+    interruptible,
+)
+from spark_partq.cli.output import json_line, print_json, say, say_prose, show
 from spark_partq.cli.watching import show_or_watch
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.health import BROKEN
@@ -35,7 +46,7 @@ def describe_group(
     def tell(found: partq.GroupDescription) -> None:
         show(render.group(found))
         for warning in found.warnings:
-            say(*render.filled(f"warning: {warning}", rest="  "))
+            say_prose(f"warning: {warning}")
 
     found = show_or_watch(
         lambda: partq.describe_group(target.store, group, storage_options=target.storage_options),
@@ -142,25 +153,29 @@ def reset_offsets(
     """
     target: Target = context.obj
     options = target.storage_options
-    if not dry_run and not yes:
-        planned = partq.reset_offsets(target.store, group, to, queue, dry_run=True, storage_options=options)
-        _confirm(
-            f"Group {group}: {_outcome(planned)}. Go on?",
-            f"the positions of group {group!r} were not set: not confirmed (--yes does not ask, --dry-run says what would be set)",
-            group,
-        )
-    found = partq.reset_offsets(target.store, group, to, queue, dry_run, storage_options=options)
+
+    def reset(dry: bool) -> list[partq.OffsetReset]:
+        return partq.reset_offsets(target.store, group, to, queue, dry, report=_tell_wait, storage_options=options)
+
+    with interruptible(f"setting the positions of group {group}"):
+        if not dry_run and not yes:
+            confirm(
+                f"Group {group}: {_outcome(reset(True))}. Go on?",
+                f"the positions of group {group!r} were not set: not confirmed (--yes does not ask, --dry-run says what would be set)",
+                group=group,
+            )
+        found = reset(dry_run)
     if as_json:
-        print_json([reset.to_dict() for reset in found])
+        print_json([one.to_dict() for one in found])
         return
     table = render.table("queue", partition="right", old="right", new="right", again="right", skipped="right")
-    for reset in found:
-        cells = reset.partition, reset.old, reset.new, reset.again, reset.skipped
-        table.add_row(reset.queue, *map(render.number, cells))
+    for one in found:
+        cells = one.partition, one.old, one.new, one.again, one.skipped
+        table.add_row(one.queue, *map(render.number, cells))
     show(table)
-    say(f"{'would set' if dry_run else 'set'} {_outcome(found)}")
-    if any(reset.again for reset in found):
-        say(
+    say_prose(f"{'would set' if dry_run else 'set'} {_outcome(found)}")
+    if any(one.again for one in found):
+        say_prose(
             "what comes again is marked as redelivered; a table that delta_sink writes has it already, and gets nothing twice"
         )
 
@@ -170,16 +185,17 @@ def _outcome(resets: list[partq.OffsetReset]) -> str:
     return f"{count(len(resets), 'partition')}: {count(again, 'message')} come again, {count(skipped, 'message')} are skipped"
 
 
-def _confirm(question: str, refused: str, group: str) -> None:
-    """Ask; without a terminal nobody can answer.
+def _tell_wait(wait: partq.SessionWait) -> None:
+    """So that nobody takes it for a command that hangs."""
+    more = len(wait.instances) - _MOST_INSTANCES
+    names = ", ".join([*wait.instances[:_MOST_INSTANCES], *([f"{more:,} more"] if more > 0 else [])])
+    sessions = "session" if len(wait.instances) == 1 else "sessions"
+    say_prose(
+        f"waiting up to {wait.most_s:g} s for the {sessions} of {names} to end; Ctrl-C changes nothing", error=True
+    )
 
-    Raises
-    ------
-    InvalidArgumentError
-        If the answer is not yes.
-    """
-    if not sys.stdin.isatty() or not typer.confirm(question, err=True):
-        raise partq.InvalidArgumentError(refused, group=group)
+
+_MOST_INSTANCES = 3
 
 
 @app.command("rebalance")
@@ -244,13 +260,14 @@ def delete_group(
     target: Target = context.obj
     store = target.opened  # refused before anything is asked
     if not yes:
-        _confirm(
+        confirm(
             f"Group {group} in {store.uri} will forget what it has read; messages that only it has not read may be removed. Go on?",
             f"group {group!r} was not deleted: not confirmed (--yes does not ask)",
-            group,
+            group=group,
         )
-    partq.delete_group(target.store, group, storage_options=target.storage_options)
+    with interruptible(f"deleting group {group}"):
+        partq.delete_group(target.store, group, report=_tell_wait, storage_options=target.storage_options)
     if as_json:
         print_json({"group": group, "deleted": True})
         return
-    say(f"deleted group {group}")
+    say_prose(f"deleted group {group}")

@@ -8,7 +8,7 @@ import typer
 
 import spark_partq as partq
 from spark_partq.cli.common import GroupName, Json, Target, app
-from spark_partq.cli.output import print_json, say
+from spark_partq.cli.output import print_json, say, say_prose
 from spark_partq.cli.settings import duration_ms
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.inspect.progress import check_progress
@@ -36,7 +36,7 @@ def check(
     if as_json:
         print_json(found.to_dict())
     else:
-        say(f"group {group} {'is healthy' if found.healthy else 'does not get on'}: {found.why}")
+        say_prose(f"group {group} {'is healthy' if found.healthy else 'does not get on'}: {found.why}")
     if not found.healthy:
         raise typer.Exit(1)
 

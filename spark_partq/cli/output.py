@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spark_partq import render
 from spark_partq.cli.fitting import fitted
 from spark_partq.cli.plain import plain
 
@@ -21,6 +22,12 @@ from spark_partq.cli.plain import plain
 def say(*lines: object, error: bool = False) -> None:
     """Print lines, each as one, at once."""
     print("\n".join(plain(str(line)) for line in lines), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def say_prose(*texts: str, error: bool = False) -> None:
+    """Print prose, each text on lines of its own, as wide as the screen and with no word cut."""
+    width = screen().width
+    say(*(line for text in texts for line in render.filled(plain(text), rest="  ", width=width)), error=error)
 
 
 def show(what: RenderableType) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,11 @@ import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import EVERY_S, Every, Json, QueueName, Target, Watch, app
-from spark_partq.cli.output import print_json, say, show
+from spark_partq.cli.common import EVERY_S, Every, Json, QueueName, Target, Watch, app, confirm
+from spark_partq.cli.output import print_json, say_prose, show
 from spark_partq.cli.settings import read_settings, with_settings
 from spark_partq.cli.watching import show_or_watch
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.group_overview import overview
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.store import Store
@@ -65,7 +67,11 @@ def create_queue(
         print_json({"created": not there, "queue": made.to_dict()})
         return
     done = "there already is" if there else "created"
-    say(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")
+    say_prose(f"{done} queue {made.name}, {render.partition_count(made.configured_partitions)}")
+    if not there:
+        say_prose(
+            f"next: write to it with partq.queue_sink, read it with format('partq'), look at it with spark-partq tail {made.name}"
+        )
 
 
 def _exists(target: Target, queue: str) -> bool:
@@ -84,16 +90,29 @@ def delete_queue(
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
-    queue_state(target.opened, queue)  # refused before anything is asked
-    if not yes and not typer.confirm(f"Delete queue {queue} and all of its messages?", err=True):
-        raise partq.InvalidArgumentError(
-            f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)", queue=queue
+    state = queue_state(target.opened, queue)  # refused before anything is asked
+    if not yes:
+        confirm(
+            f"Delete queue {queue} and all of its messages?",
+            f"queue {queue!r} was not deleted: not confirmed (--yes does not ask)",
+            queue=queue,
         )
     partq.delete_queue(target.store, queue, storage_options=target.storage_options)
     if as_json:
         print_json({"queue": queue, "deleted": True})
         return
-    say(f"deleted queue {queue}")
+    say_prose(f"deleted queue {queue}", *_left_by(state))
+
+
+def _left_by(state: QueueState) -> Iterator[str]:
+    """What a queue that was deleted leaves, and how that goes, too."""
+    if state.groups:
+        yield f"what its groups had read of it stays with them ({', '.join(sorted(state.groups))}): spark-partq delete-group forgets a group"
+    if state.settings.dead_letter_queue:
+        dead = state.settings.dead_letter_queue
+        yield f"its dead messages stay in queue {dead}: spark-partq delete-queue {dead}"
+    if state.replicas:
+        yield f"its replicas stay: {', '.join(state.replicas)}"
 
 
 @app.command("list")
@@ -145,11 +164,13 @@ def _listing(target: Target) -> _Listing:
                 {
                     "name": name,
                     "status": found.status,
+                    "role": found.role,
                     "partitions": found.operating_partitions,
                     "configured_partitions": found.configured_partitions,
                     "ingress": found.ingress,
                     "depth": found.depth,
                     "groups": list(found.groups),
+                    "waiting": found.waiting,
                 }
             )
     groups = partq.list_groups(target.store, storage_options=storage)
@@ -157,29 +178,40 @@ def _listing(target: Target) -> _Listing:
     return _Listing(queues, groups, found_groups, [f"warning: {text}" for text in warned])
 
 
+_USUAL = "primary"  # the role that nobody needs to be told
+
+
 def _show_listing(found: _Listing) -> None:
     queues, groups, found_groups = found.queues, found.groups, found.group_rows
-    table = render.table("queue", "status", partitions="right", ingress="left", depth="right", groups="left")
+    roles = ["role"] if any(row.get("role", _USUAL) != _USUAL for row in queues) else []
+    table = render.table("queue", "status", *roles, partitions="right", ingress="left", depth="right", groups="left")
     for row in queues:
         if "partitions" not in row:
             table.add_row(row["name"], row["status"])
             continue
         counts = render.counts(row["partitions"], row["configured_partitions"])
-        ingress = render.ingress(row["ingress"])
-        table.add_row(
-            row["name"], row["status"], counts, ingress, render.number(row["depth"]), ", ".join(row["groups"])
-        )
+        cells = [counts, render.ingress(row["ingress"]), render.number(row["depth"]), ", ".join(row["groups"])]
+        table.add_row(row["name"], row["status"], *(row[name] for name in roles), *cells)
     show(table)
+    waits = Counter[str]()
+    for row in queues:
+        waits.update(row.get("waiting", {}))
     if found_groups:
-        table = render.table("group", "state", members="right", expired="right")
+        table = render.table(
+            "group", "state", members="right", expired="right", **({"waiting": "right"} if waits else {})
+        )
         for row in found_groups:
-            table.add_row(
-                row["name"], row["state"], render.number(row.get("members")), render.number(row.get("expired"))
-            )
+            cells = [render.number(row.get(name)) for name in ("members", "expired")]
+            table.add_row(row["name"], row["state"], *cells, *([render.number(waits[row["name"]])] if waits else []))
         show(table)
+    if waits:
+        say_prose(
+            "waiting: partitions whose next messages wait until the group has acknowledged older ones, because of a resize; "
+            "spark-partq describe-group says for which"
+        )
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
     if idle:
-        say(f"groups that have read none of these queues: {', '.join(idle)}")
+        say_prose(f"groups that have read none of these queues: {', '.join(idle)}")
 
 
 def _group(store: Store, name: str, warn: Callable[[partq.PartqError], None]) -> dict[str, Any]:

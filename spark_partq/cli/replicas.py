@@ -8,7 +8,7 @@ import typer
 
 import spark_partq as partq
 from spark_partq.cli.common import Json, QueueName, Target, app, count
-from spark_partq.cli.output import print_json, say
+from spark_partq.cli.output import print_json, say, say_prose
 from spark_partq.spark.jobs import Stop, ToOptions, key_values
 from spark_partq.storage.procedures.keep_replicas import keep_replicas
 from spark_partq.storage.procedures.replicate import Replicator, SyncReport
@@ -47,7 +47,7 @@ def replicate(
         partq.remove_replica(
             target.store, queue, to, force=force, storage_options=target.storage_options, replica_options=options
         )
-        say(f"queue {queue} is followed in {to} no more")
+        say_prose(f"queue {queue} is followed in {to} no more")
         return
     if watch:
         _watch(Replicator(target.opened, queue, to, options), every)
@@ -56,7 +56,7 @@ def replicate(
     if as_json:
         print_json(found.to_dict())
     else:
-        say(f"replica of queue {queue} in {found.location}: {count(found.total_lag, 'message')} behind")
+        say_prose(f"replica of queue {queue} in {found.location}: {count(found.total_lag, 'message')} behind")
 
 
 def _watch(follower: Replicator, every_s: float) -> None:
@@ -114,10 +114,12 @@ def promote(
     if as_json:
         print_json(done.to_dict())
         return
-    say(f"queue {queue} in {target.store} is the primary now")
+    say_prose(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
-        say(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
+        say_prose(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
     else:
-        say(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
+        say_prose(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
     for group, partition, start, end in done.floors:
-        say(f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed")
+        say_prose(
+            f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed"
+        )

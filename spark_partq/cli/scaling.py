@@ -12,8 +12,8 @@ import typer
 
 import spark_partq as partq
 from spark_partq import render
-from spark_partq.cli.common import Json, QueueName, Target, app, count
-from spark_partq.cli.output import print_json, say, screen
+from spark_partq.cli.common import Json, QueueName, Target, app, count, interruptible
+from spark_partq.cli.output import print_json, say_prose, screen
 from spark_partq.cli.settings import duration_ms
 from spark_partq.spark.jobs import ScalingMode, ToOptions, key_values
 
@@ -65,7 +65,7 @@ def scale(
 
     unchanged = False
     ask = confirm_lost is None and sys.stdin.isatty()
-    with _interruptible(f"scaling queue {queue}"):
+    with interruptible(f"scaling queue {queue}"):
         while True:
             try:
                 found = run(confirm_lost)
@@ -85,7 +85,7 @@ def scale(
     if as_json:
         print_json(found.to_dict())
     else:
-        say(*_unchanged(found) if unchanged else _outcome(before, found))
+        say_prose(*_unchanged(found) if unchanged else _outcome(before, found))
 
 
 def _unchanged(found: partq.QueueDescription) -> Iterator[str]:
@@ -114,15 +114,6 @@ def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> I
 
 
 @contextmanager
-def _interruptible(what: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(f"interrupted: run it again to go on with {what}", error=True)
-        raise typer.Exit(130) from None
-
-
-@contextmanager
 def _reporting(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
     """A function that tells on stderr what is waited for: on one line of a terminal, else when that changes, and now and then."""
     console = screen(error=True)
@@ -136,7 +127,7 @@ def _reporting(what: str) -> Iterator[Callable[[partq.ScaleProgress], None]]:
         nonlocal said
         if progress.what != said[0] or time.monotonic() > said[1] + _REPORT_EVERY_S:
             said = (progress.what, time.monotonic())
-            say(f"{what}: {_line(progress)}", error=True)
+            say_prose(f"{what}: {_line(progress)}", error=True)
 
     yield report
 
@@ -162,7 +153,7 @@ def ingress(
     if as_json:
         print_json(found.to_dict())
         return
-    say(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
+    say_prose(f"ingress of queue {queue} is {render.ingress(found.ingress)}")
 
 
 @app.command("copy-stuck")
@@ -172,9 +163,9 @@ def copy_stuck(context: typer.Context, queue: QueueName, as_json: Json = False) 
     describe-queue says how much that is. Running it again after an interruption goes on; each message is moved once.
     """
     target: Target = context.obj
-    with _interruptible(f"copying what is stuck in queue {queue}"):
+    with interruptible(f"copying what is stuck in queue {queue}"):
         copied = partq.copy_stuck(target.store, queue, storage_options=target.storage_options)
     if as_json:
         print_json({"queue": queue, "copied": copied})
         return
-    say(f"copied {count(copied, 'message')} of queue {queue} from its parent")
+    say_prose(f"copied {count(copied, 'message')} of queue {queue} from its parent")

@@ -17,6 +17,8 @@ class ListedQueue(TypedDict):
         Its name.
     status : str
         ``Ready``, ``ScalingUp``…; ``Creating`` or ``Deleting`` if that is under way or was interrupted; or the class of the error.
+    role : str
+        ``primary``, ``replica of URI``, or ``taken over by URI``.
     partitions, configured_partitions : int
         How many consumers share, and the count that is wanted; 0 is an exclusive queue.
     ingress : bool
@@ -25,15 +27,19 @@ class ListedQueue(TypedDict):
         Messages that not every group has acknowledged.
     groups : list
         The groups that read it.
+    waiting : dict
+        By group how many partitions wait at the barrier of a resize; groups without such a partition are left out.
     """
 
     name: str
     status: str
+    role: NotRequired[str]
     partitions: NotRequired[int]
     configured_partitions: NotRequired[int]
     ingress: NotRequired[bool]
     depth: NotRequired[int]
     groups: NotRequired[list[str]]
+    waiting: NotRequired[dict[str, int]]
 
 
 class Listing(TypedDict):

@@ -11,7 +11,7 @@ from rich.console import Console
 import spark_partq as partq
 from spark_partq import render
 from spark_partq.cli.common import Json, Target, app, count
-from spark_partq.cli.output import print_json, say, show
+from spark_partq.cli.output import print_json, say_prose, show
 from spark_partq.storage.inspect.doctor import diagnose
 
 
@@ -37,8 +37,8 @@ def doctor(
         print_json(found.to_dict())
     else:
         for finding in found.findings:
-            say(finding)
-        say(
+            say_prose(str(finding))
+        say_prose(
             f"checked {count(found.queues, 'queue')} ({count(found.partitions, 'partition')}, "
             f"{count(found.messages, 'message')}) and {count(found.groups, 'group')} ({count(found.facts, 'fact')}): "
             f"{count(len(found.faults), 'fault')}, {count(len(found.findings) - len(found.faults), 'warning')}"

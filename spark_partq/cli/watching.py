@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import spark_partq as partq
-from spark_partq.cli.output import json_line, on_terminal, print_json, say, screen
+from spark_partq.cli.output import json_line, on_terminal, print_json, say, say_prose, screen
 from spark_partq.spark.jobs import Stop
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def show_or_watch(
         if not as_json and every_s is not None:
             _begin_block(every_s)
         if lines := complaints(found):
-            say(*lines, error=True)
+            say_prose(*lines, error=True)
         if not as_json:
             tell(found)
         elif every_s is None:

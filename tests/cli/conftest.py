@@ -19,7 +19,7 @@ from tests.helpers import put
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run the command in this process: run(*arguments) -> Outcome."""
     monkeypatch.delenv("SPARK_PARTQ_STORE", raising=False)
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "400")
     handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def call(*arguments: str) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,13 @@ class Outcome:
     code: int
     out: str
     err: str
+
+
+class Terminal(io.StringIO):
+    """A standard input at which somebody sits, who types this."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 Command = Callable[..., Outcome]

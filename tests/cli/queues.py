@@ -25,9 +25,9 @@ def queue_of(store: str, partitions: int, each: int = 0, **settings: Any) -> Non
             fill(store, number, each)
 
 
-def fill(store: str, number: int, count: int) -> None:
-    queue = opened(store)
-    file = new_file(store, "q", number, {"k": ["k"] * count, "v": range(count)})
+def fill(store: str, number: int, count: int, name: str = "q") -> None:
+    queue = opened(store, name)
+    file = new_file(store, name, number, {"k": ["k"] * count, "v": range(count)})
     queue.table(number).append([file], None, queue.state.generation)
 
 

@@ -27,7 +27,7 @@ def test_list(command: Command, store: str) -> None:
     put(store, 1, range(7))
     Consumer(store, "i", group="readers", session_timeout_ms=600_000).ack(1, 3)
     told = json.loads(command("list", "--json").out)
-    usual = {"status": "Ready", "ingress": True}
+    usual = {"status": "Ready", "role": "primary", "ingress": True, "waiting": {}}
     assert told == {
         "queues": [
             {"name": "empty", **usual, "partitions": 1, "configured_partitions": 1, "depth": 0, "groups": []},
@@ -136,6 +136,8 @@ def test_doctor(command: Command, store: str, group: Consumer) -> None:
     assert found["healthy"] is False and found["findings"][0]["about"] == "group g"
     for arguments in (["describe-group", "g"], ["history", "g"]):
         assert_refused(command(*arguments), "CORRUPT_TABLE", "'g'")
+    listed = command("list")
+    assert listed.code == 0 and listed.err.startswith("warning: [CORRUPT_TABLE] ") and listed.err.count("'g'") == 1
 
 
 # ---- usage

@@ -10,8 +10,8 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.settings import QueueSettings
-from tests.cli.outcome import Command, assert_refused
-from tests.cli.queues import created
+from tests.cli.outcome import Command, Outcome, Terminal, assert_refused
+from tests.cli.queues import created, read_up_to
 from tests.helpers import ROOT
 
 
@@ -21,7 +21,12 @@ def test_create_queue_with_all_it_takes(command: Command, store: str) -> None:
         *("create-queue", "orders", "--schema", "country string, id long, amount double", "--key", "country, id"),
         *("--partitions", "5", "--retention-ms", "7d", "--rebalance-delay-ms", "250"),
     )
-    assert (made.code, made.out, made.err) == (0, "created queue orders, 5 partitions\n", "")
+    assert (made.code, made.err) == (0, "")
+    assert made.out == (
+        "created queue orders, 5 partitions\n"
+        "next: write to it with partq.queue_sink, read it with format('partq'), look at it with spark-partq tail orders\n"
+    )
+    assert command("tail", "orders").code == 0
     found = partq.describe_queue(store, "orders")
     assert found.operating_partitions == 5
     assert found.key == ("country", "id")
@@ -149,19 +154,46 @@ def test_delete_queue_without_asking(command: Command, store: str) -> None:
 
 
 @pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)])
-def test_delete_queue_asks(store: str, answer: str, deleted: bool) -> None:
+def test_delete_queue_asks(
+    command: Command, store: str, monkeypatch: pytest.MonkeyPatch, answer: str, deleted: bool
+) -> None:
+    """Whoever does not answer at all, with Ctrl-D, is told the same as one who says no."""
     created(store)
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    done = command("delete-queue", "q")
+    assert done.err.startswith("Delete queue q and all of its messages? [y/N]:")
+    assert done.code == (0 if deleted else 1)
+    assert deleted or done.err.endswith(
+        "error: [INVALID_ARGUMENT] queue 'q' was not deleted: not confirmed (--yes does not ask)\n"
+    )
+    assert partq.list_queues(store) == ([] if deleted else ["q"])
+
+
+@pytest.mark.parametrize("sent", ["", "y\n"])
+@pytest.mark.parametrize("line", ["delete-queue q", "delete-messages q --key k=a"])
+def test_without_a_terminal_nobody_is_asked(store: str, line: str, sent: str) -> None:
+    """One line, as of everything that is refused."""
+    partq.create_queue(store, "q", "k string", key="k", partitions=1)
     done = subprocess.run(
-        [sys.executable, "-c", "from spark_partq.cli import main; main()", "--store", store, "delete-queue", "q"],
-        input=answer,
+        [sys.executable, "-c", "from spark_partq.cli import main; main()", "--store", store, *line.split()],
+        input=sent,
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
     )
-    assert done.returncode == (0 if deleted else 1)
-    assert partq.list_queues(store) == ([] if deleted else ["q"])
-    assert "Traceback" not in done.stderr
+    assert_refused(Outcome(done.returncode, done.stdout, done.stderr), "INVALID_ARGUMENT", "'q'", "--yes does not ask")
+    assert partq.list_queues(store) == ["q"]
+
+
+def test_delete_queue_tells_what_stays(command: Command, store: str) -> None:
+    """Its groups with their positions, and its dead-message queue: both can be deleted with what it says."""
+    created(store, dead_letter_queue="dead")
+    read_up_to(store, "readers", 0, 0)
+    first, groups, dead = command("delete-queue", "q", "--yes").out.splitlines()
+    assert first == "deleted queue q"
+    assert "(readers): spark-partq delete-group " in groups and dead.endswith(": spark-partq delete-queue dead")
+    assert command("delete-queue", "dead", "--yes").code == command("delete-group", "readers", "--yes").code == 0
 
 
 def test_delete_queue_that_does_not_exist_is_refused_unasked(command: Command, store: str) -> None:
@@ -172,7 +204,7 @@ def test_delete_queue_that_does_not_exist_is_refused_unasked(command: Command, s
 def test_a_queue_that_may_be_there(command: Command, store: str) -> None:
     """A schedule or a script runs it again and again."""
     arguments = ("create-queue", "q", "--schema", "k string, v long", "--key", "k", "--partitions", "3", "--exist-ok")
-    assert command(*arguments, "--retention-ms", "7d").out == "created queue q, 3 partitions\n"
+    assert command(*arguments, "--retention-ms", "7d").out.startswith("created queue q, 3 partitions\n")
     before = partq.describe_queue(store, "q")
     again = command(*arguments, "--retention-ms", "7d")
     assert (again.code, again.out) == (0, "there already is queue q, 3 partitions\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,28 @@ def test_promote(command: Command, at: Command, store: str, queue: str) -> None:
     for arguments in (["scale", "q", "3"], ["ingress", "disable", "q"], ["maintain", "q"]):
         assert_refused(command(*arguments), "QUEUE_FENCED", "'q'", queue)
     assert at("scale", "q", "3").code == 0
+
+
+def test_roles(command: Command, at: Command, store: str, queue: str) -> None:
+    """S7, S8: who looks at a store sees whether its queues are used there; the status stays what it is of any queue."""
+
+    def told(look: Command) -> tuple[str, str, str, str, str]:
+        """The role in each of the four pictures, if they are of one mind, and whose replicas are shown."""
+        (listed,) = json.loads(look("list", "--json").out)["queues"]
+        described = json.loads(look("describe-queue", "q", "--json").out)
+        (shown,) = re.findall(r"^role +(.*?) *$", look("describe-queue", "q").out, re.MULTILINE)
+        header, cells = [
+            [c.strip() for c in re.split("[│┃]", line)[1:-1]] for line in look("list").out.splitlines()[1:4:2]
+        ]
+        row = dict(zip(header, cells, strict=True))
+        assert listed["status"] == described["status"] == row["status"] == "Ready"
+        return listed["role"], described["role"], shown, row.get("role", "primary"), ", ".join(described["replicas"])
+
+    assert told(command) == ("primary",) * 4 + (queue,)
+    assert told(at) == (f"replica of {store}",) * 4 + ("",)
+    assert at("promote", "q").code == 0
+    assert told(command) == (f"taken over by {queue}",) * 4 + (queue,)
+    assert told(at) == ("primary",) * 4 + ("",)
 
 
 def test_promote_when_the_primary_is_gone(run: Command, at: Command, store: str, queue: str) -> None:

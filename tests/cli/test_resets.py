@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 
 import spark_partq as partq
 from tests.cli.outcome import Command, assert_refused
-from tests.cli.queues import table_rows
+from tests.cli.queues import HEEDS_CTRL_C, table_rows
 from tests.groups import Consumer
+from tests.helpers import ROOT
 
 
 @pytest.fixture
@@ -59,6 +62,52 @@ def test_without_a_terminal_nobody_can_be_asked(command: Command, store: str, gr
     for arguments in (["reset-offsets", "g", "--to", "earliest"], ["delete-group", "g"]):
         assert_refused(command(*arguments), "INVALID_ARGUMENT", "'g'", "--yes does not ask")
     assert partq.describe_group(store, "g").partitions[0].position == 3
+
+
+@pytest.mark.parametrize("line", ["reset-offsets g --to earliest --yes", "reset-offsets g --to latest --dry-run", "delete-group g --yes"])  # fmt: skip
+def test_it_says_for_whom_it_waits(command: Command, store: str, group: Consumer, line: str) -> None:
+    """A command that waits until the sessions of members that died are over is not one that hangs."""
+    for name in ("b", "c", "d", "e"):
+        Consumer(store, name, session_timeout_ms=300)
+    told = command(*line.split())
+    assert told.code == 0
+    assert told.err == "waiting up to 0.3 s for the sessions of a, b, c, 2 more to end; Ctrl-C changes nothing\n"
+
+
+@pytest.mark.parametrize("line", ["reset-offsets g --to earliest --yes", "delete-group g --yes"])
+def test_nobody_is_waited_for(command: Command, group: Consumer, line: str) -> None:
+    group.leave()
+    told = command(*line.split())
+    assert (told.code, told.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [("reset-offsets g --to earliest --yes", "setting the positions of group g"), ("delete-group g --yes", "deleting group g")],
+)  # fmt: skip
+def test_ctrl_c_while_it_waits(store: str, living: Consumer, line: str, what: str) -> None:
+    """What it said is so: the group is there, with its members and its positions."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEEDS_CTRL_C, "--store", store, *line.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    before = partq.describe_group(store, "g")
+    try:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        assert told == "waiting up to 600 s for the session of a to end; Ctrl-C changes nothing\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (130, "")
+    assert err == f"interrupted: run it again to go on with {what}\n"
+    after = partq.describe_group(store, "g")
+    assert (after.partitions, len(after.members)) == (before.partitions, 1)
 
 
 def test_explain(command: Command, store: str, group: Consumer) -> None:

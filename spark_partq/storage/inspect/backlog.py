@@ -1,12 +1,13 @@
-"""What is left to read of a queue, over all the groups that read it (Q8, S6)."""
+"""What is left to read of a queue, over all the groups that read it, and what of it has to wait (Q8, S5, S6)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.storage.group.handle import Group, groups_of
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, barrier_of
 
 
 def groups(queue: Queue) -> list[Group]:
@@ -24,6 +25,17 @@ def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) ->
         return max(0, table.next_offset - max(table.first_offset, min(read, default=0)))
 
     return sum(queue.store.map(count, partitions))
+
+
+def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
+    """What partitions wait for at the barrier of a resize: others, each with the offset up to which the group must have acknowledged it.
+
+    As of the last refresh of both, of the queue after the group. Those that wait for nothing are left out.
+    """
+    queue_id = queue.state.queue_id
+    barrier = barrier_of(queue, group.state.committed_floors(queue_id))
+    ends = {table.partition: table.next_offset for table in queue.partitions}
+    return waiting(group.state, group.acks, queue_id, barrier, ends)
 
 
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:

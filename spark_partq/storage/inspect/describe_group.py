@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_partq.core.delivery.barrier import waiting
 from spark_partq.core.errors import QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.group.facts import Kind, PartitionState
 from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
+from spark_partq.storage.inspect.backlog import waiting_partitions
 from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
-from spark_partq.storage.queue.handle import Queue, barrier_of, open_queue
+from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store
 
@@ -234,7 +234,7 @@ def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | 
         for queue_id, known in state.queues.items()
         if queue_id not in queues
     ]
-    waits = {queue_id: _waiting(group, queue_id, queue) for queue_id, queue in queues.items()}
+    waits = {queue_id: waiting_partitions(queue, group) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)
     partitions = []
     for partition_id in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
@@ -326,13 +326,6 @@ def _by_queue(state: GroupState, partitions: Sequence[PartitionId]) -> dict[str,
     for queue_id, partition in partitions:
         by_queue.setdefault(state.queues[queue_id].name, []).append(partition)
     return {queue: tuple(sorted(numbers)) for queue, numbers in sorted(by_queue.items())}
-
-
-def _waiting(group: Group, queue_id: str, queue: Queue) -> dict[int, dict[int, int]]:
-    """What partitions of a queue wait for at the barrier of a resize."""
-    barrier = barrier_of(queue, group.state.committed_floors(queue_id))
-    ends = {table.partition: table.next_offset for table in queue.partitions}
-    return waiting(group.state, group.acks, queue_id, barrier, ends)
 
 
 def _partition(

@@ -10,9 +10,11 @@ from typing import Any
 
 from spark_partq.core.payload.schema import type_name
 from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import stuck_messages
+from spark_partq.storage.inspect.backlog import stuck_messages, waiting_partitions
 from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.replica.table import replica_state
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,10 @@ class QueueDescription:
         Its name, and a UUID that no other queue of that name has.
     status : str
         ``Ready``, or what is under way, such as ``ScalingUp``.
+    role : str
+        ``primary``, ``replica of URI``, or ``taken over by URI`` (S7). Only a primary takes messages and gives them to consumers.
     replicas : tuple of str
-        The stores of its replicas.
+        The stores of its replicas; a replica has none.
     fenced_by : str or None
         The store of the replica that has taken over; None if none has.
     key : tuple of str
@@ -69,6 +73,9 @@ class QueueDescription:
         The consumer groups that read it.
     depth : int
         Messages that not every group has acknowledged, in all partitions.
+    waiting : dict
+        By group how many partitions wait at the barrier of a resize: the group must acknowledge older messages first (S5). Groups without
+        such a partition are left out.
     partitions : tuple of PartitionDescription
         By their numbers.
     configured_partitions, operating_partitions : int
@@ -97,6 +104,7 @@ class QueueDescription:
     name: str
     queue_id: str
     status: str
+    role: str
     configured_partitions: int
     operating_partitions: int
     generation: int
@@ -115,6 +123,7 @@ class QueueDescription:
     altered: dict[str, str]
     groups: tuple[str, ...]
     depth: int
+    waiting: dict[str, int]
     partitions: tuple[PartitionDescription, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,10 +137,14 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
     queue.refresh()
     partitions = describe_partitions(queue, groups)
     state = queue.state
+    replica = replica_state(queue.store, state.name)
+    primary = replica.primary if replica is not None and not replica.promoted else None
+    waits = {group.name: len(waiting_partitions(queue, group)) for group in groups}
     return QueueDescription(
         name=state.name,
         queue_id=state.queue_id,
         status=state.status,
+        role=_role(state, primary),
         configured_partitions=state.configured_partitions,
         operating_partitions=state.operating_partitions,
         generation=state.generation,
@@ -140,7 +153,7 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         discarded=queue.control.discarded,
         lost=lost_messages(queue),
         stuck=stuck_messages(queue, groups),
-        replicas=state.replicas,
+        replicas=state.replicas if primary is None else (),  # what a copy names are its primary's
         fenced_by=state.fenced_by,
         incarnation=state.incarnation,
         key=state.key,
@@ -150,8 +163,16 @@ def describe(queue: Queue, groups: Sequence[Group]) -> QueueDescription:
         altered=altered_at(queue),
         groups=tuple(group.name for group in groups),
         depth=sum(p.depth for p in partitions),
+        waiting={name: count for name, count in waits.items() if count},
         partitions=tuple(partitions),
     )
+
+
+def _role(state: QueueState, primary: str | None) -> str:
+    """What the queue is to those of its name in other stores; `primary` is where the one is that it is a replica of."""
+    if primary is not None:  # its control table is a copy, also of the primary's fence
+        return f"replica of {primary}"
+    return "primary" if state.fenced_by is None else f"taken over by {state.fenced_by}"
 
 
 def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[PartitionDescription]:

@@ -17,7 +17,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide
 from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.log import LogFolder
-from spark_partq.storage.procedures.inactive import await_inactive
+from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
 from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
@@ -55,7 +55,7 @@ def _remove_tree(store: Store, folder: str) -> None:
     files.delete_folder(folder)
 
 
-def delete_group(store: Store, name: str) -> None:
+def delete_group(store: Store, name: str, report: Report = lambda _: None) -> None:
     """Forget a group and its positions, so that retention no longer waits for it; its history stays.
 
     A member that has died is waited for until its session is over. An interrupted deletion is finished by deleting again.
@@ -72,7 +72,7 @@ def delete_group(store: Store, name: str) -> None:
     try:
         if not controls:
             open_group(store, name)  # says that there is none
-        await_inactive(store, group)
+        await_inactive(store, group, report=report)
         group.decide(lambda: [Delete()], user_and_host())
         deletions = group.state.deletions
     except CorruptTableError:  # nobody can read it, so nobody is told

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from spark_partq.core.group.events import Leave
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.steps.leaving import check_inactive
@@ -12,13 +15,37 @@ from spark_partq.storage.store import Store
 _CHECK_EVERY_S = 0.2
 
 
-def await_inactive(store: Store, group: Group, *, decides: bool = True) -> None:
+@dataclass(frozen=True)
+class SessionWait:
+    """What is waited for before something is begun that cannot be done beside consumers.
+
+    Attributes
+    ----------
+    group : str
+        Its name.
+    instances : tuple of str
+        The members whose sessions must end, by name. Nobody knows yet whether they have died.
+    most_s : float
+        How long that takes at most, in seconds.
+    """
+
+    group: str
+    instances: tuple[str, ...]
+    most_s: float
+
+
+Report = Callable[[SessionWait], None]
+
+
+def await_inactive(store: Store, group: Group, *, decides: bool = True, report: Report = lambda _: None) -> None:
     """Let the sessions of members end that do not beat any more; not those of others.
 
     Parameters
     ----------
     decides : bool
         Take them out of the group. Else nothing is changed, and they may still be its members.
+    report : function
+        Called once before it waits, if it has to.
 
     Raises
     ------
@@ -30,6 +57,10 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True) -> None:
     group.refresh()
     beats, observer = dict(group.acks.beats), Observer()
     rebalancer = Rebalancer(store, group.name) if decides else None
+    members = group.state.members
+    if members:
+        most_ms = max(member.session_timeout_ms for member in members.values())
+        report(SessionWait(group.name, tuple(sorted(members)), most_ms / 1000))
     while group.state.members:
         for _ in rebalancer.step() if rebalancer is not None else ():
             pass

@@ -17,7 +17,7 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.procedures.inactive import await_inactive
+from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.control import user_and_host
@@ -59,7 +59,12 @@ class OffsetReset:
 
 
 def reset_offsets(
-    store: Store, name: str, to: object, queues: Sequence[str] | None = None, dry_run: bool = False
+    store: Store,
+    name: str,
+    to: object,
+    queues: Sequence[str] | None = None,
+    dry_run: bool = False,
+    report: Report = lambda _: None,
 ) -> list[OffsetReset]:
     """Set positions of a group; see `spark_partq.reset_offsets`.
 
@@ -75,7 +80,7 @@ def reset_offsets(
     goal = parse_goal(to, {queue.name: queue.state.partition_numbers for queue in opened})
     now_us = store.now_ms() * 1000
     planned = _planned(group, opened, goal, now_us)
-    await_inactive(store, group, decides=not dry_run)
+    await_inactive(store, group, decides=not dry_run, report=report)
     if dry_run or not planned:
         return list(planned.values())
     return _commit(group, opened, goal, now_us)

@@ -130,12 +130,15 @@ class ReplicaTable:
 
 def replica_role(store: Store, queue: str) -> Role:
     """What the queue in this store is. Asks the file system once, if it never was a replica."""
-    if not store.has_folder(f"{queue_folder(queue)}/replica"):
-        return "primary"
-    state = ReplicaTable(store, queue).refresh()
+    state = replica_state(store, queue)
     if state is None:
         return "primary"
     return "promoted" if state.promoted else "replica"
+
+
+def replica_state(store: Store, queue: str) -> ReplicaState | None:
+    """What the table of a replica says of the queue in this store; None if it never was one."""
+    return ReplicaTable(store, queue).refresh() if store.has_folder(f"{queue_folder(queue)}/replica") else None
 
 
 def is_copy(store: Store, group: GroupState) -> bool:
