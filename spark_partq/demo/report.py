@@ -30,7 +30,11 @@ def names(deliveries: pd.DataFrame) -> dict[str, str]:
 
 # ---- the timeline
 def timeline(
-    facts: pd.DataFrame, deliveries: pd.DataFrame, named: Names, since: pd.Timestamp | None = None, width: int = _WIDTH - _MARGIN
+    facts: pd.DataFrame,
+    deliveries: pd.DataFrame,
+    named: Names,
+    since: pd.Timestamp | None = None,
+    width: int = _WIDTH - _MARGIN,
 ) -> list[str]:
     """Who owned which partition, a line each and a column for each stretch of time, between lines of what happened.
 
