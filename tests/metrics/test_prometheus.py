@@ -6,9 +6,11 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +59,15 @@ def expressions() -> list[str]:
 class Prometheus:
     def __init__(self, address: str) -> None:
         self._address = address
+
+    def is_ready(self) -> bool:
+        """It listens before it can answer: then it says 503."""
+        try:
+            with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=60):
+                return True
+        except urllib.error.HTTPError as error:
+            assert error.code == HTTPStatus.SERVICE_UNAVAILABLE
+            return False
 
     def ask(self, path: str, **asked: str) -> Any:
         """The data of an answer without an error."""
@@ -129,7 +140,9 @@ def prometheus(exporter: Exporter, tmp_path: Path) -> Iterator[Prometheus]:
             address = eventually(
                 lambda: re.search(r'"Listening on" address=(\S+)', log.read_text()), "an address", timeout_s=60
             )
-            yield Prometheus(address[1])
+            found = Prometheus(address[1])
+            eventually(found.is_ready, "the end of its start", timeout_s=60)
+            yield found
         finally:
             process.terminate()
 
