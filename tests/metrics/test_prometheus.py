@@ -66,7 +66,8 @@ class Prometheus:
             with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=60):
                 return True
         except urllib.error.HTTPError as error:
-            assert error.code == HTTPStatus.SERVICE_UNAVAILABLE
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
             return False
 
     def ask(self, path: str, **asked: str) -> Any:
