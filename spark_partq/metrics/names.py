@@ -30,6 +30,7 @@ class Metric:
 
 _QUEUE, _GROUP = ("queue",), ("group",)
 _PARTITION, _OF_GROUP = ("queue", "partition"), ("group", "queue", "partition")
+_MEMBER = ("group", "member")
 
 UP = Metric("partq_up", "gauge", (), "1 if the store could be listed, 0 if not; then there is nothing else.")
 UNREADABLE = Metric(
@@ -97,7 +98,7 @@ EXPIRED = Metric(
 HEARTBEAT = Metric(
     "partq_group_heartbeat_age_seconds",
     "gauge",
-    ("group", "member"),
+    _MEMBER,
     "Age of a member's last heartbeat, if it has sent one.",
 )
 UNASSIGNED = Metric(
@@ -149,9 +150,26 @@ SKIPPED = Metric(
     "Messages that were left out since the exporter started: dead (delivered too often), held (behind a dead one of their key) or expired.",
 )  # fmt: skip
 
+RETRIES = Metric(
+    "partq_query_commit_retries_total", "counter", _MEMBER,
+    "Commits to the group's tables that a query had to try again, as somebody else was first, since its process began.",
+)  # fmt: skip
+PLANNER_SECONDS = Metric(
+    "partq_query_planner_seconds_total",
+    "counter",
+    _MEMBER,
+    "Time that a query's planner took for its calls since its process began.",
+)
+PLANNER_CALLS = Metric(
+    "partq_query_planner_calls_total",
+    "counter",
+    _MEMBER,
+    "Calls of a query's planner since its process began; each plans a micro-batch, or finds nothing to do.",
+)
+
 METRICS = (
     UP, UNREADABLE, DURATION,
     QUEUE_STATUS, QUEUE_PARTITIONS, INGRESS, STUCK, DISCARDED, APPENDED, DEPTH, FILES, SIZE, STORED_AGE,
     STATE, MEMBERS, EXPIRED, HEARTBEAT, UNASSIGNED, HANDOFFS, WAITING, LAG, IN_FLIGHT, POSITION, OLDEST_AGE, HELD_KEYS,
-    REBALANCES, ENDED_HANDOFFS, REDELIVERED, SKIPPED,
+    REBALANCES, ENDED_HANDOFFS, REDELIVERED, SKIPPED, RETRIES, PLANNER_SECONDS, PLANNER_CALLS,
 )  # fmt: skip

@@ -73,3 +73,8 @@ def _group(sample: GroupSample) -> Iterator[Value]:
     yield names.REDELIVERED, (name,), counts.redelivered
     for reason in _REASONS:
         yield names.SKIPPED, (name, reason), counts.skipped[reason]
+    for instance, work in sample.work.items():
+        of_query = name, instance
+        yield names.RETRIES, of_query, work.lost_races
+        yield names.PLANNER_SECONDS, of_query, work.planner_ms / 1000
+        yield names.PLANNER_CALLS, of_query, work.planner_calls

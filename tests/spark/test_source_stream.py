@@ -213,7 +213,7 @@ def test_plain_session_and_a_task_that_is_tried_again(queue: str, tmp_path: Path
 # ---- running queries
 def test_running_query_sees_what_comes(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Q7, Q8: a query that runs delivers new messages, acknowledges its last batch though nothing follows it, and shows its progress:
-    rows, and offsets as valid JSON. What two groups have acknowledged is removed, and with a retention time what nobody has read."""
+    rows, offsets as valid JSON, also those of the partitions' ends, and the time of the planner call. What two groups have acknowledged is removed, and with a retention time what nobody has read."""
     seen: list[Row] = []
     query = running(spark, queue, tmp_path / "cp", seen, group="g")
     eventually(lambda: len(seen) == 30, "the first messages")
@@ -223,6 +223,10 @@ def test_running_query_sees_what_comes(spark: SparkSession, queue: str, tmp_path
     assert source.numInputRows == 30
     end = json.loads(source.endOffset)
     assert end["queues"]["q"]["partitions"] == {"0": [1, 0, 20], "1": [1, 0, 10], "2": [1, 0, 0]}
+    latest = json.loads(source.latestOffset)["queues"]["q"]["partitions"]
+    assert {number: latest_end for number, (_, _, latest_end) in latest.items()} == {"0": 20, "1": 10, "2": 0}
+    assert source.metrics == {} and progress.durationMs["latestOffset"] > 0
+    assert {"queryPlanning", "addBatch"} <= progress.durationMs.keys()
     for n in range(3):
         put(queue, n, [50 + n])
         eventually(lambda n=n: len(seen) == 31 + n, "a new message")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.errors import NewerStoreError
-from spark_partq.core.group.acks import AckRow
+from spark_partq.core.group import acks
+from spark_partq.core.group.acks import AckRow, Work, heartbeat
 from spark_partq.core.group.decide import decide
 from spark_partq.core.group.events import Join
 from spark_partq.core.group.facts import Member
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.replica.facts import ReplicaFact
+from spark_partq.storage.group import ack_table
 from spark_partq.storage.group import control as group_control
 from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.group.handle import Group
@@ -126,6 +128,37 @@ def test_what_the_older_one_rewrites_keeps_what_the_newer_one_said(store: str) -
     assert len(opened(store).control._rows.files) < queue_control.MERGE_AFTER
     assert {"why": "flood"} in [json.loads(row["body"]) for row in rows]
     assert diagnose(Store.at(store)).findings == []
+
+
+def test_the_older_one_ignores_what_heartbeats_tell(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And loses it when it compacts, which moves no position; the next heartbeat tells it again."""
+    make(store, 1)
+    put(store, 0, range(9))
+    consumer, done = Consumer(store, "a"), Work(3, 90, 800)
+    consumer.ack(0, 2)
+    consumer.group.acknowledge([heartbeat(consumer.incarnation, 5, done)])
+
+    def told() -> Work | None:
+        group = Group(Store.at(store), "g")
+        group.refresh()
+        assert group.position(consumer.partition_id(0)) == group.delivered(consumer.partition_id(0)) == 2
+        return group.acks.work.get(consumer.incarnation)
+
+    def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
+        """As it was before heartbeats told anything."""
+        return acks.compacted([row if row.partition_id else AckRow(row.incarnation, row.beat) for row in rows], live)
+
+    assert told() == done
+    assert diagnose(Store.at(store)).findings == []
+    with monkeypatch.context() as older:
+        older.setattr(ack_table, "compacted", compacted)
+        for _ in range(ack_table.COMPACT_AFTER):
+            consumer.beat()
+    assert told() is None
+    consumer.group.acknowledge([heartbeat(consumer.incarnation, 99, done)])
+    for _ in range(ack_table.COMPACT_AFTER):
+        assert told() == done
+        consumer.beat()
 
 
 def test_the_older_one_stops_when_the_format_is_raised(store: str, tmp_path: Path) -> None:

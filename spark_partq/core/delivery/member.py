@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import FencedError
-from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.acks import NO_WORK, AckRow, Acks, Work, heartbeat
 from spark_partq.core.group.events import Drained
 from spark_partq.core.group.facts import Ownership, PartitionState
 from spark_partq.core.group.state import GroupState
@@ -216,8 +216,10 @@ def ack_rows(
     finished: Iterable[tuple[PartitionId, int, int]],
     planned: Ranges,
     attempts: Mapping[PartitionId, int],
+    work: Work = NO_WORK,
 ) -> list[AckRow]:
-    """One commit's rows: what is finished, what is about to be delivered, for which time where that is counted, and the heartbeat."""
+    """One commit's rows: what is finished, what is about to be delivered, for which time where that is counted, and the heartbeat with
+    what the query has done so far."""
     rows: dict[PartitionId, AckRow] = {}
     for partition_id, epoch, offset in finished:
         rows[partition_id] = AckRow(incarnation, beat, *partition_id, epoch, offset, offset)
@@ -227,7 +229,7 @@ def ack_rows(
             rows[partition_id] = AckRow(
                 incarnation, beat, *partition_id, r.epoch, offset, r.end, r.start, attempts.get(partition_id, 0)
             )
-    return list(rows.values()) or [AckRow(incarnation, beat)]
+    return [*rows.values(), *([heartbeat(incarnation, beat, work)] if work != NO_WORK or not rows else [])]
 
 
 def by_flow(state: GroupState, incarnation: str) -> dict[Flow, list[PartitionId]]:

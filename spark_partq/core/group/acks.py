@@ -3,7 +3,7 @@
 Each row is written by one incarnation of an instance. It may say that everything of a partition below `offset` is finished
 and everything below `delivered` was delivered under `epoch`; and that ``[start, delivered)`` is delivered for the `attempt`-th time
 (`core.group.attempts`; 0 if that is not counted). Each row carries the incarnation's heartbeat, a counter.
-The control table alone decides whether a row counts (`core.group`).
+The control table alone decides whether a row counts (`core.group`). A row without a partition may tell of its writer's `Work`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,26 @@ from dataclasses import dataclass, field
 
 from spark_partq.core.group.attempts import needed
 from spark_partq.core.ids import PartitionId
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a query has done since its process began, for monitors; nothing is decided by it.
+
+    Attributes
+    ----------
+    lost_races : int
+        Commits to the group's tables that it had to try again, as somebody else was first.
+    planner_calls, planner_ms : int
+        Calls of its planner that have ended, and the milliseconds that they took.
+    """
+
+    lost_races: int = 0
+    planner_calls: int = 0
+    planner_ms: int = 0
+
+
+NO_WORK = Work()
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,16 @@ class AckRow:
     @property
     def partition_id(self) -> PartitionId | None:
         return None if self.queue_id is None or self.partition is None else (self.queue_id, self.partition)
+
+    @property
+    def work(self) -> Work:
+        """What it tells, if it is a mere heartbeat: older releases know no columns for that, and ignore these there."""
+        return NO_WORK if self.partition_id is not None else Work(self.epoch, self.offset, self.delivered)
+
+
+def heartbeat(incarnation: str, beat: int, work: Work = NO_WORK) -> AckRow:
+    """A mere heartbeat, which tells of work."""
+    return AckRow(incarnation, beat, epoch=work.lost_races, offset=work.planner_calls, delivered=work.planner_ms)
 
 
 # In place of an incarnation; no process has that name.
@@ -57,6 +87,8 @@ class Acks:
         Of each partition the ranges that were delivered, each with the last epoch under which that was and the number of the delivery.
     by_epoch : dict
         Of each partition epochs, each with the end of what was delivered under it, where that is more than under any later epoch.
+    work : dict
+        What each incarnation has done, of those that tell.
     """
 
     beats: dict[str, int] = field(default_factory=dict)
@@ -64,6 +96,7 @@ class Acks:
     delivered_ends: dict[PartitionId, int] = field(default_factory=dict)
     attempts: dict[PartitionId, dict[tuple[int, int], Attempt]] = field(default_factory=dict)
     by_epoch: dict[PartitionId, dict[int, int]] = field(default_factory=dict)
+    work: dict[str, Work] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[AckRow]) -> Acks:
@@ -87,6 +120,13 @@ class Acks:
                 for epoch in [e for e, end in ends.items() if e <= row.epoch and end <= row.delivered]:
                     del ends[epoch]
                 ends[row.epoch] = row.delivered
+        elif row.work != NO_WORK:
+            told, before = row.work, self.work.get(row.incarnation, NO_WORK)
+            self.work[row.incarnation] = Work(
+                max(told.lost_races, before.lost_races),
+                max(told.planner_calls, before.planner_calls),
+                max(told.planner_ms, before.planner_ms),
+            )
 
     def attempts_since(self, partition_id: PartitionId, epoch: int) -> dict[tuple[int, int], int]:
         """The numbers of deliveries under that epoch or a later one (`core.group.attempts`)."""
@@ -107,7 +147,7 @@ class Acks:
 def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     """The rows that can still count: of each partition those of the highest epoch, one per incarnation, of each older epoch under which
     more was delivered than under all later ones, one, and the attempts above what these acknowledge; of each incarnation in `live` the
-    last heartbeat.
+    last heartbeat, and its work.
 
     An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
     rows, so the order of commits does not matter.
@@ -134,5 +174,9 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
         for partition_id in acks.attempts
         for (start, end), attempt in needed(acks.attempts_since(partition_id, 0), positions[partition_id]).items()
     ]
-    kept += [AckRow(i, beat) for i, beat in acks.beats.items() if i in set(live) and i not in written]
+    kept += [
+        heartbeat(i, beat, acks.work.get(i, NO_WORK))
+        for i, beat in acks.beats.items()
+        if i in set(live) and (i not in written or i in acks.work)
+    ]
     return kept

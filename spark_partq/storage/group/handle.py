@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,12 +26,21 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.rows import Row
 from spark_partq.storage.store import Store, acks_folder
 
+T = TypeVar("T")
+
 
 class Group:
-    """One process's view of a group, as of its last refresh. Not safe for use by several threads at once."""
+    """One process's view of a group, as of its last refresh. Not safe for use by several threads at once.
+
+    Attributes
+    ----------
+    lost_races : int
+        How often it tried a commit again, as somebody else had committed first.
+    """
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name = store, name
+        self.lost_races = 0
         self._control = ControlTable(store, name)
         self._acks = AckTable(store, name, 0)
 
@@ -135,7 +146,17 @@ class Group:
                 self._follow_deletion()
             return facts
 
-        return retrying(self.store.runtime, attempt, f"a decision of group {self.name!r}")
+        return retrying(self.store.runtime, self._counted(attempt), f"a decision of group {self.name!r}")
+
+    def _counted(self, attempt: Callable[[], T]) -> Callable[[], T]:
+        """The attempt, of which each one but the first means that the race before it was lost."""
+        calls = itertools.count()
+
+        def counted() -> T:
+            self.lost_races += next(calls) > 0
+            return attempt()
+
+        return counted
 
     def _check_replacements(self, facts: Sequence[GroupFact]) -> None:
         """A queue takes the place of another of its name only if it is the one that is there.
@@ -165,7 +186,8 @@ class Group:
         """
         self._control.check_writable()
         try:
-            self._acks.append(rows, {member.incarnation for member in self.state.members.values()}, before)
+            live = {member.incarnation for member in self.state.members.values()}
+            self._acks.append(rows, live, self._counted(before))
         except CorruptTableError:
             if not self._was_deleted():
                 raise

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from spark_partq.core.errors import PartqError
+from spark_partq.core.group.acks import Work
 from spark_partq.core.ids import QueuePartition
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.backlog import stuck_messages
@@ -51,11 +52,14 @@ class GroupSample:
         By queue and partition the age of the first message that the group has not acknowledged; 0 where there is none.
     counts : FactCounts
         Of the facts since the first look at the group.
+    work : dict
+        By instance what a member has done since its process began; without those that do not tell.
     """
 
     description: GroupDescription
     oldest_s: Mapping[QueuePartition, float]
     counts: FactCounts
+    work: Mapping[str, Work]
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,9 @@ class StoreWatch:
                     oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
                 except PartqError as error:  # the rest of the group is told nevertheless
                     failed["queue", queue.name] = error
-        return GroupSample(described(group, read), oldest_s, counts)
+        told = group.acks.work
+        work = {m.instance: told[m.incarnation] for m in state.members.values() if m.incarnation in told}
+        return GroupSample(described(group, read), oldest_s, counts, work)
 
     def _queue(
         self, queue: Queue, groups: Mapping[str, Group], failed: dict[tuple[str, str], PartqError]

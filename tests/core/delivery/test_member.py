@@ -18,7 +18,7 @@ from spark_partq.core.delivery.member import (
 )
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.errors import FencedError
-from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.acks import AckRow, Acks, Work, heartbeat
 from spark_partq.core.group.events import Drained
 from tests.core.group.groups import Decided, at
 
@@ -136,3 +136,6 @@ def test_one_commit_of_acknowledgements() -> None:
         AckRow("x", 7, *at(2), 1, 0, 3),
     ]
     assert ack_rows("x", 8, [], {}, {}) == [AckRow("x", 8)]
+    done = Work(2, 50, 700)
+    assert ack_rows("x", 9, [(at(0), 2, 4)], {}, {}, done) == [AckRow("x", 9, *at(0), 2, 4, 4), heartbeat("x", 9, done)]
+    assert ack_rows("x", 9, [], {}, {}, done) == [heartbeat("x", 9, done)]

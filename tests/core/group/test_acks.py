@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_partq.core.group import acks as acks_module
-from spark_partq.core.group.acks import AckRow, Acks
+from spark_partq.core.group.acks import AckRow, Acks, Work, heartbeat
 from spark_partq.core.group.attempts import deliveries, is_dead
 from spark_partq.core.group.observer import Observer
 from tests.core.group.groups import Decided
@@ -30,6 +30,25 @@ def test_compaction_keeps_what_can_still_count() -> None:
     assert acks.delivered(("q", 0)) == 60
     assert acks.delivered(("q", 0), since=2) == 8
     assert len(kept) == 4
+
+
+def test_work() -> None:
+    """What heartbeats tell counts whatever their order, is no acknowledgement, and outlives a compaction as long as its member."""
+    rows = [
+        heartbeat("a", 3, Work(2, 50, 700)),
+        heartbeat("a", 2, Work(1, 40, 600)),
+        AckRow("a", 4, "q", 0, 9, 90, 99),
+        heartbeat("b", 7),
+        heartbeat("gone", 7, Work(1, 1, 1)),
+    ]
+    for order in (rows, rows[::-1]):
+        acks = Acks.of(order)
+        assert acks.work == {"a": Work(2, 50, 700), "gone": Work(1, 1, 1)}
+        assert acks.rows == {(("q", 0), 9, "a"): 90} and acks.delivered_ends == {("q", 0): 99}
+        kept = acks_module.compacted(order, ["a", "b"])
+        assert len(kept) == 3
+        after = Acks.of(acks_module.compacted(kept, ["a", "b"]))
+        assert after.work == {"a": Work(2, 50, 700)} and after.beats == {"a": 4, "b": 7} and after.rows == acks.rows
 
 
 def test_attempts() -> None:

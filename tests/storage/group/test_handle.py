@@ -372,3 +372,25 @@ def test_look_that_is_interrupted(queue: str, monkeypatch: pytest.MonkeyPatch) -
     history = group_of(queue).history()
     assert [row["seq"] for row in history] == list(range(len(history)))
     assert list(group_of(queue).state.members) == ["b"]
+
+
+def test_lost_races_are_counted(queue: str) -> None:
+    """Of decisions and of acknowledgements: each commit that somebody else came before, and no other."""
+    a, b = Consumer(queue, "a"), Consumer(queue, "b")
+    b.beat()
+    assert a.group.lost_races == 0
+    others = [b.beat, b.beat]
+    a.group.acknowledge([AckRow(a.incarnation, 1)], lambda: others.pop()() if others else None)
+    assert (a.group.lost_races, others) == (2, [])
+    others = [b.leave]
+
+    def leaves() -> list[Leave]:
+        if others:
+            others.pop()()
+        return [Leave("a", a.incarnation)]
+
+    assert a.group.decide(leaves)
+    assert a.group.lost_races == 3
+    a.start_again()
+    a.beat()
+    assert a.group.lost_races == 3

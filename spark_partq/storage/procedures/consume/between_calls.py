@@ -17,7 +17,6 @@ from spark_partq.core.group.facts import PartitionState, Status
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.state import GroupState
 from spark_partq.storage.group import assignors
-from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.drain import remove_drained
 from spark_partq.storage.queue.handle import open_queue
@@ -39,7 +38,7 @@ class Heartbeats:
 
     def __init__(self, member: Membership, max_poll_interval_ms: int) -> None:
         self._member, self._runtime = member, member.runtime
-        self._view = Group(member.store, member.name)
+        self._view = member.work.view()
         self._max_poll_s = max_poll_interval_ms / 1000
         self._every_s = member.me.session_timeout_ms / 1000 / 3
 
@@ -65,7 +64,7 @@ class Coordinator:
 
     def __init__(self, member: Membership) -> None:
         self._member, self._runtime = member, member.runtime
-        self._view = Group(member.store, member.name)
+        self._view = member.work.view()
         self._observer = Observer()
         self._loads_s = self._removed_s = self._runtime.monotonic_s()
 

@@ -8,13 +8,12 @@ plans on a state that is older than a release.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spark_partq.core.delivery.member import DeliveryTracker, ack_rows, by_flow, finished, membership_status, owned
+from spark_partq.core.delivery.member import DeliveryTracker, by_flow, finished, membership_status, owned
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import AssignorError, FencedError, ListenerError, UnknownAssignorError
 from spark_partq.core.group.advice import begun_anew, state_stays_behind
@@ -27,6 +26,7 @@ from spark_partq.storage.procedures.consume.application import Application, Conn
 from spark_partq.storage.procedures.consume.loads import LoadMeter
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription, by_id
+from spark_partq.storage.procedures.consume.work import WorkMeter
 
 Ranges = Mapping[PartitionId, Range]
 Ack = tuple[PartitionId, int, int]  # partition, epoch, offset
@@ -80,14 +80,14 @@ class Membership:
         self._uses_loads = any(
             assignors.find(name).loads for name in me.assignors
         )  # if none does, the group's does not
-        self.group = Group(self.store, group)
+        self.work = WorkMeter(self.store, group)
+        self.group = self.work.view()
         self.lock = self.runtime.lock()
         self.incarnation = ""
         self._deletions = 0  # of the group, when this process joined
         self._tracker = DeliveryTracker()
         # What it had planned when it joined again, until the application has heard what it has lost by that.
         self._tracked_before: dict[PartitionId, tuple[int, int]] = {}
-        self._beats = itertools.count(1)
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
         self._stateful = False  # whether the query keeps state by key, as the driver reported it
@@ -246,7 +246,7 @@ class Membership:
     def _acknowledge(self, acks: list[Ack], ranges: Ranges, attempts: Attempts, before: Before = lambda: None) -> None:
         if acks or ranges:
             self.beaten_s = self.runtime.monotonic_s()
-            self.group.acknowledge(ack_rows(self.incarnation, next(self._beats), acks, ranges, attempts), before)
+            self.group.acknowledge(self.work.rows(self.incarnation, acks, ranges, attempts), before)
 
     def _release(self) -> None:
         """Release what has drained, in one commit that also grants it to the new owners."""
@@ -334,7 +334,7 @@ class Membership:
         """Commit a heartbeat, if this process is a member as of the last refresh of `view`."""
         if membership_status(view.state, self.me.instance, self.incarnation).registered:
             self.beaten_s = self.runtime.monotonic_s()
-            view.acknowledge(ack_rows(self.incarnation, next(self._beats), [], {}, {}))
+            view.acknowledge(self.work.rows(self.incarnation))
 
     def release_drained(self) -> None:
         """Release what has drained, unless the planner is at work: it releases, too."""

@@ -115,7 +115,7 @@ class Planner:
         while True:
             if self._idle:
                 self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
-            with self.membership.lock:
+            with self.membership.work.planning(), self.membership.lock:
                 self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
                 end = self._plan(done, limits)
                 if end is not None or self._stop_offsets is None or self._is_at_end():
