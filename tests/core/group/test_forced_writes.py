@@ -158,5 +158,7 @@ def test_a_group_without_it_must_not_be(act: str) -> None:
     after = before.copy()
     for fact in facts:
         after.replay(fact)
-    with pytest.raises(InvariantError, match="an older program may join the group .* though queue orders asks for that"):
+    with pytest.raises(
+        InvariantError, match=r"an older program may join the group .* though queue orders asks for that"
+    ):
         check(before, after, facts, group.acks)
