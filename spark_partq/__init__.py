@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Each name stands three times: for `import *` and readers, for type checkers and editors, and for `__getattr__`.
 # fmt: off

@@ -30,7 +30,7 @@ class Program:
 
 
 OLDER = Program("spark_partq 0.2.0", 1, 1, frozenset())
-NEWER = Program("spark_partq 0.3.0", 2, 2, frozenset({"tides"}))
+NEWER = Program("spark_partq 9.0", 2, 2, frozenset({"tides"}))
 
 
 @contextlib.contextmanager

@@ -8,19 +8,21 @@ that every older program understands at least them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spark_partq.core import stored
 from spark_partq.core.errors import NewerStoreError
 
-RELEASE = "spark_partq 0.2.0"
+RELEASE = "spark_partq 0.3.0"
 # What this program knows. Tables may need less than that.
 READER, WRITER = 1, 1
 MURMUR2 = "keyHashMurmur2"  # a queue whose keys are placed by another hash than xxhash64
 ADDED_COLUMNS = "addedColumns"  # a queue that got columns later, which its older files lack
 DELETED_MESSAGES = "deletedMessages"  # a queue with files that were rewritten without some of their messages
-FORCED_WRITES = "forcedWrites"  # a queue to which everybody forces to the disk what they write
+FORCED_WRITES = (
+    "forcedWrites"  # a queue, or a group that reads one, to which everybody forces to the disk what they write
+)
 SEGMENTS = "segments"  # a queue with files into which several were put together
 MIN_RETENTION = "minRetention"  # a queue whose messages stay for some time when every group has acknowledged them
 FEATURES: frozenset[str] = frozenset([MURMUR2, ADDED_COLUMNS, DELETED_MESSAGES, FORCED_WRITES, SEGMENTS, MIN_RETENTION])
@@ -65,6 +67,11 @@ class Format:
         if not set(self.features) <= set(new.features):
             raise ValueError("a feature of the format is never taken back")
         return new
+
+    def with_features(self, *features: str) -> Format:
+        """The format with these features, too; itself if it has them all."""
+        missing = [feature for feature in features if feature not in self.features]
+        return replace(self, features=(*self.features, *missing), made_by=RELEASE) if missing else self
 
 
 def of_new_tables(*features: str) -> Format:

@@ -12,9 +12,9 @@ import spark_partq as partq
 from tests.cli.outcome import Command, assert_refused
 from tests.groups import Consumer
 from tests.helpers import put
-from tests.versions import OLDER, needs, raise_group, raise_queue, running
+from tests.versions import NEWER, OLDER, needs, raise_group, raise_queue, running
 
-UPGRADE = "upgrade it to spark_partq 0.3.0 or newer"
+UPGRADE = f"upgrade it to {NEWER.RELEASE} or newer"
 
 
 @pytest.fixture(autouse=True)

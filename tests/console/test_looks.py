@@ -17,7 +17,7 @@ from spark_partq.storage.inspect.watch import StoreWatch
 from spark_partq.storage.store import Store
 from tests.console.served import Served, console
 from tests.groups import Consumer, Lasting
-from tests.versions import OLDER, needs, raise_group, running
+from tests.versions import NEWER, OLDER, needs, raise_group, running
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_newer_group(store: str, first: Consumer) -> None:
             ("queue", "other", "NEWER_STORE"),
         ]
         for path in ("/api/groups/late", "/api/groups/late/history", "/api/queues/other"):
-            assert "upgrade it to spark_partq 0.3.0" in served.refused(path, 503)["message"]
+            assert f"upgrade it to {NEWER.RELEASE}" in served.refused(path, 503)["message"]
 
 
 def test_a_store_that_does_not_answer(store: str, first: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:

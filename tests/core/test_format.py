@@ -58,9 +58,9 @@ def test_what_only_a_newer_program_may_read(body: dict[str, Any], says: str) -> 
                 check(of(body), "table t")
             assert found.value.error_class == "NEWER_STORE"
             assert str(found.value).startswith(
-                f"[NEWER_STORE] table t needs {says}: upgrade it to spark_partq 0.3.0 or newer."
+                f"[NEWER_STORE] table t needs {says}: upgrade it to {NEWER.RELEASE} or newer."
             )
-            assert found.value.params["upgrade"] == "spark_partq 0.3.0"
+            assert found.value.params["upgrade"] == NEWER.RELEASE
 
 
 def test_what_only_a_newer_program_may_write() -> None:

@@ -71,7 +71,7 @@ CASES: dict[str, list[Case]] = {
         command("replicate q --to THERE --every 0", None, "Invalid value for '--every': Input should be greater than or equal to 0.05"),
         command("replicate q --to THERE --watch --remove", None, "Invalid value: --watch follows the queue, and --remove ends that"),
         command("promote q", ReplicaError, "queue 'q' in STORE is no replica, so it cannot be promoted"),
-        command("maintain q", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
+        command("maintain q", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_queue),
         command("--store FOLDER/nowhere list", NotAStoreError, "FOLDER/nowhere is not a store: it holds nothing. Check the path, or create a queue there first"),
     ],
 }

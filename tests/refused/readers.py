@@ -73,7 +73,7 @@ CASES: dict[str, list[Case]] = {
         python("consume(store, group='h')", CheckpointMismatchError, "the checkpoint belongs to an earlier queue 'q' that was deleted since; use another checkpointLocation", others.a_queue_created_again),
         python("consume(store, group='h')", CheckpointMismatchError, "the checkpoint holds no offset of this source (it has no 'version'); use another checkpointLocation", others.a_checkpoint_of_another_source),
         python("consume(store, group='h')", CheckpointMismatchError, "the checkpoint holds no offset of this source (end is 9223372036854775808 and not a whole number from 0 to", others.a_checkpoint_with_a_wrong_offset),
-        python("consume(store, group='h')", NewerStoreError, "an offset in the checkpoint needs version 2 of offsets, and this program (spark_partq 0.2.0) has 1:", others.a_newer_checkpoint),
+        python("consume(store, group='h')", NewerStoreError, "an offset in the checkpoint needs version 2 of offsets, and this program (spark_partq 0.3.0) has 1:", others.a_newer_checkpoint),
     ],
 }
 # fmt: on

@@ -61,13 +61,13 @@ CASES: dict[str, list[Case]] = {
         python("consume(store, group='g')", CorruptTableError, "the control table of group 'g' in STORE, version 1, is damaged: fact 2 (PartitionAdded of partition 0 of queue 'q') cannot follow those before it (epoch is -5", damage.an_edited_epoch),
     ],
     "Newer formats": [
-        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
-        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.2.0) has addedColumns, deletedMessages, forcedWrites, keyHashMurmur2, minRetention, segments:", damage.a_feature_of_the_queue),
-        python("describe_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
-        python("scale(store, 'q', 3)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_queue_for_newer_writers),
-        python("delete_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_queue),
-        python("describe_group(store, 'g')", NewerStoreError, "the control table of group 'g' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_group),
-        python("delete_group(store, 'g')", NewerStoreError, "the control table of group 'g' in STORE needs reader version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_newer_group),
+        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_queue),
+        python("read(store)", NewerStoreError, "the control table of queue 'q' in STORE needs the feature 'tides', and this program (spark_partq 0.3.0) has addedColumns, deletedMessages, forcedWrites, keyHashMurmur2, minRetention, segments:", damage.a_feature_of_the_queue),
+        python("describe_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_queue),
+        python("scale(store, 'q', 3)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_queue_for_newer_writers),
+        python("delete_queue(store, 'q')", NewerStoreError, "the control table of queue 'q' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_queue),
+        python("describe_group(store, 'g')", NewerStoreError, "the control table of group 'g' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_group),
+        python("delete_group(store, 'g')", NewerStoreError, "the control table of group 'g' in STORE needs reader version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_newer_group),
     ],
 }
 # fmt: on

@@ -43,7 +43,7 @@ CASES: dict[str, list[Case]] = {
         python("hours_ahead(2, lambda: write(store, batch_id=1))", ClockSkewError, "this machine's clock and that of STORE differ by", begun=True),
         python("write(store, batch_id=1)", IngressDisabledError, "queue 'q' takes no messages now (its ingress is disabled); nothing of this batch was written.", others.ingress_disabled),
         python("write(store, batch_id=1)", QueueNotReadyError, "queue 'q' in STORE is Deleting: that was interrupted or is under way; wait for it, or delete it again to finish it", others.half_deleted),
-        python("write(store, batch_id=1)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.2.0) has 1:", damage.a_queue_for_newer_writers),
+        python("write(store, batch_id=1)", NewerStoreError, "the control table of queue 'q' in STORE needs writer version 2, and this program (spark_partq 0.3.0) has 1:", damage.a_queue_for_newer_writers),
         python("write(store, batch_id=1)", QueueFencedError, "queue 'q' in STORE was taken over by its replica in THERE; use that store.", others.promoted),
         python("write(there, batch_id=1)", ReplicaError, "queue 'q' in THERE is a replica: it can be read as a DataFrame, and nothing else. Use its primary, or promote it", others.replicated),
     ],

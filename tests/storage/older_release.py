@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import spark_partq as partq
-from spark_partq.core.format import FEATURES
+from spark_partq.core.format import FEATURES, RELEASE
 from spark_partq.core.payload.keys import key_hash
 from spark_partq.core.queue.partition_map import target
 from spark_partq.spark.source import PartqDataSource
@@ -144,7 +144,7 @@ class Process:
 
 def main(store: str) -> None:
     process = Process(store)
-    print(json.dumps({"package": partq.__file__, "features": sorted(FEATURES)}), flush=True)
+    print(json.dumps({"package": partq.__file__, "release": RELEASE, "features": sorted(FEATURES)}), flush=True)
     for line in sys.stdin:
         try:
             answer = {"value": process.told(*json.loads(line))}

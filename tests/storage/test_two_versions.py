@@ -38,7 +38,7 @@ from tests.helpers import ROOT, eventually, opened, put
 from tests.scaled import Sink, make, messages
 from tests.versions import NEWER, OLDER, needs, raise_group, raise_queue, running
 
-UPGRADE = "upgrade it to spark_partq 0.3.0 or newer"
+UPGRADE = f"upgrade it to {NEWER.RELEASE} or newer"
 
 
 @pytest.fixture(autouse=True)

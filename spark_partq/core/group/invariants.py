@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from spark_partq.core.format import FORCED_WRITES
 from spark_partq.core.group.acks import Acks
 from spark_partq.core.group.events import Event, Promoted, Reset
 from spark_partq.core.group.facts import GroupFact, Kind, Member, Ownership, PartitionState, Protocol, Status
@@ -69,6 +70,8 @@ def check(
         if fact.kind == Kind.POSITION_RESET:
             _check_reset(state, fact, acks, reset)
         state.replay(fact)
+    if any(fact.kind in (Kind.QUEUE_ADDED, Kind.MEMBER_JOINED) for fact in facts):
+        _check_forced(after)
     must_hold(state == after, "the state after the commit is not what its facts say")
     if rejoined & before.unbound:
         must_hold(
@@ -216,6 +219,15 @@ def _check_fact(
         eager = any(not m.cooperative for m in state.members.values())
         revoked = fact.to_flow is None and eager and state.assignment_due
         must_hold(fact.to_flow in flows or revoked, f"{name}: handed off to {fact.to_flow}, which is gone")
+
+
+def _check_forced(state: GroupState) -> None:
+    """Of a group to which a queue was added, or that somebody joined. One that an older program made may lack the feature until then."""
+    forced = [queue.name for queue in state.queues.values() if queue.durable]
+    must_hold(
+        not forced or FORCED_WRITES in state.format.features,
+        f"an older program may join the group and force nothing that it writes, though queue {''.join(forced[:1])} asks for that",
+    )
 
 
 def _check_floor(state: GroupState, fact: GroupFact, acks: Acks, firsts: Mapping[PartitionId, int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from spark_partq.core import format
@@ -95,8 +94,5 @@ def add_columns(state: QueueState, wanted: Struct) -> Facts:
 
 def require_features(state: QueueState, *features: str) -> Facts:
     """Keep programs away from the queue that do not know these features of the format, unless they are already."""
-    missing = [feature for feature in features if feature not in state.format.features]
-    if not missing:
-        return ()
-    raised = replace(state.format, features=(*state.format.features, *missing), made_by=format.RELEASE)
-    return [QueueFact(Kind.FORMAT_RAISED, raised.body())]
+    raised = state.format.with_features(*features)
+    return () if raised == state.format else [QueueFact(Kind.FORMAT_RAISED, raised.body())]

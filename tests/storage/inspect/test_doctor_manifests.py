@@ -7,6 +7,7 @@ import os
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.format import RELEASE
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.queue.control import QueueControl
 from spark_partq.storage.store import Store
@@ -65,7 +66,9 @@ def test_one_of_a_newer_program(store: str) -> None:
     make(store, 2)
     half_of_a_batch(store)
     whole = manifests(store)[0].read_text()
-    manifests(store)[0].write_text(whole.replace('"min_writer":1', '"min_writer":2').replace("0.2.0", "9.0"))
+    manifests(store)[0].write_text(
+        whole.replace('"min_writer":1', '"min_writer":2').replace(RELEASE, "spark_partq 9.0")
+    )
     (finding,) = found(store)
     assert "needs writer version 2" in finding and finding.endswith("check it with spark_partq 9.0 or newer")
     with pytest.raises(partq.NewerStoreError):

@@ -23,12 +23,12 @@ from tests.scaled import Reader, Sink, make, messages
 from tests.storage.procedures.test_added_columns import make as make_plain
 from tests.storage.procedures.test_maintain import firsts, group_at
 from tests.storage.procedures.test_make_segments import ago, commit, merged, read
-from tests.versions import Program, running
+from tests.versions import OLDER, Program, running
 
 MINUTE, HOUR = 60_000, 3_600_000
 FOR_LONG = 80_000 * HOUR  # longer ago than any message here came
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)
-BEFORE = Program("spark_partq 0.2.0", 1, 1, format.FEATURES - {format.MIN_RETENTION})
+BEFORE = Program(OLDER.RELEASE, 1, 1, format.FEATURES - {format.MIN_RETENTION})
 
 
 def after(minutes: float) -> dt.datetime:

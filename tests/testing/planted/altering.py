@@ -17,6 +17,10 @@ def altered_and_read(s: Setup) -> bool:
     return bool(s.alterings and s.queries)
 
 
+def durable_and_read(s: Setup) -> bool:
+    return bool(s.durable and s.queries)
+
+
 @bug("storage.procedures.alter:alter_queue", altered_by_two)
 def all_settings_are_written(original, queue, settings, reset=()):
     """Of two who change settings at once one takes back what the other has changed."""
@@ -27,6 +31,11 @@ def all_settings_are_written(original, queue, settings, reset=()):
 def a_group_learns_of_partitions_only(original, now, known):
     """A group goes by the settings that its queue had when it joined."""
     return known.revision < now.revision and known.partition_numbers != now.partition_numbers
+
+
+@bug("core.group.steps.queue_changes:force_writes", durable_and_read)
+def a_group_does_not_say_that_it_forces(original, decision, queues):
+    """A program that forces nothing to the disk may join a group that reads a queue with `durability=disk`."""
 
 
 @bug("core.queue.alter:alter_settings", bool)

@@ -50,6 +50,12 @@ class Decision:
         self.state.replay(fact)
         self.facts.append(fact)
 
+    def require_feature(self, feature: str, cause: str) -> None:
+        """Keep programs away from the group that do not know this feature of the format, unless they are already."""
+        raised = self.state.format.with_features(feature)
+        if raised != self.state.format:
+            self.emit(GroupFact(Kind.FORMAT_RAISED, body=as_json(**raised.body()), cause=cause, by=self.by))
+
     def emit_partition(self, kind: Kind, partition_id: PartitionId, cause: str, **columns: object) -> None:
         """Add a fact about a partition; epochs that are not in `columns` stay as they are."""
         own = self.state.partitions.get(partition_id) or Ownership(None, None, "", 0, 0, 0, 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from spark_partq.core.format import FORCED_WRITES
 from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import GroupFact, Kind, QueueInGroup
 from spark_partq.core.group.steps import leaving, ownership, rebalancing
@@ -33,6 +34,7 @@ def add_queues(
     """Add what the group does not know of the queues; True if its partitions have changed."""
     state = decision.state
     before = set(state.partitions)
+    force_writes(decision, state.queues.values())  # a program that did not do so may have added them
     for queue_id, queue in sorted(queues.items()):
         for old_id, old in list(state.queues.items()):
             if old.name == queue.name and old_id != queue_id:
@@ -42,6 +44,7 @@ def add_queues(
             # Also if only the revision is new: a revision between the two must not count later.
             if known is not None and known.exclusive != queue.exclusive:
                 unbind_all(decision, queue, "became exclusive" if queue.exclusive else "became partitioned")
+            force_writes(decision, [queue])
             body = as_json(**{name: value for name, value in asdict(queue).items() if name not in ("name", "more")})
             decision.emit(GroupFact(Kind.QUEUE_ADDED, queue.name, queue_id, body=body, cause=cause, by=decision.by))
             remove_partitions(decision, queue_id, queue)
@@ -54,6 +57,13 @@ def add_queues(
                 offset=max(start, position), epoch=epoch + 1, lineage_epoch=epoch + 1,
             )  # fmt: skip
     return set(state.partitions) != before
+
+
+def force_writes(decision: Decision, queues: Iterable[QueueInGroup]) -> None:
+    """Keep programs away from the group that force nothing to the disk, if what is written for one of the queues is to be forced."""
+    for queue in queues:
+        if queue.durable:
+            decision.require_feature(FORCED_WRITES, f"what is written for queue {queue.name} is forced to the disk")
 
 
 def unbind_all(decision: Decision, queue: QueueInGroup, what: str) -> None:
