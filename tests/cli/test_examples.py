@@ -175,7 +175,7 @@ def test_rebalance(run: Command, orders: list[Consumer]) -> None:
     assert " 0 faults" in checked
 
 
-def test_operations(run: Command, orders: list[Consumer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations(run: Command, orders: list[Consumer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command of the page in turn; where it asks, somebody says yes."""
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     asked: list[str] = []
@@ -194,6 +194,12 @@ def test_operations(run: Command, orders: list[Consumer], monkeypatch: pytest.Mo
     assert "billing" in done(run, next(told))
     assert "Ready" in done(run, next(told))
     assert "reset" in done(run, next(told))
+    facts, granted = (done(run, next(told)) for _ in range(2))
+    assert "PositionReset" in facts and "PositionReset" not in granted and "Granted" in granted
+    for line in [next(told) for _ in range(5)]:
+        with going_on(line, tmp_path) as process:
+            assert process.stdout is not None and process.stdout.readline()
+    assert " 0 faults" in done(run, next(told))
     again.leave()
     done(run, next(told))
     assert partq.list_groups("store") == []
@@ -274,12 +280,13 @@ def answer_of(process: subprocess.Popen[str], path: str = "") -> str:
 
 @contextmanager
 def getting_on(member: Consumer) -> Iterator[None]:
-    """The member acknowledges message after message of partition 0, to its end and no further."""
+    """The member acknowledges message after message of partition 0, which gets as many."""
     ended = threading.Event()
 
     def read() -> None:
-        while not ended.wait(0.05) and (at := positions("store")[0]) < 10:
-            member.ack(0, at + 1, queue="orders")
+        while not ended.wait(0.05):
+            send("store", 0, 2)
+            member.ack(0, positions("store")[0] + 2, queue="orders")
 
     reading = threading.Thread(target=read)
     reading.start()
