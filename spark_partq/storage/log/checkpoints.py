@@ -80,10 +80,8 @@ MAX_BYTES, MAX_ACTIONS = 1 << 30, 1_000_000
 # bytes, however well they are compressed; with the names that this package gives, 40 and more.
 _FREE_ACTIONS, _ACTION_BYTES = 50_000, 4
 _ENTRIES = 4  # so many values and tags has an action on average
-_FREE_BYTES, _COMPRESSED = (
-    64 << 20,
-    500,
-)  # what it may be decompressed: so many bytes, and so many for each byte of the file
+# What it may be decompressed: so many bytes, and so many for each byte of the file.
+_FREE_BYTES, _COMPRESSED = 64 << 20, 500
 
 
 def most_of(size: int) -> Most:
