@@ -133,7 +133,7 @@ def test_faults_of_documents_end_the_build(tmp_path: Path) -> None:
     (docs / "orphan.md").write_text("# Orphan\n")
     links = ["[a](nowhere.md)", "[b](rebalance.md#nowhere)", "[c](../spark_partq/nowhere.py)"]
     (docs / "options.md").write_text(
-        "# Options\n\n" + "\n".join(links) + "\n\n## On the command line\n\n## Credentials\n"
+        "# Options\n\n" + "\n".join(links) + "\n\n## Settings of a queue\n\n## On the command line\n\n## Credentials\n"
     )
     config = tmp_path / "mkdocs.yml"
     config.write_text(

@@ -28,7 +28,6 @@ from spark_partq.cli.watching import show_or_watch
 from spark_partq.core.group.facts import GroupFact
 from spark_partq.core.group.health import BROKEN
 from spark_partq.spark.jobs import Stop
-from spark_partq.storage.inspect.explain import groups_to_explain
 from spark_partq.storage.procedures import rebalance as rebalancer
 from spark_partq.storage.procedures.rebalance import Rebalancer
 
@@ -81,6 +80,8 @@ def explain(
     def look() -> _Explained:
         if group is not None:
             return _Explained([one(group)])
+        from spark_partq.storage.inspect.explain import groups_to_explain  # no other command needs what it loads
+
         return _explained(groups_to_explain(target.opened, queue), one)
 
     def one(name: str) -> partq.Explanation:

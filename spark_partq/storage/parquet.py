@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _BATCH_ROWS = 1 << 16
@@ -75,6 +74,8 @@ def read_within(
 def plain_size(array: pa.Array) -> int:
     """How many bytes it takes without dictionaries."""
     if pa.types.is_dictionary(array.type):
+        import pyarrow.compute as pc  # loading it takes longer than reading most files
+
         sizes = pc.fill_null(pc.binary_length(array.dictionary), 0).cast(pa.int64())
         return 4 * len(array) + int(pc.sum(sizes.take(array.indices)).as_py() or 0)
     if pa.types.is_struct(array.type):

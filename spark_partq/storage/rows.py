@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_partq.core import format, stored
@@ -162,36 +161,50 @@ def encode_table(table: pa.Table) -> bytes:
 
 def decode_rows(data: bytes, schema: pa.Schema, most: int) -> list[Row]:
     """The rows of a little file, which has no more than `most`; nobody may change them."""
-    return rows_of(decode_table(data, schema, most))
+    return rows_of(_decoded(data, schema, most))
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """As `to_pylist`, which loads pandas for the sake of times; that takes longer than most tables."""
+    """As `to_pylist`, which loads pandas for the sake of times; that takes longer than most tables.
+
+    Raises
+    ------
+    ValueError
+        If there is a time that Python does not have.
+    """
     columns = [_times(column) if column.type == _TIME else column.to_pylist() for column in table.columns]
     return [dict(zip(table.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _times(column: pa.ChunkedArray) -> list[dt.datetime | None]:
     numbers = [number for chunk in column.chunks for number in chunk.view(pa.int64()).to_pylist()]
+    _check_times(number for number in numbers if number is not None)
     return [None if number is None else _EPOCH + dt.timedelta(microseconds=number) for number in numbers]
 
 
 def decode_table(data: bytes, schema: pa.Schema, most: int) -> pa.Table:
-    file = pq.ParquetFile(pa.BufferReader(data))
-    batches = list(read_within(data, file, schema.names, most_of(most, len(data))))
-    table = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table().select(schema.names)
-    table = table if table.schema.equals(schema) else table.cast(schema)
-    _check_times(table)
+    """The same as a table of Arrow."""
+    import pyarrow.compute as pc  # loading it takes longer than reading a file of few rows
+
+    table = _decoded(data, schema, most)
+    for column in table.columns:
+        if column.type == _TIME:
+            ends = pc.min_max(column.cast(pa.int64())).as_py().values()
+            _check_times(us for us in ends if us is not None)
     return table
 
 
-def _check_times(table: pa.Table) -> None:
+def _decoded(data: bytes, schema: pa.Schema, most: int) -> pa.Table:
+    file = pq.ParquetFile(pa.BufferReader(data))
+    batches = list(read_within(data, file, schema.names, most_of(most, len(data))))
+    table = pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table().select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def _check_times(found_us: Iterable[int]) -> None:
     """Refuse times that Python does not have, in any zone: each use of such a row would end in another error."""
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_timestamp(column.type):
-            found = pc.min_max(column.cast(pa.int64())).as_py()
-            if not all(_FIRST_US <= us <= _LAST_US for us in found.values() if us is not None):
-                raise ValueError(f"{name} has a time before the year 1 or after the year 9999")
+    if not all(_FIRST_US <= us <= _LAST_US for us in found_us):
+        raise ValueError("it has a time before the year 1 or after the year 9999")
 
 
 def most_of(rows: int, size: int) -> Most:
@@ -227,6 +240,8 @@ def in_order(rows: Sequence[Row], what: str, version: int) -> list[Row]:
 
 def table_in_order(table: pa.Table, what: str, version: int) -> pa.Table:
     """The same for a table of Arrow: only the rows that may be refused become rows."""
+    import pyarrow.compute as pc  # as above
+
     kinds = table["kind"]
     odd = pc.or_(pc.equal(kinds, FORMAT_RAISED), pc.greater(pc.utf8_length(kinds), stored.MAX_TEXT))
     odd = pc.or_(odd, pc.less_equal(table["seq"], 0))

@@ -83,7 +83,7 @@ def test_times_that_python_does_not_have(store: str, at: int) -> None:
     times = pa.array([at], pa.int64()).cast(whole.schema.field("at").type)
     pq.write_table(whole.set_column(1, whole.schema.field("at"), times), path)
     for read in (rows._disk.read, rows._disk.read_table):
-        with pytest.raises(partq.CorruptTableError, match="at has a time before the year 1 or after the year 9999"):
+        with pytest.raises(partq.CorruptTableError, match="it has a time before the year 1 or after the year 9999"):
             read(path.name, 0)
 
 

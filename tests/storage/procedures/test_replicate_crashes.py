@@ -144,7 +144,7 @@ def test_a_doctor_knows_a_pass_that_has_not_ended(queue: str, there: str) -> Non
     assert any("but there are files of version" in line for line in told("warning"))
     partq.promote(there, "q")
     assert told("fault") == []
-    (Path(there) / control / f"{at + 99:020d}-facts-x.parquet").write_bytes(b"")
+    (Path(there) / control / f"{at + 99:020d}-facts-{'0' * 32}.parquet").write_bytes(b"")
     assert any("newest log files were removed" in line for line in told("fault"))
 
 
