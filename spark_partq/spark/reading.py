@@ -12,7 +12,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.spark.worker_socket import send_at_once
 from spark_partq.storage.arrow import integers, repeated
 from spark_partq.storage.queue.messages import read_timed
 from spark_partq.storage.queue.slices import Piece
@@ -34,7 +33,6 @@ class TaskReader:
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        send_at_once()
         return read(cast(FlowPartition, partition), self._schema)
 
 
