@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,18 +17,15 @@ from tests.cli.conftest import run  # noqa: F401
 from tests.cli.outcome import Command
 from tests.refused.case import Case
 from tests.refused.cases import EVERY, SECTIONS
-from tests.refused.world import LIMITS, NOBODYS, World, evaluated, limited
+from tests.refused.world import LIMITS, NOBODYS, World, evaluated, folder_for_all, limited
 
 pytestmark = pytest.mark.usefixtures("ended_queries")
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """One that every user may enter, unlike those of pytest."""
-    path = Path(tempfile.mkdtemp(prefix="partq-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+    with folder_for_all() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,15 @@ UNREACHABLE = {
     "aws_endpoint_url": "http://127.0.0.1:9", "aws_allow_http": "true", "aws_region": "us-east-1",
     "aws_access_key_id": "nobody", "aws_secret_access_key": "nothing", "aws_max_retries": "0", "timeout": "5s",
 }  # fmt: skip
+
+
+@contextmanager
+def folder_for_all() -> Iterator[Path]:
+    """One that every user may enter, unlike those of pytest."""
+    path = Path(tempfile.mkdtemp(prefix="partq-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
 
 
 class World:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +15,7 @@ import spark_partq as partq
 from spark_partq.storage.upkeep import UPKEEP
 from tests.groups import Consumer
 from tests.helpers import put
-from tests.refused.world import NOBODYS, World, limited
+from tests.refused.world import NOBODYS, World, folder_for_all, limited
 from tests.scaled import Sink, make, messages
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
@@ -44,11 +42,8 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """One that every user may enter, unlike those of pytest."""
-    path = Path(tempfile.mkdtemp(prefix="partq-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+    with folder_for_all() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
