@@ -261,9 +261,8 @@ class GroupState:
             status = Status(fact.status or "")
             _must((self.status, status) in STATUS_TRANSITIONS, f"status {self.status} → {status}")
             self.status, self.status_seq = status, self.seq
-            self.trigger = (fact.cause or "")[
-                : stored.MAX_TEXT
-            ]  # one names many queues, or none; a snapshot has a text
+            # A cause names many queues, or none; a snapshot has a text.
+            self.trigger = (fact.cause or "")[: stored.MAX_TEXT]
             if status is Status.HOLDDOWN:
                 self.baseline = fact.flows or 0
         elif kind is Kind.ASSIGNMENT_COMPUTED:

@@ -265,9 +265,8 @@ class DiskFiles:
     def _told(self, path: str, done: str, error: OSError) -> FileMissing | StoreUnavailableError:
         if _is_missing(error):
             return FileMissing(path)
-        reason = (
-            os.strerror(error.errno) if error.errno else error
-        )  # of `pyarrow` the error's own text has the path again
+        # The text of an error of pyarrow has the path again.
+        reason = os.strerror(error.errno) if error.errno else error
         what = f"{self._at(path)} cannot be {done}: {reason}"
         if error.errno in _REFUSED:
             return NotPermittedError(
