@@ -155,7 +155,7 @@ def _add_column(run: Run) -> Body:
 
 def _has_maintained(run: Run) -> bool:
     """At the end nothing becomes too old: what waits for ever would go away by that."""
-    return run.ending or (run.calm and run.setup.retention_ms is not None)
+    return run.ending or (run.calm and run.setup.removes_unread)
 
 
 def _maintain(run: Run, every_s: float) -> Body:

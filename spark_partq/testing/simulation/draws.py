@@ -71,7 +71,7 @@ def draw(seed: int) -> Setup:
         setup = replace(setup, delete_group_s=("g0", _moment(rng, 0.5, 3)))
     if "retention" in features:
         queries = tuple(replace(q, fail_on_data_loss=False) for q in setup.queries)
-        setup = replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries)
+        setup = _with_a_size(replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries))
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
@@ -83,7 +83,7 @@ def draw(seed: int) -> Setup:
     rng = random.Random(
         f"least {seed}"
     )  # not with a longest time: maintenance ends with the faults there, and partitions would wait for it
-    if setup.maintain_every_s is None or setup.retention_ms is not None or rng.random() < 0.7:
+    if setup.maintain_every_s is None or setup.removes_unread or rng.random() < 0.7:
         return setup
     return replace(setup, min_retention_ms=rng.choice((300, 1_000, 3_000)))
 
@@ -151,12 +151,22 @@ def _altered(s: Setup) -> Setup:
     if rng.random() < 0.75:
         return s
     settings = [("rebalance_delay_ms", rng.choice((0, 500, 2_000))), ("max_handoff_time_ms", rng.choice((0, 1_000)))]
+    if s.max_bytes is not None:
+        settings.append(("max_bytes", rng.choice((1_000, 20_000))))
     if s.retention_ms is not None:
         settings.append(("retention_ms", rng.choice((300, 2_000))))
     rng.shuffle(settings)
     at_s, cut = _moment(rng, 0, 3), rng.randint(1, len(settings))
     parts = [tuple(part) for part in (settings[:cut], settings[cut:]) if part]
     return replace(s, alterings=tuple(Altering(at_s + rng.choice((0.0, 0.0, 0.5)), part) for part in parts))
+
+
+def _with_a_size(s: Setup) -> Setup:
+    """In some runs also the size, or the size alone, limits how much stays."""
+    rng = random.Random(f"size {s.seed}")
+    if rng.random() < 0.6:
+        return s
+    return replace(s, max_bytes=rng.choice((1_000, 5_000, 20_000)), retention_ms=rng.choice((s.retention_ms, None)))
 
 
 def _with_a_column(s: Setup) -> Setup:

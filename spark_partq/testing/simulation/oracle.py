@@ -69,6 +69,7 @@ class Oracle:
         # Messages that were stuck in the parent, and those that were lost with a store: should they come once more, they are others.
         self.copied, self.lost = set[str](), set[str]()
         self.retention = self.manual = False  # messages may go unread; applications acknowledge by hand
+        self.expires_ms: int | None = None  # where only age makes them go unread
         self.live, self._lost = PRIMARY, False  # where users work; whether the store of before is lost
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
         self.lives, self.dead, self.rewritten = Lives(), dead.DeadMessages(), Rewritten()
@@ -197,7 +198,9 @@ class Oracle:
             low, high = log.files.pop(remove.path)
             self.removed.update(log.ids[low:high])
             self._world.note(f"partition {number} loses [{low}, {high})")
-            self._check(uri, wanted(name, queue, self._groups_of(uri), number, low, high, self._world.time_ns()))
+            if uri == self.live and (not self.retention or self.expires_ms is not None):
+                groups, now_ns = self._groups_of(uri), self._world.time_ns()
+                self.fail(wanted(name, queue, groups, number, low, high, now_ns, self.expires_ms))
         told, problem = log.record(number, entry)
         for what in told:
             self._world.note(what)
@@ -236,9 +239,9 @@ class Oracle:
         elif fact.kind == "PartitionsRemoved":
             ends = {int(number): end for number, end in fact.body["ends"].items()}
             # A scaling of mode delete may also end what another began.
-            if queue.mode != "delete" and not fact.body["lost"]:
+            if queue.mode != "delete" and not fact.body["lost"] and uri == self.live and not self.retention:
                 groups = self.deleted.beside(self._groups_of(uri), uri, queue.state)
-                self._check(uri, unsettled(queue, groups, ends, self._world.time_ns()))
+                self.fail(unsettled(queue, groups, ends, self._world.time_ns()))
             self._lose(queue, ends)
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
@@ -253,16 +256,12 @@ class Oracle:
         readers = self._groups_of(self.live)
         if fact.kind == "QueueDrained":
             self._drained_groups = set(readers)
-        if fact.kind == "GenerationOpened" and before.scaling is not None and before.scaling.mode == "drain":
-            self._check(self.live, undrained(name, before, after, readers, self._drained_groups))
+        drained = before.scaling is not None and before.scaling.mode == "drain" and not self.retention
+        if fact.kind == "GenerationOpened" and drained:
+            self.fail(undrained(name, before, after, readers, self._drained_groups))
 
     def _groups_of(self, uri: str) -> dict[str, GroupState]:
         return {group: known for (place, group), known in self.groups.items() if place == uri}
-
-    def _check(self, uri: str, problem: str) -> None:
-        """What of a store that users work with must not be, unless messages may go unread."""
-        if problem and uri == self.live and not self.retention:
-            self.fail(problem)
 
     def _group_decided(self, uri: str, name: str, rows: Sequence[dict[str, Any]]) -> None:
         state = self.groups.setdefault((uri, name), GroupState())

@@ -56,14 +56,31 @@ def unsettled(queue: StoredQueue, groups: Groups, ends: Mapping[int, int], now_n
     return ""
 
 
-def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int, high: int, now_ns: int) -> str:
-    """Who needs something of the messages that a partition loses; or nothing. What a removed partition held nobody needs."""
+def wanted(
+    name: str,
+    queue: StoredQueue,
+    groups: Groups,
+    number: int,
+    low: int,
+    high: int,
+    now_ns: int,
+    expires_ms: int | None = None,
+) -> str:
+    """Who needs something of the messages that a partition loses; or nothing. Nobody needs what a removed partition held.
+
+    Parameters
+    ----------
+    expires_ms : int, optional
+        So long messages stay that nobody has read.
+    """
     state = queue.state
     if state is None or high <= state.removed_ends.get(number, 0):
         return ""
     for group, known in groups.items():
         partition_id = state.queue_id, number
         if partition_id in known.partitions and known.committed_floor(partition_id) < high:
+            if expires_ms is not None and not _younger(queue, number, high - 1, high, now_ns, expires_ms):
+                continue
             settled = known.committed_floor(partition_id)
             return f"REMOVED: partition {number} of {name} loses [{low}, {high}), group {group} is at {settled}"
     return _young(queue, state, number, low, high, now_ns) if number in state.partition_numbers else ""
@@ -71,8 +88,14 @@ def wanted(name: str, queue: StoredQueue, groups: Groups, number: int, low: int,
 
 def _young(queue: StoredQueue, state: QueueState, number: int, low: int, high: int, now_ns: int) -> str:
     """Which message of those came so lately that it must stay, whoever has acknowledged it; or nothing."""
-    kept_ms, came_ms = state.settings.min_retention_ms, queue.partitions[number].enqueued_ms
-    for offset in range(low, high) if kept_ms else ():
+    kept_ms = state.settings.min_retention_ms
+    return _younger(queue, number, low, high, now_ns, kept_ms) if kept_ms else ""
+
+
+def _younger(queue: StoredQueue, number: int, low: int, high: int, now_ns: int, kept_ms: int) -> str:
+    """Which message of those came less than that long ago; or nothing."""
+    came_ms = queue.partitions[number].enqueued_ms
+    for offset in range(low, high):
         age_ms = now_ns // 1_000_000 - came_ms.get(offset, 0)
         if age_ms <= kept_ms:
             return (

@@ -57,7 +57,8 @@ class Run:
         self.world = World(self.rng, self.scheduler, lambda uri: place(self.world, uri), setup.local)
         self.oracle = Oracle(self.world)
         self.world.oracle = self.oracle
-        self.oracle.retention = setup.retention_ms is not None
+        self.oracle.retention = setup.removes_unread
+        self.oracle.expires_ms = None if setup.max_bytes is not None else setup.expires_ms
         self.oracle.batches.may_discard = setup.discards
         self.oracle.dead.holds = setup.holds
         self.oracle.dead.apart = setup.may_expire and len({query.group for query in setup.queries}) > 1
@@ -123,7 +124,7 @@ class Run:
         s = self.setup
         create_queue(
             store, "q", "k string, id string, ttl long", "k", s.partitions, rebalance_delay_ms=s.rebalance_delay_ms,
-            max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms, min_retention_ms=s.min_retention_ms, segment_ms=s.segment_ms, durability="disk" if s.durable else "process",
+            max_handoff_time_ms=s.max_handoff_time_ms, retention_ms=s.retention_ms, max_bytes=s.max_bytes, min_retention_ms=s.min_retention_ms, segment_ms=s.segment_ms, durability="disk" if s.durable else "process",
             reject_to_sender="off" if s.discards else "including_when_shutdown", max_deliveries=s.max_deliveries,
             message_ttl_ms=s.message_ttl_ms, message_ttl_column="ttl" if s.lifetimes else None, expired_messages="dead_letter" if s.max_deliveries else "discard",
             dead_letter_queue=dead.QUEUE if s.max_deliveries else None, dead_letter_order="hold" if s.holds else "skip",

@@ -240,6 +240,7 @@ class Setup:
     copy_stuck_s: float | None = None
     recreated_s: float | None = None
     retention_ms: int | None = None
+    max_bytes: int | None = None
     min_retention_ms: int = 0
     segment_ms: int | None = None
     durable: bool = False
@@ -250,6 +251,17 @@ class Setup:
     faults: Faults = NONE
 
     @property
+    def removes_unread(self) -> bool:
+        """Whether maintenance removes messages that nobody has read."""
+        return self.retention_ms is not None or self.max_bytes is not None
+
+    @property
+    def expires_ms(self) -> int | None:
+        """The shortest time for which messages stay that nobody has read."""
+        altered = (value for altering in self.alterings for name, value in altering.settings if name == "retention_ms")
+        return None if self.retention_ms is None else min([self.retention_ms, *altered])
+
+    @property
     def may_expire(self) -> bool:
         """Whether messages can be too old to be delivered."""
         return self.message_ttl_ms is not None or self.lifetimes
@@ -257,7 +269,7 @@ class Setup:
 
 def possible(s: Setup) -> Setup:
     """The same without what cannot end."""
-    if _shares_a_sink(s) or s.retention_ms is not None or s.primary_lost or s.discards:
+    if _shares_a_sink(s) or s.removes_unread or s.primary_lost or s.discards:
         # What is refused, discarded, too old, or lost with its store completes no sequence.
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
     if s.primary_lost:  # and with it, perhaps, that ingress was enabled again
@@ -291,7 +303,7 @@ def possible(s: Setup) -> Setup:
         s = replace(s, holds=False, redriven=False)
     if s.holds:  # what a slow application has not acknowledged may be dead, and what follows it is not delivered
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
-    if s.retention_ms is not None:
+    if s.removes_unread:
         s = replace(s, redriven=False)
     if s.redriven:
         # A group that does not read to the end blocks it; who is given a message again has written its results; a copy of the parent, or

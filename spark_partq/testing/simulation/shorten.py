@@ -24,6 +24,7 @@ _OPTIONAL: dict[str, Any] = {
     "copy_stuck_s": None,
     "recreated_s": None,
     "retention_ms": None,
+    "max_bytes": None,
     "min_retention_ms": 0,
     "segment_ms": None,
     "skew": False,

@@ -24,6 +24,11 @@ JOINED_LATE = replace(
     blows=(Blow("h-0", 2.0, 0, "commits", "stall"),),
     faults=Faults(stall_s=1.0),
 )
+EXPIRING = replace(
+    FOR_TWO_GROUPS,
+    queries=tuple(replace(q, fail_on_data_loss=False) for q in FOR_TWO_GROUPS.queries),
+    retention_ms=3_000,
+)
 GROUP = "storage.group.handle:Group"
 
 
@@ -69,6 +74,12 @@ def maintenance_asks_one_group(original, queue):
 def maintenance_ignores_the_minimum(original, *about, operating):
     """What every group has read is removed at once, though the queue keeps it for a while."""
     return original(*about, operating=False)
+
+
+@bug("core.queue.removal:older", change=as_is(EXPIRING))
+def messages_go_before_they_are_too_old(original, enqueued_us, than_ms, now_ms):
+    """A group that is slow misses messages that the queue should still keep."""
+    return original(enqueued_us, than_ms // 10, now_ms)
 
 
 @bug("storage.procedures.drain:_kept", change=as_is(replace(DOWN_AND_UP, maintain_every_s=0.5, min_retention_ms=3_000)))
