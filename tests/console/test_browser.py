@@ -279,3 +279,15 @@ def test_barrier_and_scaling(still: str, chromium: Browser) -> None:
         page.locator("#scaling a").click()
         expect(page.locator("#waits")).to_contain_text("waits for partition")
         page.close()
+
+
+def test_a_replica_says_so(still: str, chromium: Browser, tmp_path: Path) -> None:
+    """Nobody takes it for the queue that producers write (S7)."""
+    copy = str(tmp_path / "copy")
+    partq.replicate(still, "q", copy)
+    for store, shown in ((copy, 1), (still, 0)):
+        with console(store) as served:
+            page = opened(chromium, served, "#/queue/q")
+            expect(page.locator("#partitions")).to_be_visible()
+            expect(page.locator(".title", has_text=f"replica of {still}")).to_have_count(shown)
+            page.close()

@@ -18,6 +18,7 @@ export function queue(name, data, store, may) {
   const readers = store.groups.filter((group) => group.queues.includes(name));
   return [
     h("div", { class: "title" }, h("h1", null, "Queue ", name), badge(found.status),
+      found.role !== "primary" && h("span", { class: "quiet" }, found.role),
       may && h("p", { class: "acts" }, button(found.ingress ? "Disable ingress" : "Enable ingress", "ingress", { "data-queue": name, "data-enabled": !found.ingress ? "yes" : "no" }))),
     facts(data.queue),
     scaling(found, readers),
