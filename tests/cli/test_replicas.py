@@ -314,43 +314,6 @@ def test_a_replica_takes_nothing_else(at: Command, store: str, queue: str) -> No
     assert not Path(f"{queue}-2").exists()
 
 
-def test_nothing_is_decided_in_a_replica(command: Command, at: Command, store: str, queue: str) -> None:
-    """S7: its groups are copies, too: a member whose session is over stays there."""
-    Reader(store, session_timeout_ms=300)
-    assert command("replicate", "q", "--to", queue).code == 0
-    before = files(queue)
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            HEEDS_CTRL_C,
-            "--store",
-            queue,
-            "rebalance",
-            "--group",
-            "g",
-            "--watch",
-            "--every",
-            "0.1",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.communicate(timeout=4)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert (process.returncode, out, err) == (0, "", "")
-    assert files(queue) == before
-    assert at("describe-group", "g").code == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

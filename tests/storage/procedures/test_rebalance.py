@@ -89,6 +89,18 @@ def test_a_group_whose_last_member_died(queue: str) -> None:
     assert watch.rebalancer.settled
 
 
+def test_nothing_is_decided_in_a_replica(queue: str, tmp_path: Path) -> None:
+    """S7: its groups are copies, too: a member whose session is over stays there, until it is over at the primary."""
+    copy = str(tmp_path / "copy")
+    Consumer(queue, "a", session_timeout_ms=1_000)
+    partq.replicate(queue, "q", copy)
+    before = {path: path.read_bytes() for path in Path(copy).rglob("*") if path.is_file()}
+    assert Watch(copy).until(12_000) == []
+    assert {path: path.read_bytes() for path in Path(copy).rglob("*") if path.is_file()} == before
+    assert [member.instance for member in partq.describe_group(copy, "g").members] == ["a"]
+    assert "MemberLeft" in Watch(queue).until(12_000)
+
+
 def test_groups_that_are_made_and_deleted_meanwhile(queue: str) -> None:
     """W1: all groups, also those that are made later or created again; a deleted one is forgotten."""
     Consumer(queue, "a", group="first", session_timeout_ms=1_000)
