@@ -195,7 +195,7 @@ class Query:
         self._given[part.partition] = piece.epoch or 0, part.base_offset + part.last_row  # also what was deleted
 
     def _wait_not_for(self, messages: set[str]) -> None:
-        """What was gone before the group began never comes, so the sequences that it belongs to are as long as what is left."""
+        """What is gone for the group never comes, so the sequences that it belongs to are as long as what is left."""
         sent = self._run.oracle.sent
         for id_ in messages & sent.keys():
             key, index = self._run.sequence_of(sent[id_])
@@ -204,7 +204,7 @@ class Query:
     def _acknowledge(self) -> None:
         reader = self._run.oracle.readers.get(self._setup.group)
         if self._setup.sequence and reader is not None:
-            self._wait_not_for(reader.excused)
+            self._wait_not_for(reader.excused | self._run.oracle.rewritten.gone)
         offsets, epochs = self._application.finished() if self._setup.sequence else ({}, {})
         if not offsets:
             return
