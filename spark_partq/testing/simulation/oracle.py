@@ -243,6 +243,8 @@ class Oracle:
                 groups = self.deleted.beside(self._groups_of(uri), uri, queue.state)
                 self.fail(unsettled(queue, groups, ends, self._world.time_ns()))
             self._lose(queue, ends)
+        elif fact.kind == "StuckCopied":  # the group is given it elsewhere
+            self._lose(StoredQueue(), {PARENT: fact.body["end"]})
 
     def _lose(self, queue: StoredQueue, ends: Mapping[int, int]) -> None:
         """What is in these partitions nobody is given any more (mode delete)."""
@@ -256,8 +258,7 @@ class Oracle:
         readers = self._groups_of(self.live)
         if fact.kind == "QueueDrained":
             self._drained_groups = set(readers)
-        drained = before.scaling is not None and before.scaling.mode == "drain" and not self.retention
-        if fact.kind == "GenerationOpened" and drained:
+        if fact.kind == "GenerationOpened" and before.scaling and before.scaling.mode == "drain" and not self.retention:
             self.fail(undrained(name, before, after, readers, self._drained_groups))
 
     def _groups_of(self, uri: str) -> dict[str, GroupState]:
