@@ -8,18 +8,20 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 
-def jars(spark: SparkSession, coordinates: str) -> list[str]:
-    """The files of an artifact and of what it needs.
+def jars(spark: SparkSession, coordinates: str, transitive: bool = True) -> list[str]:
+    """The files of an artifact, and of what it needs.
 
     Parameters
     ----------
     coordinates : str
         ``group:artifact:version``.
+    transitive : bool
+        Whether those of what it needs, too.
     """
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
-        jvm.java.net.URI(f"ivy://{coordinates}?transitive=true")
+        jvm.java.net.URI(f"ivy://{coordinates}?transitive={str(transitive).lower()}")
     )
     return [found.apply(i) for i in range(found.size())]
 

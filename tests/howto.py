@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.helpers import ROOT, driver, finished
 
-# Each page under "How to" in the navigation of the site, and the tests that do what it says. What clusters.md says of YARN and
-# Kubernetes is not run, as the page tells.
+# Each page under "How to" in the navigation of the site, and the tests that do what it says. What clusters.md says of Kubernetes is not
+# run, as the page tells.
 EXECUTED = {
     "rebalance.md": (
         "spark/test_rebalance_page.py::test_a_query_with_a_listener",
@@ -25,7 +25,7 @@ EXECUTED = {
     "dead-messages.md": ("spark/test_dead_letters.py::test_examples",),
     "rewind.md": ("spark/test_howtos.py::test_rewind",),
     "eager-to-cooperative.md": ("spark/test_howtos.py::test_eager_to_cooperative",),
-    "clusters.md": ("spark/test_howtos.py::test_clusters",),
+    "clusters.md": ("spark/test_howtos.py::test_clusters", "spark/test_yarn.py::test_the_section"),
     "object-store.md": ("spark/test_howtos.py::test_object_store",),
     "spark-connect.md": ("spark/test_howtos.py::test_spark_connect",),
     "operations.md": (
@@ -88,6 +88,12 @@ def settled(group, members):
 def blocks(page: str) -> list[tuple[str, str]]:
     """Language and text of the blocks that are run, and of those that show what was printed."""
     return [(language, text) for language, text in _BLOCK.findall((ROOT / "docs" / page).read_text())]
+
+
+def section(page: str, title: str) -> list[str]:
+    """The blocks of a shell under a heading."""
+    text = (ROOT / "docs" / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return [block for language, block in _BLOCK.findall(text) if language == "sh"]
 
 
 def run(page: str, folder: Path, between: Mapping[int, str], **environment: str) -> str:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 import spark_partq as partq
 from tests import s3server, standalone
 from tests.helpers import ROOT
-from tests.howto import blocks, run
+from tests.howto import run, section
 
 
 def last(printed: str) -> object:
@@ -140,7 +140,7 @@ print(json.dumps(partq.describe_queue(store, "orders").operating_partitions))
 @pytest.mark.long
 def test_clusters(tmp_path: Path) -> None:
     """U1: the section about a standalone cluster, in a shell; then its consumers start again after the resize."""
-    first, consume, after = [text for language, text in blocks("clusters.md") if language == "sh"]
+    first, consume, after = section("clusters.md", "Standalone")
     again = consume.partition("}\n")[2]
     orders = [{"order_id": f"o{n}", "customer": f"c{n % 5}", "amount": float(n)} for n in range(60)]
     (tmp_path / "landing").mkdir()
