@@ -68,11 +68,14 @@ def check_read(oracle: Oracle, uri: str, group: str) -> None:
 
 
 def check_redriven(oracle: Oracle, group: str) -> None:
-    """What was put back, as nothing kills any more, the group was given; or, while it held keys that another group did not, put aside again."""
+    """What was put back, as no message kills any more, the group was given; or put aside again, while it held keys that another group did not,
+    or behind a message that it was given and whose consumers were killed by something else.
+    """
     put_back, given = oracle.dead.redriven.get(group, set()), oracle.readers.get(group, Reader()).given
-    missing = sorted(
-        put_back - given - oracle.rewritten.gone - (oracle.dead.of(group) if len(oracle.readers) > 1 else set())
-    )
+    again = oracle.dead.of(group)
+    held = {oracle.sent[id_].key for id_ in again & given}
+    behind = again if len(oracle.readers) > 1 else {id_ for id_ in again if oracle.sent[id_].key in held}
+    missing = sorted(put_back - given - oracle.rewritten.gone - behind)
     if missing:
         raise Violation(f"REDRIVEN: group {group} never got {', '.join(missing[:3])}, which was put back")
 

@@ -323,13 +323,13 @@ class Oracle:
 
     def moved(self, uri: str, lost: bool) -> None:
         """Users go on with another store. If the one of before is lost, nobody knows of a group that had attached to the queue since."""
-        self.live, self._lost = uri, lost
-        stored = self.queues[uri, "q"]
-        self.lost = self.queues[PRIMARY, "q"].places.keys() - stored.places.keys() if lost else set()
+        self.live, self._lost, stored, before = uri, lost, self.queues[uri, "q"], self.queues[PRIMARY, "q"]
+        self.lost = before.places.keys() - stored.places.keys() if lost else set()
         attached = stored.state.groups if stored.state is not None else {}
+        missing = [self.sent[id_] for id_ in self.lost]
         for group, reader in self.readers.items():
             ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
-            reader.moved(ends if group in attached or not lost else {}, stored, [self.sent[id_] for id_ in self.lost])
+            reader.moved(ends if group in attached or not lost else {}, before, stored, missing)
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn

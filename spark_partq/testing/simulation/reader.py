@@ -60,7 +60,7 @@ class Reader:
         if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 
-    def moved(self, ends: dict[int, int], copy: StoredQueue, missing: Iterable[Message]) -> None:
+    def moved(self, ends: dict[int, int], before: StoredQueue, copy: StoredQueue, missing: Iterable[Message]) -> None:
         """It goes on with a copy of the queue, which has so much of what it was given, and lacks what is missing."""
         gone = {(message.producer, message.key, message.number) for message in missing}
         self.last = {(producer, key): n for (producer, key), n in self.last.items() if (producer, key, n) not in gone}
@@ -70,6 +70,11 @@ class Reader:
             for number, upto in self.upto.items()
             if number in ends or number in self.least
         }
+        for (
+            number,
+            log,
+        ) in before.partitions.items():  # the copy may have nothing of a file of which these were the last
+            self.pass_over(number, log.deleted)
         self.ends = ends
         self.unmarked = {(number, offset) for number, offset in self.unmarked if offset < ends.get(number, 0)}
 
