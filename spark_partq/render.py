@@ -241,10 +241,8 @@ def _narrow_fact(
 
 def explanation(found: Explanation) -> list[str]:
     """How a partition came to its owner, and what it waits for, in lines of at most 80 columns."""
-    owner = f"owned by {found.owner}" if found.owner else "unassigned"
-    lines = filled(
-        f"Partition {found.partition} of queue {found.queue} in group {found.group}: {found.state}, {owner}."
-    )
+    owner = f", owned by {found.owner}" if found.owner else ""
+    lines = filled(f"Partition {found.partition} of queue {found.queue} in group {found.group}: {found.state}{owner}.")
     end = "" if found.end is None else f", it ends at {found.end}"
     lines += filled(f"Position {found.position}, delivered up to {found.delivered}{end}. Epoch {found.epoch}.")
     lines += ["", "How it came there:"]

@@ -64,6 +64,6 @@ def alter_queue(
         say_prose(f"queue {queue} has the columns {found.schema}")
         say_prose("consumers read those that are new once they are started again")
     elif changed:
-        say_prose("who uses the queue heeds that before its next batch, and need not be started again")
+        say_prose("producers and consumers heed that before their next batch, and need no restart")
     else:
         say_prose(f"nothing to change: queue {queue} has these {'columns' if add_column else 'settings'}")

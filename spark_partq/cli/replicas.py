@@ -116,7 +116,7 @@ def promote(
         return
     say_prose(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
-        say_prose(f"{done.primary} is fenced: its producers and consumers get QueueFencedError")
+        say_prose(f"{done.primary} is fenced: its producers and consumers stop with QUEUE_FENCED")
     else:
         say_prose(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
     for group, partition, start, end in done.floors:

@@ -50,7 +50,9 @@ def scale(
     before = partq.describe_queue(target.store, queue, storage_options=target.storage_options)
 
     def run(confirmed: int | None) -> partq.QueueDescription:
-        with _reporting(f"scaling {queue} to {render.partition_count(partitions)}") as report:
+        with _reporting(
+            f"scaling {queue} to {render.partition_count(partitions)}" if partitions else f"making {queue} exclusive"
+        ) as report:
             return partq.scale(
                 target.store,
                 queue,

@@ -20,8 +20,8 @@ _NONE = "none"  # how a person writes that a setting is not there
 _DURATION = re.compile(r"(\d+) *(ms|s|m|h|d)?")
 
 
-def duration_ms(value: object) -> int:
-    """Milliseconds from a number of them or a text such as ``250ms``, ``5s``, ``10m``, ``12h``, ``7d``.
+def duration_ms(value: object, setting: str = "") -> int:
+    """Milliseconds from a number of them or a text such as ``250ms``, ``5s``, ``10m``, ``12h``, ``7d``; an error names the setting, if it is one.
 
     Raises
     ------
@@ -36,7 +36,8 @@ def duration_ms(value: object) -> int:
     found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (int, str)) else None
     if found is None or isinstance(value, bool):
         raise partq.InvalidArgumentError(
-            f"{value!r} is no duration; give milliseconds, or a number with ms, s, m, h or d", value=value
+            f"{f'{setting}: ' * bool(setting)}{value!r} is no duration; give milliseconds, or a number with ms, s, m, h or d",
+            value=value,
         )
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
@@ -122,4 +123,4 @@ def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
             raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
     values |= {name: text if name.endswith("_ms") else _value(name, text) for name, text in given.items()}
     durations = {name: v for name, v in values.items() if name.endswith("_ms")}
-    return values | {n: None if v == _NONE and _may_be_none(n) else duration_ms(v) for n, v in durations.items()}
+    return values | {n: None if v == _NONE and _may_be_none(n) else duration_ms(v, n) for n, v in durations.items()}

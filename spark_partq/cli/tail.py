@@ -43,8 +43,11 @@ def tail(
     wanted = dict(column_value(text) for text in key or [])
     reader = Tail(open_queue(target.opened, queue), wanted)
     stop = Stop() if follow else None  # a signal that comes while the first are read is heeded, too
-    for message in reader.last(count):
+    found = reader.last(count)
+    for message in found:
         _print(message, as_json)
+    if not found and count and not as_json:
+        say(f"queue {queue} has no message{' of this key' * bool(wanted)}", error=True)
     while stop is not None and not stop.wait(every):
         for message in reader.more():
             _print(message, as_json)

@@ -149,7 +149,7 @@ def test_alter_queue(command: Command, store: str) -> None:
     assert told.out == (
         "retention_ms of queue q is 604,800,000, was none\n"
         "reject_to_sender of queue q is off, was including_when_shutdown\n"
-        "who uses the queue heeds that before its next batch, and need not be started again\n"
+        "producers and consumers heed that before their next batch, and need no restart\n"
     )
     again = command("alter-queue", "q", "--set", "retention_ms=604800000")
     assert again.out == "nothing to change: queue q has these settings\n"

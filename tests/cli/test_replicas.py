@@ -115,7 +115,7 @@ def test_promote(command: Command, at: Command, store: str, queue: str) -> None:
     fill(store, 0, 3)
     done = at("promote", "q")
     assert (done.code, done.err) == (0, "")
-    fenced = f"{store} is fenced: its producers and consumers get QueueFencedError"
+    fenced = f"{store} is fenced: its producers and consumers stop with QUEUE_FENCED"
     assert done.out == f"queue q in {queue} is the primary now\n{fenced}\n"
     assert Reader(queue).all() == [("k", 0), ("k", 1), ("k", 2)]
     for arguments in (["scale", "q", "3"], ["ingress", "disable", "q"], ["maintain", "q"]):

@@ -36,7 +36,17 @@ def test_the_newest_come_by_partition_and_offset(command: Command, store: str) -
     assert told(command("tail", "q", "-n", "3", "--json").out) == [(0, 3, 0), (0, 4, 1), (1, 2, 2)]
     assert len(told(command("tail", "q", "--json").out)) == 8
     assert command("tail", "q", "-n", "0").out == ""
+    assert command("tail", "q", "-n", "0").err == ""
     assert partq.describe_queue(store, "q").groups == ()
+
+
+def test_that_there_is_none_is_said(command: Command, store: str) -> None:
+    partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=2)
+    none = command("tail", "q")
+    assert (none.code, none.out, none.err) == (0, "", "queue q has no message\n")
+    of_a_key = command("tail", "q", "--key", "k=k3")
+    assert (of_a_key.out, of_a_key.err) == ("", "queue q has no message of this key\n")
+    assert command("tail", "q", "--json").err == ""
 
 
 def test_lines_fit(command: Command, store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,9 +56,9 @@ class Orders:
         return {f"c{c}": float(sum(range(c, self.count, 7))) for c in range(7)}
 
 
-def examples(store: str, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]:
+def examples(spark: SparkSession, store: str, tmp_path: Path, uri: str) -> dict[str, Any]:
     """What the page's programs define; the queries of the first two are `into_table` and `into_queue`, which start them."""
-    names: dict[str, Any] = {"partq": partq, "F": sf, "queue": queue, "connect": lambda: psycopg.connect(uri)}
+    names: dict[str, Any] = {"spark": spark, "connect": lambda: psycopg.connect(uri)}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(blocks) == 4
     # The table, not the queue of that name.
@@ -66,8 +66,8 @@ def examples(store: str, tmp_path: Path, queue: Any, uri: str) -> dict[str, Any]
         re.sub(r'"(billed|totals|checkpoints/\w+)"(?!, exactly)', lambda m: repr(str(tmp_path / m[1])), b)
         for b in blocks
     ]
-    table, into, *others = [block.replace('"queues"', repr(store)) for block in placed]
-    for name, block in (("into_table", table), ("into_queue", into.replace('"billing"', '"relaying"'))):
+    table, into, *others = [block.replace('"store"', repr(store)) for block in placed]
+    for name, block in (("into_table", table), ("into_queue", into)):
         code = compile(block, str(PAGE), "exec")
         names[name] = lambda code=code: exec(code, names)
     for block in others:
@@ -117,7 +117,7 @@ def test_examples(
     orders.send(30)
     queue = spark.readStream.format("partq").option("path", store).option("queue", "orders")
     partq.create_queue(store, "billed", "order_id string, customer string, amount double", key="customer", partitions=2)
-    names = examples(store, tmp_path, queue, database.get_uri())
+    names = examples(spark, store, tmp_path, database.get_uri())
 
     def run(example: str) -> None:
         names[example]()
