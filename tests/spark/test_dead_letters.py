@@ -92,7 +92,7 @@ def test_examples(spark: SparkSession, store: str, tmp_path: Path) -> None:
     """The page's programs, across a resize and a lost checkpoint; what the command line then says."""
     blocks = re.findall(r"```(python|console)\n(.*?)```", PAGE.read_text(), re.S)
     assert [language for language, _ in blocks] == ["python", "console", "python", "console"]
-    names: dict[str, Any] = {"partq": partq, "spark": spark}
+    names: dict[str, Any] = {}
 
     def run(block: str) -> None:
         block = re.sub(r'"(billed|checkpoints/\w+)"', lambda m: repr(str(tmp_path / m[1])), block)
