@@ -79,7 +79,7 @@ describe-group BILLING
 
 # Of what was too wide or is told only now and then: that it was told here.
 SEEN = (
-    "need not be started again",
+    "need no restart",
     "waits for 0 up to",
     "waiting: partitions whose",
     "waiting up to 0.3 s for the session of",

@@ -28,7 +28,7 @@ CASES: dict[str, list[Case]] = {
         command("create-queue new --schema 'v long' --key nope", InvalidArgumentError, "key column 'nope' is not in the schema; its columns are ['v']"),
         command("create-queue new --schema 'v long' --partitions 5000", InvalidArgumentError, "partitions=5000: a queue has 1 to 4096 partitions, or 0 for an exclusive queue"),
         command("create-queue new --schema 'v long' --retention-ms soon", InvalidArgumentError, "retention_ms: 'soon' is no duration; give milliseconds, or a number with ms, s, m, h or d"),
-        command("create-queue new --schema 'v long' --settings FOLDER/wrong.toml", InvalidArgumentError, "'7 weeks' is no duration; give milliseconds, or a number with ms, s, m, h or d", others.a_settings_file),
+        command("create-queue new --schema 'v long' --settings FOLDER/wrong.toml", InvalidArgumentError, "retention_ms: '7 weeks' is no duration; give milliseconds, or a number with ms, s, m, h or d", others.a_settings_file),
         command("create-queue new --schema 'v long' --settings FOLDER/nowhere.toml", InvalidArgumentError, "--settings FOLDER/nowhere.toml: [Errno 2] No such file or directory: 'FOLDER/nowhere.toml'"),
         command("create-queue q --schema 'v long'", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
         command("alter-queue q", None, "Invalid value: nothing to change: give --set NAME=VALUE, --reset NAME or --add-column 'NAME TYPE'"),
