@@ -34,7 +34,7 @@ def end_if_restored(decision: Decision) -> None:
     state = decision.state
     if state.status is not Status.HOLDDOWN or not state.members or not _is_restored(state):
         return
-    cause = f"there are {in_words(len(state.flows))} again"
+    cause = f"the group has {in_words(len(state.flows))} again"
     _fill_vacancies(decision, cause)
     if not rebalancing.fits(state):
         return
