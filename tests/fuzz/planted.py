@@ -35,7 +35,7 @@ def _foreign(number: int) -> None:
 def _deaf(number: int) -> None:
     """As a loop in a compiled library is, which looks at no signal."""
     if number == 3:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGPROF])
     _hang(number)
 
 
