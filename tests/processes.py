@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,3 +181,14 @@ class Pool:
         for application in self._applications:
             if not application.killed:
                 application.kill()
+
+
+def kill_with_children(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """End these, and whatever those that still run have started."""
+    for process in processes:
+        left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.kill()
+        process.wait()
+        for child in left:
+            if child.is_running():
+                child.kill()

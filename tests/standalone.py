@@ -14,6 +14,7 @@ import pyspark
 
 from tests.helpers import eventually
 from tests.jvm import QUICK
+from tests.processes import kill_with_children
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -77,10 +78,4 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         eventually(lambda: all(_REGISTERED in log.read_text() for log in logs), "workers that the master knows")
         yield Cluster(master, started[1:])
     finally:
-        for process in reversed(started):
-            left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.kill()
-            process.wait()
-            for child in left:
-                if child.is_running():
-                    child.kill()
+        kill_with_children(reversed(started))

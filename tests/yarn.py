@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from benchmarks.maven import jars, java
 from tests.helpers import eventually
 from tests.jvm import QUICK, SMALL
+from tests.processes import kill_with_children
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 (_VERSION,) = [path.stem.rpartition("-")[2] for path in _JARS.glob("hadoop-client-api-*.jar")]
@@ -131,13 +132,7 @@ def running(spark: SparkSession, folder: Path) -> Iterator[Yarn]:
         eventually(ready, "a node that the resource manager knows", every_s=0.2)
         yield yarn
     finally:
-        for process in reversed(started):
-            left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            process.kill()
-            process.wait()
-            for child in left:
-                if child.is_running():
-                    child.kill()
+        kill_with_children(reversed(started))
         shutil.rmtree(folder / "local", ignore_errors=True)  # copies of the archive, each unpacked
 
 

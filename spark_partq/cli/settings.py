@@ -35,9 +35,9 @@ def duration_ms(value: object, setting: str = "") -> int:
     """
     found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (int, str)) else None
     if found is None or isinstance(value, bool):
+        what = f"{setting}: {value!r}" if setting else repr(value)
         raise partq.InvalidArgumentError(
-            f"{f'{setting}: ' * bool(setting)}{value!r} is no duration; give milliseconds, or a number with ms, s, m, h or d",
-            value=value,
+            f"{what} is no duration; give milliseconds, or a number with ms, s, m, h or d", value=value
         )
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 

@@ -70,10 +70,8 @@ class Reader:
             for number, upto in self.upto.items()
             if number in ends or number in self.least
         }
-        for (
-            number,
-            log,
-        ) in before.partitions.items():  # the copy may have nothing of a file of which these were the last
+        # The copy may have nothing of a file of which these were the last messages.
+        for number, log in before.partitions.items():
             self.pass_over(number, log.deleted)
         self.ends = ends
         self.unmarked = {(number, offset) for number, offset in self.unmarked if offset < ends.get(number, 0)}
