@@ -33,7 +33,7 @@ CASES: dict[str, list[Case]] = {
         command("create-queue q --schema 'v long'", QueueAlreadyExistsError, "queue 'q' already exists in STORE (status Ready, 2 partitions); choose another name, or delete it first"),
         command("alter-queue q", None, "Invalid value: nothing to change: give --set NAME=VALUE, --reset NAME or --add-column 'NAME TYPE'"),
         command("alter-queue q --set retention_ms", None, "Invalid value: --set 'retention_ms' is not of the form name=value"),
-        command("alter-queue q --set retention_ms=soon", InvalidArgumentError, "queue settings: retention_ms: Input should be a valid integer. Known settings:"),
+        command("alter-queue q --set retention_ms=soon", InvalidArgumentError, "queue settings: retention_ms: give milliseconds as a whole number; a command also takes 250ms, 5s, 10m, 12h or 7d (given: 'soon'). Known settings:"),
         command("tail q --key nope=1", InvalidArgumentError, "'nope' is no column of the key of queue 'q'; its key:"),
         command("delete-messages q --key nope=1 --yes", InvalidArgumentError, "'nope' is no column of the key of queue 'q'; its key:"),
         command("delete-messages q --key k", None, "Invalid value: --key 'k' is not of the form COLUMN=VALUE"),

@@ -33,6 +33,7 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(there, 'new', 'v long')", NotAStoreError, "THERE is a file, not a store", others.a_file),
         python("describe_queue(store, 'mine')", QueueNotFoundError, "there is no queue 'mine' in STORE; its queues: other, q", others.a_foreign_folder),
         python("list_queues('s3://bucket/store', storage_options=unreachable)", StoreUnavailableError, "s3://bucket/store/ cannot be read: Generic S3 error: Error performing list request:"),
+        python("list_queues('s3://bucket/store', storage_options={**unreachable, 'aws_allow_http': 'false'})", StoreUnavailableError, "s3://bucket/store/ cannot be read: its endpoint begins with http://, so nothing would be encrypted. To allow that, give the storage option allow_http='true' or set AWS_ALLOW_HTTP=true"),
         python("list_queues('s3://bucket/store', storage_options={'timeout': 'secret'})", StoreUnavailableError, 's3://bucket/store cannot be reached: Generic Config error: failed to parse "***" as Duration.'),
         python("list_queues('nowhere://bucket/store')", StoreUnavailableError, 'nowhere://bucket/store cannot be reached: Generic URL error: Unable to recognise URL "nowhere://bucket/store".'),
     ],

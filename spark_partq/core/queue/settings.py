@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from spark_partq.core import format
 from spark_partq.core.errors import InvalidArgumentError
@@ -227,9 +228,15 @@ class QueueSettings(BaseModel):
 
 
 def _wrong(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()
-    )
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {_reason(e)}" for e in error.errors())
+
+
+def _reason(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return "there is no such setting"
+    if error["type"].startswith("int_") and str(error["loc"][0]).endswith("_ms"):
+        return f"give milliseconds as a whole number; a command also takes 250ms, 5s, 10m, 12h or 7d (given: {error['input']!r})"
+    return error["msg"].removeprefix("Value error, ")
 
 
 def check_partition_count(partitions: object) -> int:

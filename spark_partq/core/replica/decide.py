@@ -161,8 +161,8 @@ def check_can_be_promoted(state: ReplicaState, force: bool) -> None:
         )
     if state.removed and not force:
         raise ReplicaError(
-            f"queue {state.queue!r} in {state.location} was removed as a replica of {state.primary}, which goes on without it; pass "
-            "force to use it none the less",
+            f"queue {state.queue!r} in {state.location} was removed as a replica of {state.primary}, which goes on without it. "
+            "Use the queue there; if that store is lost, force promotes what this replica has",
             queue=state.queue,
         )
 

@@ -158,6 +158,12 @@ class ObjectFiles:
                 raise NotPermittedError(
                     f"{what}. Check the credentials in the storage options, and what they permit", path=path
                 ) from None
+            if "builder error" in text and " http://" in text:  # what the client says where it may not ask
+                raise StoreUnavailableError(
+                    f"{self._uri}/{path} cannot be {done}: its endpoint begins with http://, so nothing would be encrypted. To allow "
+                    "that, give the storage option allow_http='true' or set AWS_ALLOW_HTTP=true",
+                    path=path,
+                ) from None
             raise StoreUnavailableError(
                 f"{what}. Check the path, the network and the storage options", path=path
             ) from None  # the text of `error` may hold a secret

@@ -14,7 +14,7 @@ from tests.s3server import S3Server
 from tests.scaled import SCHEMA, Sink, make, messages
 
 
-@pytest.mark.parametrize("partitions", [1, 4, 16])
+@pytest.mark.parametrize("partitions", [1, 4, pytest.param(16, marks=pytest.mark.long)])
 def test_a_micro_batch(s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatch, partitions: int) -> None:
     """By the partitions that it has messages of; and it does not grow with the number of micro-batches before."""
     clock, began_s = SYSTEM.monotonic_s, SYSTEM.monotonic_s()
