@@ -39,7 +39,7 @@ def taxes(path, tax):
             0: f"{taxes}\nmake(3); send(40)",
             1: "taxes('billed', 0.02); partq.scale('store', 'orders', 5); send(20); bill(0.02, 'billed'); taxes('billed', 0.02)",
             3: "assert partq.describe_group('store', 'billing').lag == 60; send(5)",
-            4: "taxes('billed-again', 0.2); assert partq.describe_group('store', 'billing').lag == 0",
+            5: "taxes('billed-again', 0.2); assert partq.describe_group('store', 'billing').lag == 0",
             -1: "taxes('billed', 0.2); taxes('billed-again', 0.2); print(json.dumps(sum(row[2] for row in sent)))",
         },
     )
