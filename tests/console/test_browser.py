@@ -90,6 +90,27 @@ def test_it_is_live(busy: tuple[Scene, Served], chromium: Browser) -> None:
     page.close()
 
 
+@pytest.mark.parametrize("after", [["b", "c"], ["b"], ["c", "b", "a"], ["new", "b"]], ids=" ".join)
+def test_what_is_shown_anew_keeps_the_focus(still: str, chromium: Browser, after: list[str]) -> None:
+    """Whatever comes, goes or moves around it."""
+    with console(still) as served:
+        page = opened(chromium, served)
+        shown = page.evaluate(
+            """async (after) => {
+                const { h, show } = await import(new URL("dom.js", document.querySelector("script[type=module]").src));
+                const items = (keys) => keys.map((key) => h("section", { "data-key": key }, h("a", { href: "#/", id: key }, key)));
+                const place = document.body.appendChild(h("div"));
+                show(place, items(["a", "b", "c"]));
+                document.getElementById("b").focus();
+                show(place, items(after));
+                return [document.activeElement.id, place.innerText.split("\\n").map((line) => line.trim()).filter(Boolean)];
+            }""",
+            after,
+        )
+        assert shown == ["b", after]
+        page.close()
+
+
 def test_pictures(busy: tuple[Scene, Served], chromium: Browser, tmp_path: Path) -> None:
     """The document shows these, and they are small."""
     scene, served = busy

@@ -25,12 +25,20 @@ function filled(element, attributes, children) {
 /** Make the children of `parent` like these, and leave alone what is so already: focus, selection and scrolling stay. */
 export function show(parent, ...children) {
   const wanted = filled(document.createDocumentFragment(), null, children);
+  const focused = document.activeElement;
   morphChildren(parent, wanted);
+  // What moves among its siblings loses the focus.
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 function morphChildren(there, wanted) {
   const keyed = new Map();
-  for (const node of there.children) if (node.dataset?.key) keyed.set(node.dataset.key, node);
+  const kept = new Set([...wanted.children].map((node) => node.dataset?.key));
+  for (const node of [...there.children]) {
+    if (!node.dataset?.key) continue;
+    if (kept.has(node.dataset.key)) keyed.set(node.dataset.key, node);
+    else node.remove(); // else all behind it would move to before it
+  }
   let next = there.firstChild;
   for (const node of [...wanted.childNodes]) {
     const key = node.dataset?.key;
