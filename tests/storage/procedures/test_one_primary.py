@@ -244,7 +244,7 @@ def test_nobody_insists_on_a_second_primary(queue: str, there: str) -> None:
         promote(Store.at(there), "q", force=True)
     assert put(queue, 0, [1]) == 1
     os.rename(queue, f"{queue}-lost")
-    with pytest.raises(partq.ReplicaError, match="pass force"):
+    with pytest.raises(partq.ReplicaError, match="if that store is lost, force promotes"):
         promote(Store.at(there), "q")
     promote(Store.at(there), "q", force=True)
     assert put(there, 0, [2]) == 1
