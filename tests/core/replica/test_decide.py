@@ -160,7 +160,9 @@ def test_a_replica_that_is_removed_meanwhile_is_not_promoted() -> None:
 
 def test_what_was_removed_is_promoted_only_if_that_is_forced() -> None:
     """S7: once that has begun, it is gone on with."""
-    with pytest.raises(ReplicaError, match=r"was removed as a replica of /primary.*if that store is lost, force promotes"):
+    with pytest.raises(
+        ReplicaError, match=r"was removed as a replica of /primary.*if that store is lost, force promotes"
+    ):
         begin(removed())
     forced = follow(removed(), begin(removed(), force=True))
     assert forced.phase is Phase.PROMOTING
