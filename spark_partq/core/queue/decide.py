@@ -206,12 +206,13 @@ def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, i
     ----------
     measured : QueueState
         In which that was so. Since the next generation partitions may have come back, and be written again; and a group that
-        attached since, or goes back since, wants what is there, which may have to stay for longer since.
+        attached since, or goes back since, wants what is there, which may have to stay for longer since: because of its setting, or
+        because the change with mode ``drain`` is over, under which nothing has to stay.
     ends : dict
         Of each partition that goes its next offset.
     """
     groups = (state.groups, state.resets) == (measured.groups, measured.resets)
-    stays = state.settings.min_retention_ms == measured.settings.min_retention_ms
+    stays = (state.settings.min_retention_ms, state.scaling) == (measured.settings.min_retention_ms, measured.scaling)
     same = groups and stays and (state.generation, state.removing) == (measured.generation, list(ends))
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
 

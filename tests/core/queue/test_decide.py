@@ -162,6 +162,15 @@ def test_partitions_that_came_back_are_not_removed() -> None:
     assert decide.remove_drained(removed, state, ends) == decide.remove_drained(ready(), ready(), {}) == ()
 
 
+def test_a_drain_that_is_over_removes_nothing() -> None:
+    """Q8, S4: while it was under way, `min_retention_ms` kept nothing; what was found so counts no more."""
+    left = scale(ready(), 2)
+    draining, ends = start(left, 1, "drain"), {2: 5, 3: 6}
+    assert kinds(decide.remove_drained(draining, draining, ends)) == ["PartitionsRemoved"]
+    for later in (left, start(left, 1)):
+        assert decide.remove_drained(later, draining, ends) == ()
+
+
 # ---- the groups that read it
 def test_a_group_that_attached_meanwhile_is_waited_for() -> None:
     """S2, Q8: what was found drained without it counts no more."""

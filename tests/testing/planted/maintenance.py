@@ -148,6 +148,12 @@ def partitions_are_removed_whoever_attached_meanwhile(original, state, measured,
     return original(state, replace(measured, groups=state.groups), ends)
 
 
+@bug("core.queue.decide:remove_drained", test=queues.test_a_drain_that_is_over_removes_nothing)
+def partitions_are_removed_though_the_drain_is_over(original, state, measured, ends):
+    """What a drain need not keep is removed without it, too."""
+    return original(state, replace(measured, scaling=state.scaling), ends)
+
+
 @bug("core.group.steps.ownership:raise_floors", change=as_is(MAINTAINED))
 def a_floor_is_what_was_delivered(original, decision, event):
     """A floor lies past the position."""
