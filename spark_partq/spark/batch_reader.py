@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -12,6 +13,7 @@ from spark_partq.core.delivery.offsets import EARLIEST, LATEST, parse_offsets, r
 from spark_partq.core.ids import QueuePartition
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
+from spark_partq.spark.worker import in_worker
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
@@ -53,8 +55,8 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return TaskReader(self._schema).read(partition)
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
-        return TaskReader, (self._schema,)  # Spark pickles a reader for its tasks alone
+    def __reduce__(self) -> tuple[Any, ...]:
+        return in_worker, (TaskReader, self._schema)  # Spark pickles a reader for its tasks alone
 
     def _ranges(self, queues: list[Queue]) -> Iterator[tuple[Queue, PartitionTable, int, int]]:
         o = self._options

@@ -14,6 +14,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import check_traceable, is_durable, micro_batch, queue_ends
+from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
@@ -133,7 +134,8 @@ class DeltaSink:
         task = write_task(
             self._place, {"type": "struct", "fields": list(columns)}, target.partition_by, len(constraints), wanted
         )
-        files, ends, problem = taken(row[RESULT] for row in rows.mapInArrow(task, f"{RESULT} string").collect())
+        results = rows.mapInArrow(WorkerFunction(task), f"{RESULT} string").collect()
+        files, ends, problem = taken(row[RESULT] for row in results)
         if problem is not None:
             target.discard(files)
             raise problem.error(target.what, list(constraints.items()))

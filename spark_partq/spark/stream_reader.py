@@ -30,6 +30,7 @@ from spark_partq.spark.address import Address
 from spark_partq.spark.channel import DriverClient
 from spark_partq.spark.options import Options
 from spark_partq.spark.reading import FlowPartition, TaskReader
+from spark_partq.spark.worker import in_worker
 from spark_partq.storage.procedures.consume.application import no_application
 from spark_partq.storage.procedures.consume.planner import Planner
 
@@ -48,8 +49,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: Planner | None = None
         self._available_now = False
 
-    def __reduce__(self) -> tuple[type[TaskReader], tuple[StructType]]:
-        return TaskReader, (self._schema,)  # Spark pickles a reader for its tasks alone
+    def __reduce__(self) -> tuple[Any, ...]:
+        return in_worker, (TaskReader, self._schema)  # Spark pickles a reader for its tasks alone
 
     def initialOffset(self) -> dict[str, Any]:
         # Spark asks at every start until a first micro-batch has been committed, also when it is about to replay that one: names

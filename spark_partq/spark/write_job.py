@@ -17,6 +17,7 @@ from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.spark.hashing import Expression, quoted, selected
 from spark_partq.spark.micro_batch import SOURCE
+from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.write_task import RESULT, Task, count_task, write_task
 from spark_partq.storage.wanted import Wanted, foreign_row
@@ -136,7 +137,7 @@ def _source() -> list[str]:
 
 
 def _run(rows: DataFrame, task: Task) -> WrittenRows:
-    return _written(rows.mapInArrow(task, f"{RESULT} string").toArrow().to_batches())
+    return _written(rows.mapInArrow(WorkerFunction(task), f"{RESULT} string").toArrow().to_batches())
 
 
 def _written(results: Iterable[pa.RecordBatch]) -> WrittenRows:
