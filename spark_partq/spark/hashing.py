@@ -31,7 +31,7 @@ def selected(rows: DataFrame, expressions: Iterable[Expression], names: Sequence
 
 
 def partition_column(state: QueueState, given: Collection[str], salt: str) -> Expression:
-    """The partition number of each row, an int, under the map in force.
+    """The partition number of each row, a long, under the map in force.
 
     A row with a key has the hash of its key (Q2). A row without one (no key columns, or all null) has that of its whole content and
     `salt` (Q3), which names the batch and so spreads rows that are all alike.
@@ -54,13 +54,14 @@ def partition_column(state: QueueState, given: Collection[str], salt: str) -> Ex
     lacks_key = " and ".join(f"{column} is null" for column in key)
     if state.key_hash == "murmur2":
         return sf.when(sf.expr(lacks_key), sf.expr(_partition(spread, count))).otherwise(
-            sf.pmod(murmur2_column(sf.col(*key)), sf.lit(count)).cast("int")
+            sf.pmod(murmur2_column(sf.col(*key)), sf.lit(count))
         )
     return _partition(f"if({lacks_key}, {spread}, xxhash64({', '.join(key)}))", count)
 
 
 def _partition(hash_: str, count: int) -> str:
-    return f"cast(pmod({hash_}, {count}) as int)"
+    """A long: a cast to an int, which Spark checks for each row, takes a quarter of the time of a batch."""
+    return f"pmod({hash_}, {count}L)"
 
 
 def murmur2_column(key: Column) -> Column:

@@ -100,9 +100,8 @@ def write_files(
     direct = not order and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
     if not direct:
         tasks = min(partitions, slots)
-        rows = rows.repartitionById(tasks, _PARTITION if state.partition_count else sf.lit(0)).sortWithinPartitions(
-            _PARTITION, *order, _ORDER
-        )
+        number = sf.col(_PARTITION).cast("int") if state.partition_count else sf.lit(0)
+        rows = rows.repartitionById(tasks, number).sortWithinPartitions(_PARTITION, *order, _ORDER)
     return _run(rows, task(sorted_input=not direct))
 
 
