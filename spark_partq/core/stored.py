@@ -116,7 +116,9 @@ def file_name(value: object, what: str) -> str:
 
 def is_plain(name: str) -> bool:
     """Whether a name stays in its folder, here and with every other reader."""
-    return bool(name) and not _NO_FILE_NAME.match(name) and len(name.encode()) <= MAX_NAME_BYTES
+    if not name or _NO_FILE_NAME.match(name):
+        return False
+    return 4 * len(name) <= MAX_NAME_BYTES or len(name.encode()) <= MAX_NAME_BYTES
 
 
 def offsets_by_partition(value: object, what: str, partitions: range) -> dict[int, int]:

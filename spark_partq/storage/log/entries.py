@@ -7,6 +7,7 @@ features that this package does not handle must not be misread. An unknown actio
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ _VERSIONS = 1, 2  # of reader and writer
 # Delta has one type of column that needs a table feature, and tables with features have these versions.
 _FEATURES = {"timestamp_ntz": "timestampNtz"}
 _VERSIONS_WITH_FEATURES = 3, 7
+# How most statistics begin; to read all of their JSON takes a tenth of the time of opening a queue with many files.
+_ROWS = re.compile(r'\{"numRecords": ?(0|[1-9][0-9]{0,17})[,}]')
 MOST = 2**63 - 1  # the greatest number that a column of a checkpoint holds
 # Begins the `engineInfo` of every commit of this package.
 ENGINE = "spark_partq"
@@ -51,6 +54,8 @@ class Add(NamedTuple):
     @property
     def rows(self) -> int | None:
         """The row count that the statistics tell."""
+        if self.stats and (found := _ROWS.match(self.stats)):
+            return int(found[1])
         try:
             count = json.loads(self.stats)["numRecords"] if self.stats else None
         except (ValueError, KeyError, TypeError, RecursionError):

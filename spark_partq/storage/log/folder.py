@@ -26,8 +26,7 @@ from spark_partq.storage.store import Store
 HINT = "_last_checkpoint"
 # A larger file is not read. An entry of that size names some 200,000 files.
 MAX_ENTRY_BYTES, MAX_HINT_BYTES = 64 << 20, 1 << 20
-_ENTRY = re.compile(r"([0-9]{20})\.json")
-_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
+_VERSION = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 _OTHER_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
 _NUMBER = re.compile("[0-9]{20}")
 # So often a load begins again because somebody cleaned up under it.
@@ -71,9 +70,8 @@ class LogNames:
         entries: list[int] = []
         checkpoints: list[int] = []
         for name in names:
-            for pattern, found in ((_ENTRY, entries), (_CHECKPOINT, checkpoints)):
-                if match := pattern.fullmatch(name):
-                    found.append(int(match[1]))
+            if found := _VERSION.fullmatch(name):
+                (entries if found[2] == "json" else checkpoints).append(int(found[1]))
         return cls(sorted(entries), sorted(checkpoints))
 
     @property
@@ -313,7 +311,7 @@ class LogFolder:
         run = True
         for info in found:  # in the order of versions
             age_ms = (now_ns - info.modified_ns) // 1_000_000
-            match = _ENTRY.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)
+            match = _VERSION.fullmatch(info.name)
             if match is not None:
                 run = run and int(match[1]) < newest and age_ms > retention_ms
             if run if match is not None else is_temporary(info.name) and age_ms > _LITTER_MS:

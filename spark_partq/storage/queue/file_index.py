@@ -156,7 +156,8 @@ def delta_stats(rows: int, bounds: dict[str, tuple[Any, Any]]) -> str:
 
 def micros_of(time: dt.datetime) -> int:
     """Microseconds since 1970."""
-    return (time - _EPOCH) // dt.timedelta(microseconds=1)
+    since = time - _EPOCH
+    return (86_400 * since.days + since.seconds) * 1_000_000 + since.microseconds
 
 
 def enqueued_at(micros: int) -> dt.datetime:
