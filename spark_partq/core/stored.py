@@ -118,7 +118,7 @@ def is_plain(name: str) -> bool:
     """Whether a name stays in its folder, here and with every other reader."""
     if not name or _NO_FILE_NAME.match(name):
         return False
-    return 4 * len(name) <= MAX_NAME_BYTES or len(name.encode()) <= MAX_NAME_BYTES
+    return 4 * len(name) <= MAX_NAME_BYTES or len(name.encode()) <= MAX_NAME_BYTES  # no character has more than 4
 
 
 def offsets_by_partition(value: object, what: str, partitions: range) -> dict[int, int]:
