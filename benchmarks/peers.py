@@ -1,4 +1,4 @@
-"""The same rows through a queue, Kafka and Delta, in turn in one Spark session: ``python -m benchmarks.peers``.
+"""The same rows through a queue, Kafka, Delta and plain Parquet, in turn in one Spark session: ``python -m benchmarks.peers``.
 
 Kafka is one broker on this machine, with one copy of each message; it does not force its log to the disk, and neither does the queue. Spark writes to
 it and reads from it by its own connector: with its defaults, and tuned as its manual says for throughput.
@@ -38,6 +38,7 @@ TUNED = {
 }
 # By default a broker that has nothing lets a consumer wait for half a second, which a task of a short micro-batch may meet.
 TUNED_READER = {"kafka.fetch.max.wait.ms": "5"}
+KAFKA, KAFKA_DEFAULTS, DELTA, PARQUET = "Kafka, tuned", "Kafka, defaults", "Delta", "Parquet"
 Write = Callable[[DataFrame, int], None]
 
 
@@ -85,20 +86,20 @@ class Peers:
 
         return {
             "partq": partq.queue_sink(self._store, name, sink_id="bench"),
-            "Kafka": partial(kafka, name, TUNED),
-            "Kafka, defaults": partial(kafka, f"{name}-default", {}),
-            "Delta": delta,
+            KAFKA: partial(kafka, name, TUNED),
+            KAFKA_DEFAULTS: partial(kafka, f"{name}-default", {}),
+            DELTA: delta,
         }
 
     def writing(self, count: int, runs: int) -> Iterator[Figure]:
         """A batch that is there is written, so the time is that of writing."""
-        wanted = {1_000: (1.3, 0.35), 100_000: (1 / 1.5, None), count: (None, 1.0)}
-        for size, (of_kafka, of_delta) in wanted.items():
+        wanted = {1_000: {KAFKA: 1.3, DELTA: 0.35}, 100_000: {KAFKA: 1 / 1.5}, count: {DELTA: 1.0}}
+        for size, bounds in wanted.items():
             df = rows(self._spark, self._folder, size).cache()
             df.count()
             subjects = {name: _writing(write, df) for name, write in self._make(f"w{size}", df).items()}
             took = in_turn(f"write {size:,} rows", subjects, runs, warm_up=5)
-            yield from _compared(f"time to write {size:,} rows", took, of_kafka, of_delta)
+            yield from _compared(f"time to write {size:,} rows", took, bounds)
             df.unpersist()
 
     def reading(self, count: int, runs: int) -> Iterator[Figure]:
@@ -106,29 +107,37 @@ class Peers:
         batches = 10
         small, large = rows(self._spark, self._folder, 1_000), rows(self._spark, self._folder, count)
         for name, write in self._make("r1000", small).items():
-            if name != "Kafka, defaults":
+            if name != KAFKA_DEFAULTS:
                 for number in range(batches):
                     write(small.coalesce(1), number)
         for name, write in self._make("rlarge", large).items():
-            if name != "Kafka, defaults":
+            if name != KAFKA_DEFAULTS:
                 write(large, 0)
-        limits = {"partq": "maxRowsPerTrigger", "Delta": "maxFilesPerTrigger"}
+        limits = {"partq": "maxRowsPerTrigger", DELTA: "maxFilesPerTrigger"}
         at_once = {
-            peer: reader.option(limits.get(peer, "maxOffsetsPerTrigger"), 1 if peer == "Delta" else 1_000)
+            peer: reader.option(limits.get(peer, "maxOffsetsPerTrigger"), 1 if peer == DELTA else 1_000)
             for peer, reader in self._readers("r1000").items()
         }
-        for size, readers, wanted in ((1_000, at_once, (1.0, 0.6)), (count, self._readers("rlarge"), (None, None))):
+        files = str(self._folder / f"rows-{count}")
+        all_of_it = {
+            **self._readers("rlarge"),
+            PARQUET: self._spark.readStream.schema(large.schema).format("parquet").option("path", files),
+        }
+        for size, readers, bounds in (
+            (1_000, at_once, {KAFKA: 1.0, DELTA: 0.6}),
+            (count, all_of_it, {PARQUET: 1 / 0.9}),
+        ):
             subjects = {peer: partial(self._micro_batch, reader) for peer, reader in readers.items()}
             took = in_turn(f"read {size:,} rows", subjects, runs, warm_up=3)
-            yield from _compared(f"time of a micro-batch that reads {size:,} rows", took, *wanted)
+            yield from _compared(f"time of a micro-batch that reads {size:,} rows", took, bounds)
 
     def _readers(self, name: str) -> dict[str, DataStreamReader]:
         kafka = {"kafka.bootstrap.servers": self._broker.servers, "subscribe": name, "startingOffsets": "earliest"}
         return {
             "partq": self._spark.readStream.format("partq").options(path=self._store, queue=name, flows=2),
-            "Kafka": self._spark.readStream.format("kafka").options(**kafka, **TUNED_READER),
-            "Kafka, defaults": self._spark.readStream.format("kafka").options(**kafka),
-            "Delta": self._spark.readStream.format("delta").option("path", str(self._folder / f"delta-{name}")),
+            KAFKA: self._spark.readStream.format("kafka").options(**kafka, **TUNED_READER),
+            KAFKA_DEFAULTS: self._spark.readStream.format("kafka").options(**kafka),
+            DELTA: self._spark.readStream.format("delta").option("path", str(self._folder / f"delta-{name}")),
         }
 
     def _micro_batch(self, reader: DataStreamReader) -> float:
@@ -148,11 +157,11 @@ class Peers:
         """1,000 rows a second: how old a row is when its micro-batch has it."""
         empty = rows(self._spark, self._folder, 1_000).limit(0)
         writers, readers = self._make("live", empty), self._readers("live")
-        ages = {name: self._ages(name, writers[name], readers[name], seconds) for name in ("partq", "Kafka")}
+        ages = {name: self._ages(name, writers[name], readers[name], seconds) for name in ("partq", KAFKA)}
         for share, what in ((0.5, "p50"), (0.99, "p99")):
-            ours, theirs = (sorted(ages[name])[int(share * len(ages[name]))] for name in ("partq", "Kafka"))
+            ours, theirs = (sorted(ages[name])[int(share * len(ages[name]))] for name in ("partq", KAFKA))
             detail = f"{ours:.2f} s and {theirs:.2f} s"
-            yield at_most(f"age of a row on delivery, 1,000 rows/s, {what}", "Kafka", ours / theirs, 1.0, detail)
+            yield at_most(f"age of a row on delivery, 1,000 rows/s, {what}", KAFKA, ours / theirs, 1.0, detail)
 
     def _ages(self, name: str, write: Write, reader: DataStreamReader, seconds: int) -> list[float]:
         ages: list[float] = []
@@ -190,16 +199,13 @@ def _writing(write: Write, df: DataFrame) -> Callable[[], float]:
     return act
 
 
-def _compared(
-    what: str, took: dict[str, list[float]], of_kafka: float | None, of_delta: float | None
-) -> Iterator[Figure]:
+def _compared(what: str, took: dict[str, list[float]], bounds: Mapping[str, float]) -> Iterator[Figure]:
     """Our time in those of the peers."""
     ours, detail = median(took["partq"]), spread(took)
-    for peer, bound in (("Kafka", of_kafka), ("Delta", of_delta), ("Kafka, defaults", None)):
-        if peer in took:
-            ratio = ours / median(took[peer])
-            yield known(what, peer, ratio, detail) if bound is None else at_most(what, peer, ratio, bound, detail)
-            detail = ""
+    for peer in [name for name in took if name != "partq"]:
+        ratio = ours / median(took[peer])
+        yield at_most(what, peer, ratio, bounds[peer], detail) if peer in bounds else known(what, peer, ratio, detail)
+        detail = ""
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from spark_partq.plots import BLUE, GREEN, ORANGE, PURPLE
 
 RESULTS, IMAGES = Path("benchmarks/results"), Path("docs/images")
 _LOOKS = {
-    "Kafka": (ORANGE, "o", "Kafka, tuned"),
-    "Kafka, defaults": (PURPLE, "^", "Kafka, defaults"),
-    "Delta": (BLUE, "s", "Delta"),
+    "Kafka, tuned": (ORANGE, "o"),
+    "Kafka, defaults": (PURPLE, "^"),
+    "Delta": (BLUE, "s"),
+    "Parquet": (GREEN, "D"),
 }
 _FEW = 20  # samples, below which each gets a mark
 
@@ -45,12 +46,12 @@ def peers(figures: Sequence[Mapping[str, Any]]) -> Figure:
     picture = Figure(figsize=(8, 0.6 * len(names) + 1.4), layout="constrained")
     ax = picture.subplots()
     ax.axvline(1, color="black", linewidth=1)
-    for peer, (colour, marker, label) in _LOOKS.items():
+    for peer, (colour, marker) in _LOOKS.items():
         mine = [figure for figure in figures if figure["peer"] == peer]
         ax.scatter(
             [figure["value"] for figure in mine],
             [names.index(figure["name"]) for figure in mine],
-            color=colour, marker=marker, s=60, label=label, zorder=2,
+            color=colour, marker=marker, s=60, label=peer, zorder=2,
         )  # fmt: skip
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -21,6 +21,7 @@ from spark_partq.spark.source import PartqDataSource
 from spark_partq.storage.queue.slices import Piece, Slice
 from spark_partq.storage.queue.write_task import write_task
 from spark_partq.storage.store import Store
+from tests.helpers import two_partitions
 
 ROOT = Path(__file__).parents[1]
 
@@ -358,6 +359,31 @@ def test_a_worker_loads_what_its_task_needs(sent: Path, task: str) -> None:
         "storage.inspect",
     )
     assert "storage.queue.messages" in ours and not [module for module in ours if module.startswith(needless)]
+
+
+PLANNER = """
+import sys, pyspark.sql.streaming.python_streaming_source_runner, pyspark.sql.pandas.types
+from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.storage.procedures.consume.planner import Planner
+from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.store import Store
+
+planner = Planner(ConsumerSettings(Store.at(sys.argv[1]), ("q",), session_timeout_ms=60_000), "g", "a")
+done = StreamOffset("g", "a", {}, {})
+for _ in range(130):
+    end = planner.next(done, Limits(max_rows=1))
+    assert planner.tasks(done, end)
+    done = end
+planner.leave()
+"""
+
+
+def test_a_planner_loads_no_pandas(tmp_path: Path) -> None:
+    """Not even where it commits, merges files and writes checkpoints: a query would begin a quarter of a second later."""
+    store = two_partitions(str(tmp_path), 100)
+    assert "pandas" not in loaded_by(PLANNER, "", store)
+    assert [*tmp_path.glob("groups/g/**/*.checkpoint.parquet")]
 
 
 def test_the_registration_loads_nothing() -> None:

@@ -51,8 +51,11 @@ def _acknowledge_at_once() -> None:
         try:
             if not stat.S_ISSOCK(os.stat(f"{_DESCRIPTORS}/{descriptor}").st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(descriptor))) as found:
+            found = socket.socket(fileno=int(descriptor))
+            try:
                 if found.family in (socket.AF_INET, socket.AF_INET6):
                     found.setsockopt(socket.IPPROTO_TCP, option, 1)
+            finally:
+                found.detach()  # it is not this object's to close
         except OSError:  # it is closed by now, or knows no TCP
             continue

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+import itertools
+from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ _ATOMIC = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_EPOCH, _MICROSECOND = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 
 
 def arrow_schema(struct: Struct) -> pa.Schema:
@@ -58,20 +62,55 @@ def integers(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array
     return pa.Array.from_buffers(type_ or pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
-def texts(values: Sequence[str]) -> pa.Array:
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """As `pa.array`, of the types that log entries, facts and acknowledgements have: texts, numbers of 32 and 64 bits, truth values, times, and
+    lists, maps (of mappings) and structs of them.
+
+    Raises
+    ------
+    TypeError, OverflowError
+        If a value is not of the type.
+    """
+    valid = [value is not None for value in values]
+    whole = all(valid)
+    nulls, children = None if whole else _bits(valid), list[pa.Array]()
+    if pa.types.is_struct(type_):
+        buffers = list[pa.Buffer]()
+        for field in type_:
+            children.append(
+                array_of([None if value is None else value.get(field.name) for value in values], field.type)
+            )
+    elif pa.types.is_map(type_):
+        entries = [*itertools.chain.from_iterable(value.items() for value in values if value)]
+        keys, items = ([entry[at] for entry in entries] for at in (0, 1))
+        pair = pa.struct([type_.key_field, type_.item_field])
+        parts = [array_of(keys, type_.key_type), array_of(items, type_.item_type)]
+        buffers, children = [_ends(values)], [pa.Array.from_buffers(pair, len(keys), [None], children=parts)]
+    elif pa.types.is_list(type_):
+        inner = [*itertools.chain.from_iterable(value for value in values if value)]
+        buffers, children = [_ends(values)], [array_of(inner, type_.value_type)]
+    elif pa.types.is_string(type_):
+        encoded = [b"" if value is None else value.encode() for value in values]
+        buffers = [_ends(encoded), pa.py_buffer(b"".join(encoded))]
+    elif pa.types.is_boolean(type_):
+        buffers = [_bits(values)]
+    else:
+        if pa.types.is_timestamp(type_):
+            values = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
+        code = "i" if type_.bit_width == 32 else "q"
+        buffers = [pa.py_buffer(array(code, values if whole else [0 if value is None else value for value in values]))]
+    return pa.Array.from_buffers(type_, len(values), [nulls, *buffers], children=children)
+
+
+def _ends(values: Sequence[Sequence[Any] | Mapping[Any, Any] | None]) -> pa.Buffer:
+    """Where each value ends in the row of all of them, after a 0."""
+    return pa.py_buffer(array("i", itertools.accumulate((len(value or ()) for value in values), initial=0)))
+
+
+def _bits(values: Sequence[bool | None]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.array(values, bool), bitorder="little"))
 
 
 def repeated(value: str | int | None, type_: pa.DataType, n: int) -> pa.Array:
-    """`n` times the same text, number, time or truth value."""
-    if value is None:
-        return pa.nulls(n, type_)
-    if isinstance(value, str):
-        one = texts([value])
-    elif pa.types.is_boolean(type_):
-        one = pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(bytes([value]))])
-    else:
-        one = integers(np.array([value], f"i{type_.bit_width // 8}"), type_)
-    return pa.repeat(one[0], n)
+    """`n` times the same text, number or truth value."""
+    return pa.nulls(n, type_) if value is None else pa.repeat(array_of([value], type_)[0], n)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from spark_partq.core import format, stored
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.payload.schema import Struct, with_columns
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import array_of, arrow_schema
 from spark_partq.storage.files import FileMissing, FileTooLarge
 from spark_partq.storage.log import SHORT_LOG, Add, Conflict, DeltaLog, Expired, Remove, TableSpec, nothing_expires
 from spark_partq.storage.parquet import Most, read_within
@@ -147,7 +147,7 @@ def _made_as(columns: Columns) -> tuple[TableSpec, pa.Schema]:
 
 def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> tuple[bytes, list[Row]]:
     """A little file of these rows, and the rows as `decode_rows` would give them."""
-    table = pa.Table.from_pylist(list(rows), schema)
+    table = pa.Table.from_arrays([array_of([row.get(f.name) for row in rows], f.type) for f in schema], schema=schema)
     return encode_table(table), rows_of(table)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from spark_partq.core.errors import ConstraintViolatedError, InvalidArgumentError
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.payload.schema import Struct
-from spark_partq.storage.arrow import arrow_schema, integers, texts
+from spark_partq.storage.arrow import array_of, arrow_schema, integers
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted, foreign_row, sorted_out
 from spark_partq.target.files import TableFile, TableWriter
@@ -78,7 +78,7 @@ def write_task(
             writer.discard()
             raise
         if found:
-            yield pa.RecordBatch.from_arrays([texts(found)], [RESULT])
+            yield pa.RecordBatch.from_arrays([array_of(found, pa.string())], [RESULT])
 
     return write
 

@@ -205,16 +205,18 @@ def remove_drained(state: QueueState, measured: QueueState, ends: Mapping[int, i
     Parameters
     ----------
     measured : QueueState
-        In which that was so. Since the next generation partitions may have come back, and be written again; and a group that
-        attached since, or goes back since, wants what is there, which may have to stay for longer since: because of its setting, or
-        because the change with mode ``drain`` is over, under which nothing has to stay.
+        In which that was so. Since then partitions may have come back, and be written again; a group may have attached, or gone back, and
+        wants what is there; and a setting, or the end of a change with mode ``drain``, may keep it for longer.
     ends : dict
         Of each partition that goes its next offset.
     """
-    groups = (state.groups, state.resets) == (measured.groups, measured.resets)
-    stays = (state.settings.min_retention_ms, state.scaling) == (measured.settings.min_retention_ms, measured.scaling)
-    same = groups and stays and (state.generation, state.removing) == (measured.generation, list(ends))
+    same = _settled_in(state) == _settled_in(measured) and state.removing == list(ends)
     return _removal(ends, lost=0) if ends and state.usable and same else _NOTHING
+
+
+def _settled_in(state: QueueState) -> tuple[object, ...]:
+    """What decides which partitions every group has settled."""
+    return state.groups, state.resets, state.settings.min_retention_ms, state.scaling, state.generation
 
 
 def _removal(ends: Mapping[int, int], lost: int) -> Facts:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_partq.storage.arrow import array_of
 from spark_partq.storage.log.entries import (
     Add,
     ForeignEntry,
@@ -97,15 +98,15 @@ def encode_checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
         raise ValueError("a checkpoint needs the table's metadata and its tombstones")
     plain = {
         "id": metadata.id,
-        "format": {"provider": "parquet", "options": []},
+        "format": {"provider": "parquet", "options": {}},
         "schemaString": metadata.schema,
         "partitionColumns": list(metadata.partition_columns),
-        "configuration": list(metadata.configuration.items()),
+        "configuration": metadata.configuration,
         "createdTime": metadata.created_ms,
     }
     actions = {
-        "protocol": pa.array([protocol_of(metadata)], _PROTOCOL),
-        "metaData": pa.array([plain], _METADATA),
+        "protocol": array_of([protocol_of(metadata)], _PROTOCOL),
+        "metaData": array_of([plain], _METADATA),
         "txn": _transactions_array(snapshot.transactions),
         "add": _adds_array(list(snapshot.files.values())),
         "remove": _removes_array(list(tombstones.values())),
@@ -210,7 +211,7 @@ def _take_in(snapshot: Snapshot, batch: pa.RecordBatch, only_ours: bool) -> None
 
 def _present(batch: pa.RecordBatch, name: str) -> pa.Array:
     """What is there of a kind of actions; nothing if there is no such column."""
-    return _without_nulls(batch.column(name)) if name in batch.schema.names else pa.array([], pa.struct([]))
+    return _without_nulls(batch.column(name)) if name in batch.schema.names else pa.nulls(0, pa.struct([]))
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
@@ -263,9 +264,9 @@ def _refuse_deletion_vectors(array: pa.StructArray) -> None:
 def _transactions_array(transactions: Mapping[str, Transaction]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [
-            pa.array(list(transactions), pa.string()),
-            pa.array([txn.version for txn in transactions.values()], pa.int64()),
-            pa.array([txn.updated_ms for txn in transactions.values()], pa.int64()),
+            array_of(list(transactions), pa.string()),
+            array_of([txn.version for txn in transactions.values()], pa.int64()),
+            array_of([txn.updated_ms for txn in transactions.values()], pa.int64()),
         ],
         fields=list(_TRANSACTION),
     )
@@ -274,13 +275,13 @@ def _transactions_array(transactions: Mapping[str, Transaction]) -> pa.StructArr
 def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [
-            pa.array([quote(add.path) for add in adds], pa.string()),
-            _maps([add.partition_values for add in adds]),
-            pa.array([add.size for add in adds], pa.int64()),
-            pa.array([add.modified_ms for add in adds], pa.int64()),
-            pa.array([False] * len(adds), pa.bool_()),  # Delta: what a checkpoint holds is no news
-            pa.array([add.stats for add in adds], pa.string()),
-            _maps([add.tags or {} for add in adds]),
+            array_of([quote(add.path) for add in adds], pa.string()),
+            array_of([add.partition_values for add in adds], _TEXTS),
+            array_of([add.size for add in adds], pa.int64()),
+            array_of([add.modified_ms for add in adds], pa.int64()),
+            array_of([False] * len(adds), pa.bool_()),  # Delta: what a checkpoint holds is no news
+            array_of([add.stats for add in adds], pa.string()),
+            array_of([add.tags or {} for add in adds], _TEXTS),
         ],
         fields=list(_ADD),
     )
@@ -289,21 +290,14 @@ def _adds_array(adds: Sequence[Add]) -> pa.StructArray:
 def _removes_array(removes: Sequence[Remove]) -> pa.StructArray:
     return pa.StructArray.from_arrays(
         [
-            pa.array([quote(remove.path) for remove in removes], pa.string()),
-            pa.array([remove.deleted_ms for remove in removes], pa.int64()),
-            pa.array([False] * len(removes), pa.bool_()),
-            pa.array(
+            array_of([quote(remove.path) for remove in removes], pa.string()),
+            array_of([remove.deleted_ms for remove in removes], pa.int64()),
+            array_of([False] * len(removes), pa.bool_()),
+            array_of(
                 [remove.partition_values is not None and remove.size is not None for remove in removes], pa.bool_()
             ),
-            _maps([remove.partition_values or {} for remove in removes]),
-            pa.array([remove.size for remove in removes], pa.int64()),
+            array_of([remove.partition_values or {} for remove in removes], _TEXTS),
+            array_of([remove.size for remove in removes], pa.int64()),
         ],
         fields=list(_REMOVE),
     )
-
-
-def _maps(maps: Sequence[Mapping[str, str | None]]) -> pa.MapArray:
-    offsets = np.cumsum([0, *map(len, maps)], dtype=np.int32)
-    keys = pa.array([key for one in maps for key in one], pa.string())
-    values = pa.array([value for one in maps for value in one.values()], pa.string())
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=_TEXTS)

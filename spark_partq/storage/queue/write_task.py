@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_partq.core.ids import QueuePartition
-from spark_partq.storage.arrow import integers, texts
+from spark_partq.storage.arrow import array_of, integers
 from spark_partq.storage.queue.messages import MessageWriter
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted, sorted_out
@@ -86,4 +86,4 @@ def _foreign(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
 
 def _results(found: Sequence[object]) -> Iterator[pa.RecordBatch]:
     if found:
-        yield pa.RecordBatch.from_arrays([texts([json.dumps(result) for result in found])], [RESULT])
+        yield pa.RecordBatch.from_arrays([array_of([json.dumps(result) for result in found], pa.string())], [RESULT])
