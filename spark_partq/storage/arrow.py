@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -71,40 +71,44 @@ def array_of(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     TypeError, OverflowError
         If a value is not of the type.
     """
-    valid = [value is not None for value in values]
-    whole = all(valid)
-    nulls, children = None if whole else _bits(valid), list[pa.Array]()
-    if pa.types.is_struct(type_):
-        buffers = list[pa.Buffer]()
+    whole = None not in values
+    nulls = None if whole else _bits([value is not None for value in values])
+    buffers, children = list[pa.Buffer](), list[pa.Array]()
+    if pa.types.is_string(type_):
+        plain = values if whole else ["" if value is None else value for value in values]
+        text = "".join(plain)
+        if text.isascii():
+            buffers = [_ends(plain), pa.py_buffer(text.encode())]
+        else:
+            encoded = [value.encode() for value in plain]
+            buffers = [_ends(encoded), pa.py_buffer(b"".join(encoded))]
+    elif pa.types.is_boolean(type_):
+        buffers = [_bits(values)]
+    elif pa.types.is_struct(type_):
         for field in type_:
             children.append(
                 array_of([None if value is None else value.get(field.name) for value in values], field.type)
             )
     elif pa.types.is_map(type_):
-        entries = [*itertools.chain.from_iterable(value.items() for value in values if value)]
-        keys, items = ([entry[at] for entry in entries] for at in (0, 1))
+        maps = [value or {} for value in values]
+        keys = array_of([key for one in maps for key in one], type_.key_type)
+        items = array_of([item for one in maps for item in one.values()], type_.item_type)
         pair = pa.struct([type_.key_field, type_.item_field])
-        parts = [array_of(keys, type_.key_type), array_of(items, type_.item_type)]
-        buffers, children = [_ends(values)], [pa.Array.from_buffers(pair, len(keys), [None], children=parts)]
+        buffers, children = [_ends(maps)], [pa.Array.from_buffers(pair, len(keys), [None], children=[keys, items])]
     elif pa.types.is_list(type_):
-        inner = [*itertools.chain.from_iterable(value for value in values if value)]
-        buffers, children = [_ends(values)], [array_of(inner, type_.value_type)]
-    elif pa.types.is_string(type_):
-        encoded = [b"" if value is None else value.encode() for value in values]
-        buffers = [_ends(encoded), pa.py_buffer(b"".join(encoded))]
-    elif pa.types.is_boolean(type_):
-        buffers = [_bits(values)]
+        lists = [value or () for value in values]
+        buffers, children = [_ends(lists)], [array_of([*itertools.chain.from_iterable(lists)], type_.value_type)]
     else:
         if pa.types.is_timestamp(type_):
             values = [None if value is None else (value - _EPOCH) // _MICROSECOND for value in values]
-        code = "i" if type_.bit_width == 32 else "q"
-        buffers = [pa.py_buffer(array(code, values if whole else [0 if value is None else value for value in values]))]
+        numbers = values if whole else [0 if value is None else value for value in values]
+        buffers = [pa.py_buffer(array("i" if type_.bit_width == 32 else "q", numbers))]
     return pa.Array.from_buffers(type_, len(values), [nulls, *buffers], children=children)
 
 
-def _ends(values: Sequence[Sequence[Any] | Mapping[Any, Any] | None]) -> pa.Buffer:
+def _ends(values: Sequence[Sized]) -> pa.Buffer:
     """Where each value ends in the row of all of them, after a 0."""
-    return pa.py_buffer(array("i", itertools.accumulate((len(value or ()) for value in values), initial=0)))
+    return pa.py_buffer(array("i", itertools.accumulate(map(len, values), initial=0)))
 
 
 def _bits(values: Sequence[bool | None]) -> pa.Buffer:
