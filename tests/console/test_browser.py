@@ -152,7 +152,7 @@ def test_explain_by_keyboard(still: str, chromium: Browser) -> None:
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("was given messages up to offset 5, and has acknowledged up to 3")
-        assert page.url.endswith("#/group/g?why=q%2F0")
+        expect(page).to_have_url(re.compile(r"#/group/g\?why=q%2F0$"))
         other = chromium.new_page()
         other.goto(page.url)
         expect(other.get_by_role("dialog")).to_contain_text("acknowledged up to 3")
@@ -160,7 +160,7 @@ def test_explain_by_keyboard(still: str, chromium: Browser) -> None:
         page.keyboard.press("Escape")
         expect(dialog).to_be_hidden()
         expect(link).to_be_focused()
-        assert page.url.endswith("#/group/g")
+        expect(page).to_have_url(re.compile("#/group/g$"))
         page.close()
 
 
@@ -174,7 +174,8 @@ def test_filters_and_the_address_of_a_fact(still: str, chromium: Browser) -> Non
         expect(rows).to_have_count(4)
         page.get_by_label("partition", exact=True).fill("q/2")
         expect(rows).to_have_count(1)
-        assert "kind=Granted" in page.url and "partition=q%2F2" in page.url
+        expect(page).to_have_url(re.compile("kind=Granted"))
+        expect(page).to_have_url(re.compile("partition=q%2F2"))
         page.reload()
         expect(rows).to_have_count(1)
         expect(page.get_by_label("kind")).to_have_value("Granted")
