@@ -82,7 +82,7 @@ def consume(
     session_timeout_ms: Annotated[
         int | None,
         typer.Option(
-            min=100,
+            min=500,
             help="After so long without a sign of life others take over. The same for all of a group; default 10000.",
         ),
     ] = None,

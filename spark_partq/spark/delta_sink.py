@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from spark_partq.core.errors import InvalidArgumentError, SchemaMismatchError
+from spark_partq.core.errors import InvalidArgumentError, PartqError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import check_traceable, is_durable, micro_batch, queue_ends
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, open_sources, queue_ends
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.store import Store
 from spark_partq.storage.wanted import Wanted
 from spark_partq.target.files import TableFile, is_partition_type
@@ -35,12 +38,12 @@ class DeltaSink:
         self._name = None if name is None else check_name("sink", name)
         self._create, self._merge_schema = create, merge_schema
         self._target: DeltaTarget | None = None
+        self._sources: dict[str, Queue] = {}  # by their ids
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         planned = micro_batch(batch)
         given = _columns_of(batch)
-        names = {position.queue_id: queue for (queue, _), position in planned.positions.items()}
-        if self._target is None and is_durable(batch, set(names.values())):
+        if self._reads_durable(batch, planned):
             self._place.force_writes()
         target = self._opened(given)
 
@@ -50,10 +53,17 @@ class DeltaSink:
             files, ends = self._write(batch, target, columns, planned.wanted(left))
             return Written(files, planned.with_ids(ends))
 
-        def next_offsets(places: Collection[PartitionId]) -> dict[PartitionId, int]:
-            return queue_ends(batch, {place: names[place[0]] for place in places})
+        ends = partial(queue_ends, batch, planned)
+        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, ends)
 
-        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, next_offsets)
+    def _reads_durable(self, batch: DataFrame, planned: MicroBatch) -> bool:
+        """Whether one of the queues has ``durability=disk`` by now."""
+        if {queue_id for queue_id, _ in planned.by_id} - self._sources.keys():
+            self._sources = {queue.state.queue_id: queue for queue in open_sources(batch, planned)}
+        for queue in self._sources.values():
+            with contextlib.suppress(PartqError):  # the planner tells what it is
+                queue.control.refresh()
+        return any(queue.state.settings.durable for queue in self._sources.values())
 
     def _opened(self, given: Struct) -> DeltaTarget:
         if self._target is None:

@@ -120,29 +120,27 @@ def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
     return {place: replace(planned[place], start=first, end=last + 1) for place, (first, last) in found.items()}
 
 
-def queue_ends(batch: DataFrame, queues: Mapping[PartitionId, str]) -> dict[PartitionId, int]:
-    """Where partitions end by now, given the names of their queues, which the running query reads. Those that are not found are left out."""
+def queue_ends(batch: DataFrame, planned: MicroBatch, places: Collection[PartitionId]) -> dict[PartitionId, int]:
+    """Where partitions of a micro-batch's queues end by now; those that are not found are left out."""
     found: dict[PartitionId, int] = {}
-    for queue in _queues(batch, queues.values()):
+    for queue in open_sources(batch, planned):
         with contextlib.suppress(PartqError):  # as below
-            for place in [p for p in queues if queues[p] == queue.name and p[0] == queue.state.queue_id]:
+            for place in [p for p in places if p[0] == queue.state.queue_id]:
                 table = queue.table(place[1])
                 table.refresh()
                 found[place] = table.next_offset
     return found
 
 
-def is_durable(batch: DataFrame, queues: Collection[str]) -> bool:
-    """Whether what is written to one of these queues, which the running query reads, is forced to the disk."""
-    return any(queue.state.settings.durable for queue in _queues(batch, queues))
-
-
-def _queues(batch: DataFrame, names: Collection[str]) -> Iterator[Queue]:
-    """Those of the queues that can be opened, in whichever store."""
+def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
+    """The queues of a micro-batch that can be opened."""
+    ids = {position.queue_id: name for (name, _), position in planned.positions.items()}
     for store in _stores(batch):
-        for name in sorted(set(names)):
+        for queue_id, name in sorted(ids.items()):
             with contextlib.suppress(PartqError):  # the planner tells what it is
-                yield open_queue(store, name)
+                queue = open_queue(store, name)
+                if queue.state.queue_id == queue_id:  # a query may read queues of one name in two stores
+                    yield queue
 
 
 def _stores(batch: DataFrame) -> list[Store]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 
 from pyspark.sql import Column, DataFrame
@@ -13,7 +14,7 @@ from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -53,7 +54,7 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
         since = {
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
-        append_once(target, of_target, dead, name=name, since=since)
+        append_once(target, of_target, dead, (), name, partial(queue_ends, rows, of_target), since)
     given.add(name)
 
 

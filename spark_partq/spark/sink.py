@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -16,7 +17,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -102,7 +103,8 @@ class QueueSink:
         if target is None:
             target = PositionsQueue(self._queue, positions_sink(planned.group, self._sink_id))
             self._by_group[planned.group] = target
-        self._last, added = append_once(target, planned, batch, self._order_by, self._sink_id, last=self._last)
+        ends = partial(queue_ends, batch, planned)
+        self._last, added = append_once(target, planned, batch, self._order_by, self._sink_id, ends, last=self._last)
         return added
 
 
@@ -112,6 +114,7 @@ def append_once(
     batch: DataFrame,
     order_by: Sequence[str] = (),
     name: str | None = None,
+    next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]] | None = None,
     since: Mapping[PartitionId, int] | None = None,
     last: WrittenRows | None = None,
 ) -> tuple[WrittenRows | None, int]:
@@ -123,8 +126,8 @@ def append_once(
         Which messages the rows may come from.
     name : str, optional
         Tells several uses of one sink in a micro-batch apart (`position_app`).
-    since : dict, optional
-        As `deliver_once` has it.
+    next_offsets, since
+        As `deliver_once` has them.
     last : WrittenRows, optional
         What this returned for the micro-batch before.
 
@@ -169,7 +172,7 @@ def append_once(
         return Written([prepared], planned.with_ids(found.ends))
 
     target.begin()
-    is_new = deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, since=since)
+    is_new = deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, next_offsets, since)
     return last, sum(file.rows for file in found.files) if is_new else 0
 
 

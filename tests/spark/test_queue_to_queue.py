@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,24 @@ def test_two_sinks_of_a_group(spark: SparkSession, queues: str, tmp_path: Path) 
     for number in range(2):  # the second time with a lost checkpoint
         run_through(stream(spark, queues, group="g"), tmp_path / f"cp{number}", both)
     assert stored(spark, queues, "b") == [*range(5), *range(500, 3000, 100)]
+
+
+def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    """Its new messages get offsets that the target has: that is told, and nothing is written or left out."""
+    target, backup = str(tmp_path / "target"), tmp_path / "backup"
+    partq.create_queue(target, "b", "v bigint", key="v", partitions=3)
+    shutil.copytree(queues, backup)
+    more(spark, queues, 30, 20)
+    sink = partq.queue_sink(target, "b", exactly_once=True)
+    run_through(stream(spark, queues, group="g"), tmp_path / "cp", sink)
+    shutil.rmtree(queues)
+    backup.rename(queues)
+    put(queues, 0, range(100, 105))
+    with pytest.raises(StreamingQueryException, match=r"\[TARGET_AHEAD\] queue 'b' has the messages of partition \d "):
+        run_through(stream(spark, queues, group="g"), tmp_path / "fresh", sink)
+    assert stored(spark, target, "b") == list(range(50))
+    run_through(stream(spark, queues, group="h"), tmp_path / "h", sink)
+    assert stored(spark, target, "b") == sorted([*range(50), *range(30), *range(100, 105)])
 
 
 def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store: str, tmp_path: Path) -> None:

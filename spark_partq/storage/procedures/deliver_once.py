@@ -167,7 +167,7 @@ def _check_not_ahead(
             raise TargetAheadError(
                 f"{what} has the messages of partition {number} of queue {queue_id} up to {offset}, but that partition ends at {end}: the queue "
                 "was put back to an older state, and will give other messages these offsets. Nothing was written. Restore the queue, or write "
-                "into another table, or as another group",
+                "to another target, or as another group",
                 table=what,
                 queue_id=queue_id,
                 partition=number,
