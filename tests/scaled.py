@@ -36,7 +36,7 @@ class Crash(Exception):
     """Stands for a process that dies."""
 
 
-def make(store: str, partitions: int, **settings: Any) -> None:
+def make(store: Store | str, partitions: int, **settings: Any) -> None:
     partq.create_queue(store, "q", "k string, v bigint", key="k", partitions=partitions, **{**QUICK, **settings})
 
 

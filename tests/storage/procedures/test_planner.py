@@ -10,13 +10,17 @@ import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.events import Leave
+from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume import between_calls
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from tests.helpers import eventually, position, put
 from tests.planners import Query
+from tests.scaled import Sink, make, messages
+from tests.storage.log.tables import MemoryFilesElsewhere
 
 
 def test_session_expires_between_planning_and_delivering(store: str) -> None:
@@ -84,4 +88,28 @@ def test_what_the_group_knows_of_its_queues_is_no_news(store: str) -> None:
     partq.alter_queue(store, "q", rebalance_delay_ms=5_000)
     subscription.refresh()
     assert subscription.partition_changes(state) is not None
+    query.planner.leave()
+
+
+@pytest.mark.parametrize(
+    ("files", "waits"),
+    [(MemoryFiles(), [0.01, 0.02, 0.04, 0.08, 0.1, 0.1]), (MemoryFilesElsewhere(), [0.1, 0.2, 0.4, 0.8, 1.0, 1.0])],
+)
+def test_an_idle_query_asks_less_and_less_often(
+    files: MemoryFiles, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store about once a second in the end: each look is several requests. A message makes it quick again."""
+    slept: list[float] = []
+    monkeypatch.setattr(SYSTEM, "sleep", slept.append)
+    store = Store.over(files)
+    make(store, 1)
+    query = Query(store, "a")
+    for number in range(2):
+        Sink(store).write(number, messages(0, 10))
+        assert query.next()
+        query.planner.membership.batch_finished(query.done)
+        slept.clear()
+        while len(slept) < len(waits):
+            assert not query.next()
+        assert slept == waits
     query.planner.leave()

@@ -34,8 +34,9 @@ from spark_partq.storage.procedures.consume.subscription import Subscription, by
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import Piece, slices
 
-# Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes.
-_IDLE_WAIT_S = (0.01, 0.1)
+# Spark asks an idle query again after about 10 ms. The wait grows from the first to the second while nothing comes. Requests to an object store
+# cost money.
+_WAIT_LOCAL_S, _WAIT_REMOTE_S = (0.01, 0.1), (0.1, 1.0)
 
 Offsets = dict[PartitionId, int]
 
@@ -114,7 +115,8 @@ class Planner:
         """Plan the next micro-batch, now that `done` is finished; returns its end, None if there is nothing to do."""
         while True:
             if self._idle:
-                self._store.runtime.sleep(min(_IDLE_WAIT_S[0] * 2 ** (self._idle - 1), _IDLE_WAIT_S[1]))
+                least, most = _WAIT_LOCAL_S if self._store.is_local else _WAIT_REMOTE_S
+                self._store.runtime.sleep(min(least * 2 ** (self._idle - 1), most))
             with self.membership.work.planning(), self.membership.lock:
                 self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
                 end = self._plan(done, limits)
