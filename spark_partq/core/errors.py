@@ -288,16 +288,17 @@ class SinkAheadError(PartqError):
 
 
 class TargetAheadError(PartqError):
-    """A table has results of messages that the queue does not have, or a queue those of messages that the Kafka topic does not have: it was
-    put back to an older state, and will give other messages the same offsets.
+    """A target, a table or a queue, has results of messages that the source, a queue or a Kafka topic, does not have: the source was put back
+    to an older state, and will give other messages the same offsets.
     """
 
     error_class = "TARGET_AHEAD"
     next_step = (
-        "Restore the queue, or put the table back to a version of the same time. Or write into another table, or as another group or under "
-        "another `name`: the results of all messages that the queue has are then written, beside those that the table has."
+        "Restore the source, or put the target back to a state of the same time. Or write to another target, or as another group or under "
+        "another `name` (of a queue: `sink_id`): the results of all messages that the source has are then written, beside those that the "
+        "target has."
     )
-    retry = "No: new messages would be taken for those that the table has, and left out."
+    retry = "No: new messages would be taken for those that the target has, and left out."
 
 
 class GroupMismatchError(PartqError):
