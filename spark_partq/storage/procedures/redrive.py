@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,14 @@ import pyarrow.compute as pc
 
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.delivery.positions import position_app
-from spark_partq.core.errors import InvalidArgumentError, QueueNotFoundError, QueueNotReadyError, SchemaMismatchError
+from spark_partq.core.errors import (
+    InvalidArgumentError,
+    QueueFencedError,
+    QueueNotFoundError,
+    QueueNotReadyError,
+    ReplicaError,
+    SchemaMismatchError,
+)
 from spark_partq.core.payload.dead_letters import ORIGIN, without_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
@@ -205,8 +213,18 @@ def _origins(queue: Queue) -> list[str]:
             names = rows.column(0).to_pylist()
             for at, name in enumerate(names, part.base_offset + first):
                 last.setdefault(name, {})[table.partition] = at
+    for name in last:
+        _finish(queue, name)
     positions = {name: _redriven_to(queue, name) for name in last}
     return sorted(name for name, of in last.items() if any(at >= positions[name].get(n, 0) for n, at in of.items()))
+
+
+def _finish(queue: Queue, origin: str) -> None:
+    """Place what a redrive that died has made durable, and so counts as put back."""
+    with contextlib.suppress(
+        QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+    ):  # it takes nothing
+        PositionsQueue(open_queue(queue.store, origin), redriven_sink(queue.name), heed_ingress=False).refresh()
 
 
 def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:

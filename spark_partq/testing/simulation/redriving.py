@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from spark_partq.core.errors import SchemaMismatchError
 from spark_partq.storage.procedures.alter import add_columns
 from spark_partq.storage.procedures.ingress import set_ingress
-from spark_partq.storage.procedures.redrive import redrive
+from spark_partq.storage.procedures.redrive import dead_letters, redrive
 from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
 
@@ -35,7 +36,16 @@ def put_back(run: Run) -> Callable[[Process], None]:
             run.world.note(str(error))
             add_columns(open_queue(store, "q"), f"{COLUMN} string")
             found = redrive(store, "q")
+        if run.setup.holds:  # else what is put back may be discarded
+            _check_put_back(run, store)
         set_ingress(open_queue(store, "q"), True)
         run.world.note(f"put back: {found}")
 
     return body
+
+
+def _check_put_back(run: Run, store: Store) -> None:
+    """A redrive that says that it is done has left nothing to be placed later, behind what comes until then."""
+    there = run.oracle.dead.all_redriven | run.oracle.rewritten.gone
+    missing = [m.payload["id"] for m in dead_letters(store, "q") if m.redriven and m.payload["id"] not in there]
+    run.oracle.fail(f"PUT BACK: {', '.join(missing)} counts as put back, and is not in the queue" if missing else "")

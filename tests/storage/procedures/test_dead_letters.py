@@ -21,6 +21,7 @@ from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
@@ -244,6 +245,24 @@ def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
     for name in ("q", "r"):
         values = [v for rows in stored(store, name).values() for v in rows]
         assert sorted(values) == sorted([*range(10), 2, 3, 4])
+
+
+@pytest.mark.parametrize("placed", [0, 1])
+def test_a_redrive_that_died_with_its_last_messages_durable(store: str, placed: int) -> None:
+    """They count as put back; the next call places them in those partitions that lack them."""
+    make(store, max_deliveries=1)
+    put(store, 0, range(10))
+    sent(store, 2, 8)
+    append = PartitionTable.append
+
+    def dies(table: PartitionTable, *args: Any, **named: Any) -> int | None:
+        return append(table, *args, **named) if table.partition < placed else 1 // 0
+
+    with mock.patch.object(PartitionTable, "append", dies), pytest.raises(ZeroDivisionError):
+        partq.redrive(store, "q")
+    assert all(m.redriven for m in partq.dead_letters(store, "q"))
+    partq.redrive(store, "q")
+    assert sorted(v for rows in stored(store, "q").values() for v in rows) == sorted([*range(10), *range(2, 8)])
 
 
 def stored(store: str, name: str) -> dict[int, list[int]]:
