@@ -25,6 +25,19 @@ T = TypeVar("T")
 
 SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+class _Run(NamedTuple):
+    """From a query's start to its end: the first micro-batch in which somebody asked, and the options of the queues that it reads."""
+
+    first: str | None
+    options: list[Options]
+
+
+_runs: dict[str, _Run] = {}  # the last ones
+_MOST_RUNS = 1_000
+
 
 class MicroBatch(NamedTuple):
     """A group's messages in a micro-batch, as they were planned: a replay may hold less."""
@@ -72,7 +85,18 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
                 )
             if position.end > position.start or place not in positions:
                 positions[place] = position
+    if _may_begin_earlier(batch):
+        positions = {p: replace(at, start=0) if at.end > at.start else at for p, at in positions.items()}
     return MicroBatch(groups[0], positions)
+
+
+def _may_begin_earlier(batch: DataFrame) -> bool:
+    """Whether rows may come from messages in front of what was planned: with manual acknowledgement a replay begins at the group's position.
+
+    Only the first micro-batch of a run is a replay. In every other one such a row was kept by the query, and a target may have later ones.
+    """
+    run = _run_of(batch)
+    return run.first == _property(batch, _BATCH) and any(option.ack == "manual" for option in run.options)
 
 
 def ends_of(batch: DataFrame) -> list[Any]:
@@ -85,9 +109,7 @@ def ends_of(batch: DataFrame) -> list[Any]:
     """
     if is_remote():
         raise InvalidArgumentError("positions of a micro-batch are not known with Spark Connect; use a classic session")
-    context = batch.sparkSession.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    query_id, batch_id = _property(batch, _QUERY), _property(batch, _BATCH)
     if query_id is None or batch_id is None:
         raise InvalidArgumentError(
             "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
@@ -145,11 +167,24 @@ def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
 
 def _stores(batch: DataFrame) -> list[Store]:
     """The stores of the queues that the running query reads."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    leaves = _running(batch, query_id).logicalPlan().collectLeaves()
-    relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
-    options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
-    return list({option.store.uri: option.store for option in options}.values())
+    return list({option.store.uri: option.store for option in _run_of(batch).options}.values())
+
+
+def _run_of(batch: DataFrame) -> _Run:
+    run = str(_property(batch, "spark.jobGroup.id"))
+    if run not in _runs:
+        leaves = _running(batch, _property(batch, _QUERY)).logicalPlan().collectLeaves()
+        relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
+        options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
+        if len(_runs) == _MOST_RUNS:
+            del _runs[next(iter(_runs))]
+        _runs[run] = _Run(_property(batch, _BATCH), options)
+    return _runs[run]
+
+
+def _property(batch: DataFrame, name: str) -> str | None:
+    found = batch.sparkSession.sparkContext.getLocalProperty(name)
+    return None if found is None else str(found)
 
 
 def _is_source(leaf: Any) -> bool:
