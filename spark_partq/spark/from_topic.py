@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from spark_partq.core.delivery.positions import position_app
 from spark_partq.core.delivery.topics import Topic, check_reachable, planned, recorded, starting_offsets
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
 from spark_partq.core.names import check_name
@@ -18,6 +19,7 @@ from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import SOURCE, MicroBatch, ends_of
 from spark_partq.spark.sink import append_once
 from spark_partq.spark.write_job import WrittenRows
+from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
@@ -156,8 +158,19 @@ class TopicSink:
             )
         self._check_begun(topic, batch_id)
         self.write(batch, topic, ends[0])
+        if batch_id == 0:
+            retrying(self._queue.store.runtime, lambda: self._begin(topic, ends[0]), self._target.what)
 
-    def write(self, batch: DataFrame, topic: Topic, ends: dict[str, int]) -> None:
+    def _begin(self, topic: Topic, ends: Mapping[str, int]) -> None:
+        """Keep where the first micro-batch of a checkpoint ends in partitions of which it has no message, also if it has none at all."""
+        self._target.refresh()
+        known = recorded(self._target.positions, self._sink_id, topic)
+        lacking = {int(number): end for number, end in ends.items() if int(number) not in known}
+        if lacking:
+            apps = {position_app(self._sink_id, None, topic.topic_id, number): end for number, end in lacking.items()}
+            self._target.commit([self._target.prepare(lambda: [], lambda: 0)], apps)
+
+    def write(self, batch: DataFrame, topic: Topic, ends: Mapping[str, int]) -> None:
         """Append those messages of a micro-batch that the queue lacks.
 
         Parameters

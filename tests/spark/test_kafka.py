@@ -197,6 +197,21 @@ def test_a_checkpoint_of_something_else(spark: SparkSession, store: str, monkeyp
     assert [row.value for row in sinks.rows()] == ["1", "2"]
 
 
+def test_a_first_micro_batch_without_messages(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X9: Spark gives one of an empty topic, and of what is read from its end on. The queue keeps where it ends."""
+    sinks = Sinks(spark, store)
+    ends = {"orders": {"0": 0, "1": 7}}
+    monkeypatch.setattr(from_topic, "ends_of", lambda _: [ends])
+    for _ in range(2):  # the job dies, and Spark gives it again
+        sinks.sink()(arrived(spark, []), 0)
+    assert json.loads(sinks.sink().starting_offsets("latest", True)) == {"orders": {"0": 0, "1": 7}}
+    ends["orders"] = {"0": 0, "1": 9}
+    sinks.sink()(arrived(spark, [("a", "1", 1, 7), ("a", "2", 1, 8)]), 1)
+    assert [row.value for row in sinks.rows()] == ["1", "2"]
+    grown = topic(p0=(0, 10), p1=(0, 10), p2=(0, 3))
+    assert json.loads(sinks.sink(grown).starting_offsets("latest", True)) == {"orders": {"0": 0, "1": 9, "2": -2}}
+
+
 REFUSED = [
     (
         "k string",

@@ -142,6 +142,22 @@ def test_a_killed_job_and_a_lost_checkpoint(broker: Broker, start: Start, store:
     assert depth() == 4_100
 
 
+def test_what_comes_after_the_start(broker: Broker, start: Start, store: str, tmp_path: Path) -> None:
+    """X9: a topic that is empty at first, and one that is read from its end on: everything that comes later is in once, whatever becomes of the
+    checkpoint meanwhile."""
+    for name, before in (("empty", []), ("begun", messages(0, 50))):
+        broker.ask("create", name, 4)
+        broker.write(name, before)
+        partq.create_queue(store, name, QUEUE, "key", partitions=4, key_hash="murmur2")
+        about = ["from_kafka", "--servers", broker.servers, "--topic", name, "--store", store, "--queue", name]
+        for n, checkpoint in enumerate(("first", "first", "lost")):
+            where = ["--checkpoint", str(tmp_path / name / checkpoint), "--starting-offsets", "latest"]
+            finished(start(*about, *where, by="python"))
+            broker.write(name, messages(100 + 50 * n, 150 + 50 * n))
+        numbers = sorted(int(row["value"]) for _, row in in_queue(store, name))
+        assert numbers == list(range(100, 200))
+
+
 def test_what_from_kafka_refuses(broker: Broker, start: Start, store: str, tmp_path: Path) -> None:
     """X9: messages without a key; messages that retention has removed; another topic of the name. Each time nothing is written."""
     broker.ask("create", "events", 2)
