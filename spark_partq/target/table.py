@@ -37,6 +37,7 @@ SUPPORTED = frozenset(
 _FAILED = (DeltaError, OSError)  # delta-rs raises the second when a place cannot be reached
 _LOG = "_delta_log"
 _CONSTRAINT = "delta.constraints."
+_FORGETS = "delta.settransactionretentionduration"
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 # In the metadata of a column: what only Delta's own writers compute.
 _COMPUTED = ("delta.generationExpression", "delta.identity.start")
@@ -172,6 +173,14 @@ class DeltaTarget:
                 "table, or in a transaction of your own (see partq.positions)",
                 table=self._place.uri,
                 features=", ".join(unknown),
+            )
+        if any(name.lower() == _FORGETS for name in configuration):
+            raise UnsupportedTableError(
+                f"{self.what} has the property delta.setTransactionRetentionDuration, by which Delta forgets the positions that say which messages "
+                "are in. Nothing was written. Take it off (ALTER TABLE … UNSET TBLPROPERTIES) before the log's next checkpoint, or write into "
+                "another table",
+                table=self._place.uri,
+                features="delta.setTransactionRetentionDuration",
             )
         self._checked = version
 

@@ -166,6 +166,17 @@ def test_features_that_a_sink_does_not_know_are_refused(
         DeltaTarget(place)
 
 
+def test_a_table_that_forgets_positions_is_refused(place: Store, target: DeltaTarget) -> None:
+    """Also where somebody gives it that property while the sink is at work."""
+    table = DeltaTable(place.uri)
+    table.alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 1 days"}, raise_if_not_exists=False
+    )
+    for look in (target.refresh, lambda: DeltaTarget(place)):
+        with pytest.raises(partq.UnsupportedTableError, match="forgets the positions"):
+            look()
+
+
 def test_a_generated_column_is_refused(place: Store) -> None:
     DeltaTarget.create(place, payload_schema(COLUMNS), [])
 
