@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from spark_partq.core.payload.dead_letters import without_origin
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
@@ -120,9 +121,11 @@ def _removable(
 
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
 
+    puts_back = without_origin(state.schema) is not None  # who has read a dead message has not put it back
+
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
-            return min((f.get(number, 0) for f in floors), default=0)
+            return 0 if puts_back else min((f.get(number, 0) for f in floors), default=0)
         # removed, or the parent with what is stuck
         left = [group.position((state.queue_id, number)) for group in readers]
         return max(state.removed_ends.get(number, 0), min((p for p in left if p is not None), default=0))

@@ -90,7 +90,7 @@ def open_dead_letters(store: Store, name: str) -> Queue:
 
 
 def dead_letters(store: Store, name: str) -> Iterator[DeadMessage]:
-    """The messages of a dead-message queue, partition by partition in their order.
+    """The messages of a dead-message queue, in the order in which they are put back.
 
     Raises
     ------
@@ -239,15 +239,29 @@ def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterato
 
 
 def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[PartitionTable, Slice]]:
-    """The files of a dead-message queue, of each partition from its position on."""
-    queue.refresh()
-    for number in queue.state.all_partitions:
-        table = queue.table(number)
-        table.refresh()
-        queue.control.refresh()  # it has every column that a file has
-        start = max(table.first_offset, positions.get(number, 0))
-        for part in slices(queue.state, number, table.index, start, table.next_offset):
-            yield table, part
+    """The files of a dead-message queue, of each partition from its position on: those of a partition count before those of the next one, so that
+    messages of a key keep their order.
+    """
+    queue.control.refresh()
+    while True:
+        tables = [queue.table(number) for number in queue.state.all_partitions]
+        for table in tables:
+            table.refresh()
+        if (
+            not queue.control.refresh()
+        ):  # it has every column that a file has, and all maps under which these files came
+            break
+    read = dict(positions)
+    for generation in queue.state.generations:
+        for table in tables:
+            number = table.partition
+            is_last = generation is queue.state.generations[-1]
+            start = max(table.first_offset, read.get(number, 0))
+            end = table.next_offset if is_last else min(generation.cuts.get(number, 0), table.next_offset)
+            if start < end:
+                read[number] = end
+                for part in slices(queue.state, number, table.index, start, end):
+                    yield table, part
 
 
 def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:

@@ -75,7 +75,7 @@ def draw(seed: int) -> Setup:
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
-    setup = _lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5)))
+    setup = _interrupted(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
     if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
         setup = replace(setup, segment_ms=1_000)
@@ -207,6 +207,15 @@ def _deadly(s: Setup) -> Setup:
     s = replace(s, lifetimes=random.Random(f"lifetimes {s.seed}").random() < 0.3)
     rng = random.Random(f"held {s.seed}")
     return replace(s, holds=rng.random() < 0.6, redriven=rng.random() < 0.5)
+
+
+def _interrupted(s: Setup) -> Setup:
+    """In some runs whoever puts dead messages back dies in the middle, and does it again."""
+    rng = random.Random(f"interrupted {s.seed}")
+    if not s.redriven or rng.random() < 0.3:
+        return s
+    what = rng.choice(("kill before", "kill before", "kill after", *_BLOWS))
+    return replace(s, blows=(*s.blows, Blow("redrive", 0.0, rng.randrange(rng.choice((4, 12))), "commits", what)))
 
 
 def _lost(s: Setup) -> Setup:

@@ -36,7 +36,7 @@ def put_back(run: Run) -> Callable[[Process], None]:
             run.world.note(str(error))
             add_columns(open_queue(store, "q"), f"{COLUMN} string")
             found = redrive(store, "q")
-        if run.setup.holds:  # else what is put back may be discarded
+        if not run.setup.discards:  # as what is put back may be, too
             _check_put_back(run, store)
         set_ingress(open_queue(store, "q"), True)
         run.world.note(f"put back: {found}")

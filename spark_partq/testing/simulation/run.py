@@ -136,7 +136,9 @@ class Run:
             lambda: bool(self.oracle.violations) or self.scheduler.now_s >= s.chaos_s, s.chaos_s + 1.0, STEPS
         )
         if not self.oracle.violations:
-            self.calm, self.world.faults, self.world.blows = True, NONE, {}
+            self.calm, self.world.faults = True, NONE
+            # Dead messages are put back in calm, and whoever does that may die of it.
+            self.world.blows = {blow: left for blow, left in self.world.blows.items() if blow.job == "redrive"}
             self.world.note("nothing goes wrong from here on")
             ended = self.scheduler.run(self._converged, CALM_S, STEPS)
             if not ended and not self.oracle.violations:

@@ -202,6 +202,26 @@ def test_what_is_held_is_not_discarded_as_too_old(store: str, monkeypatch: pytes
     assert [body["why"] for body in bodies] == ["dead", "expired", "held", "expired"]
 
 
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (4, 2), (3, 1)])
+def test_the_order_of_a_key_in_a_dead_message_queue_that_was_resized(store: str, before: int, after: int) -> None:
+    """Its later messages lie in another partition there, which may have a lower number."""
+    make(store)
+    partq.scale(store, "dead", before)
+    producing = Producing(store)
+    producing.put(*MANY)
+    query = Query(store, set(range(5)))
+    query.run()
+    partq.scale(store, "dead", after)
+    producing.put(*((key, value + 60) for key, value in MANY))
+    query.run()
+    assert len(dead(store)) == 120
+    query.deadly.clear()
+    assert put_back(store) == {"q": 120}
+    query.run()
+    for key in {key for key, _ in MANY}:
+        assert query.of(key) == [v for k, v in MANY if k == key] + [v + 60 for k, v in MANY if k == key]
+
+
 def test_put_back_is_refused_while_anything_may_come_before(store: str) -> None:
     make(store)
     producing = Producing(store)

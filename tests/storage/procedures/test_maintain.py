@@ -17,6 +17,7 @@ from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import maintain
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.handle import Queue, attach_group, first_left
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace, wall_clock
@@ -120,6 +121,20 @@ def test_retention_time(store: str) -> None:
         assert firsts(store) == [first]
     assert put(store, 0, [1]) == 12
     assert partq.describe_queue(store, "q").depth == 1
+
+
+def test_dead_messages_stay_whoever_has_read_them(store: str) -> None:
+    """Until they are put back they are nowhere else; so only their age removes them."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, dead_letter_queue="dead", rebalance_delay_ms=0)
+    put(store, 0, range(5))
+    found = opened(store)
+    DeadLetters(found.store, "dead", "g").send(found, found.table(0), 1, DeadMessages(0, 3, "dead", 1))
+    group_at(store, "archive", {0: 3}, "dead")
+    assert partq.maintain(store, "dead")[0].removed_messages == 0
+    assert partq.redrive(store, "q") == {"q": 3}
+    partq.alter_queue(store, "dead", retention_ms=1)
+    with wall_clock(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
+        assert partq.maintain(store, "dead")[0].removed_messages == 3
 
 
 def test_floors(queue: str) -> None:

@@ -200,3 +200,8 @@ def keys_stay_held_when_their_messages_are_put_back(original, queues):
 def keys_are_released_before_all_is_read(original, queue, holding):
     """Later messages of a key come before those that are put back."""
     return {}
+
+
+@bug("storage.procedures.redrive:_finish", lambda setup: leaves_out(setup) and setup.redriven and not setup.discards)
+def what_a_dead_redrive_has_made_durable_is_never_placed(original, queue, origin):
+    """It counts as put back."""
