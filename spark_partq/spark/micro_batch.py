@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark.sql import DataFrame
@@ -28,11 +28,14 @@ SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
-class _Run(NamedTuple):
-    """From a query's start to its end: the first micro-batch in which somebody asked, and the options of the queues that it reads."""
+@dataclass
+class _Run:
+    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and into which
+    targets rows of the running micro-batch have gone."""
 
     first: str | None
     options: list[Options]
+    written: tuple[str | None, set[tuple[str, ...]]] = field(default_factory=lambda: (None, set()))
 
 
 _runs: dict[str, _Run] = {}  # the last ones
@@ -97,6 +100,30 @@ def _may_begin_earlier(batch: DataFrame) -> bool:
     """
     run = _run_of(batch)
     return run.first == _property(batch, _BATCH) and any(option.ack == "manual" for option in run.options)
+
+
+@contextlib.contextmanager
+def single_write(batch: DataFrame, target: tuple[str, ...], refusal: str) -> Iterator[None]:
+    """A target gets the rows of a micro-batch in one call: its positions say of a second call's rows that they are in.
+
+    Parameters
+    ----------
+    target : tuple of str
+        Where the positions are, and under which name.
+    refusal : str
+        What is said of a second call. One that failed does not count.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    run, number = _run_of(batch), _property(batch, _BATCH)
+    if run.written[0] != number:
+        run.written = number, set()
+    if target in run.written[1]:
+        raise InvalidArgumentError(refusal)
+    yield
+    run.written[1].add(target)
 
 
 def ends_of(batch: DataFrame) -> list[Any]:

@@ -14,7 +14,7 @@ from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, single_write
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -23,9 +23,6 @@ from spark_partq.storage.store import Store
 
 # Of each message what the dead-message queue is told too, besides its payload and its place.
 _TOLD = ("_enqueued_at", "timestamp"), ("_redelivered", "boolean")
-
-# Of each run of a query, the micro-batch and the reasons that it has given in it.
-_given: dict[str, tuple[str, set[str]]] = {}
 
 
 def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
@@ -38,11 +35,19 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     for queues in by_target.values():
         for queue in queues:
             _check_columns(rows, queue)
-    given = _given_in(rows)
-    if name in given:  # the positions would say that these messages are in
-        raise InvalidArgumentError(
-            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
-        )
+    refusal = "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+    with single_write(rows, ("rejected", opened.uri, name), refusal):
+        _reject(rows, reason, name, planned, opened, by_target)
+
+
+def _reject(
+    rows: DataFrame,
+    reason: str | Column,
+    name: str,
+    planned: MicroBatch,
+    opened: Store,
+    by_target: dict[str, list[Queue]],
+) -> None:
     group = open_group(opened, planned.group).state
     for dead_letter_queue, queues in by_target.items():
         read = [queue.name for queue in queues]
@@ -55,7 +60,6 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
         append_once(target, of_target, dead, (), name, partial(queue_ends, rows, of_target), since)
-    given.add(name)
 
 
 def _name_of(reason: str | Column) -> str:
@@ -67,15 +71,6 @@ def _name_of(reason: str | Column) -> str:
             f"reason={reason!r:.60}: give a text of 1 to {MAX_TEXT} characters, or a column", reason=str(reason)[:60]
         )
     return sha256(reason.encode()).hexdigest()[:16]
-
-
-def _given_in(rows: DataFrame) -> set[str]:
-    """The names under which the running micro-batch has rejected messages."""
-    context = rows.sparkSession.sparkContext
-    run, batch = (str(context.getLocalProperty(key)) for key in ("spark.jobGroup.id", "streaming.sql.batchId"))
-    if _given.get(run, ("",))[0] != batch:
-        _given[run] = batch, set()
-    return _given[run][1]
 
 
 def _store_of(group: str) -> Store:

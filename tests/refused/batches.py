@@ -12,7 +12,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.spark.reject import _given_in, _name_of
+from spark_partq.spark.micro_batch import single_write
+from spark_partq.spark.reject import _name_of
+from spark_partq.storage.store import Store
 from tests.helpers import opened
 
 _TYPES = {"string": StringType(), "long": LongType(), "integer": IntegerType()}
@@ -45,15 +47,17 @@ def batch(store: str, *groups: str, **columns: str | None) -> Any:
 def rejected(store: str, reason: str) -> Any:
     """A micro-batch whose function has rejected messages for that reason."""
     found = batch(store)
-    _given_in(found).add(_name_of(reason))
-    return found
+    with single_write(found, ("rejected", Store.at(store).uri, _name_of(reason)), ""):
+        return found
 
 
 def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[StreamOffset]) -> Any:
     """With a session that answers for Spark: local properties, and the offset log of the running query."""
     session = mock.MagicMock()
     session.sparkContext.getLocalProperty = local.get
-    entry = session._jsparkSession.sharedState().activeStreamingQueries().get().offsetLog().get().get().offsets()
+    query = session._jsparkSession.sharedState().activeStreamingQueries().get()
+    query.logicalPlan().collectLeaves().size.return_value = 0
+    entry = query.offsetLog().get().get().offsets()
     entry.size.return_value = len(offsets)
     entry.apply.side_effect = lambda i: mock.MagicMock(
         get=lambda: SimpleNamespace(json=lambda: json.dumps(offsets[i].to_json()))
