@@ -25,6 +25,7 @@ from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.arrow import arrow_schema, in_schema
+from spark_partq.storage.procedures.consume.left_out import DEAD, EXPIRED, HELD
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
@@ -139,7 +140,8 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     IngressDisabledError, SchemaMismatchError
     """
     queue = open_dead_letters(store, name)
-    targets = {origin: open_queue(store, origin) for origin in _origins(queue)}
+    origins = _origins(queue)
+    targets = {origin: open_queue(store, origin) for origin in origins}
     for origin, target in targets.items():
         check_same_columns(
             target.state.schema,
@@ -151,7 +153,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             may_add=queue.state.added,
         )
         _check_nothing_is_cut(queue, target)
-    release_keys(list(targets.values()))
+    release_keys([(target, origins[origin]) for origin, target in targets.items()])
     return {origin: _redrive(queue, target) for origin, target in targets.items()}
 
 
@@ -204,19 +206,25 @@ def _redrive(queue: Queue, origin: Queue) -> int:
     return put_back
 
 
-def _origins(queue: Queue) -> list[str]:
-    """The queues to which there is something to put back."""
-    schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] == "origin_queue"]})
-    last: dict[str, dict[int, int]] = {}  # of each queue and partition, the last message's offset
+def _origins(queue: Queue) -> dict[str, set[str]]:
+    """The queues to which there is something to put back, each with the groups that put it aside; no group for what was rejected."""
+    names = ["origin_queue", "origin_group", "dead_reason"]
+    schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
+    # Of each queue and partition where the last message lies of each group, with its reason
+    last: dict[str, dict[tuple[int, str, str], int]] = {}
     for table, part in _parts(queue, {}):
         for first, rows in read_slice(queue.store, part, schema):
-            names = rows.column(0).to_pylist()
-            for at, name in enumerate(names, part.base_offset + first):
-                last.setdefault(name, {})[table.partition] = at
-    for name in last:
+            columns = [rows.column(name).to_pylist() for name in names]
+            for at, (name, group, reason) in enumerate(zip(*columns, strict=True), part.base_offset + first):
+                last.setdefault(name, {})[table.partition, group, reason] = at
+    found = {}
+    for name, of in sorted(last.items()):
         _finish(queue, name)
-    positions = {name: _redriven_to(queue, name) for name in last}
-    return sorted(name for name, of in last.items() if any(at >= positions[name].get(n, 0) for n, at in of.items()))
+        positions = _redriven_to(queue, name)
+        left = [(group, reason) for (number, group, reason), at in of.items() if at >= positions.get(number, 0)]
+        if left:
+            found[name] = {group for group, reason in left if reason in (DEAD, HELD, EXPIRED)}
+    return found
 
 
 def _finish(queue: Queue, origin: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from spark_partq.core.errors import KeysHeldError
 from spark_partq.core.group.events import ReleaseKeys
@@ -11,17 +11,23 @@ from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.queue.handle import Queue, first_left
 
 
-def release_keys(queues: Sequence[Queue]) -> None:
+def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> None:
     """Let every group go on with the keys that it holds back in these queues.
+
+    Parameters
+    ----------
+    aside : sequence
+        Queues, each with the groups that put aside what is to be put back. Such a group may be about to hold the keys.
 
     Raises
     ------
     KeysHeldError
-        Before anything is changed, if producers may write to such a queue, or a group that holds keys back has messages left there: they
+        Before anything is changed, if producers may write to such a queue, or such a group has messages left there: they
         are later ones of the keys, and would come before those that are put back. A group that is given messages at this moment may be
         refused when others are not; nothing was put back then.
     """
-    holding = {queue.name: _holding(queue) for queue in queues}
+    queues = [queue for queue, _ in aside]
+    holding = {queue.name: _holding(queue, groups) for queue, groups in aside}
     ends = {queue.name: _ends(queue, holding[queue.name]) for queue in queues if holding[queue.name]}
     for queue in queues:
         for group in holding[queue.name]:
@@ -29,14 +35,18 @@ def release_keys(queues: Sequence[Queue]) -> None:
     for queue in queues:
         release = ReleaseKeys(queue.state.queue_id, ends.get(queue.name, {}))
         for group in holding[queue.name]:
+            if queue.state.queue_id not in group.state.held:
+                continue
             group.decide(lambda release=release: [release], user_and_host())  # type: ignore[misc]
             if queue.state.queue_id in group.state.held:
                 raise _not_read(queue, group)
 
 
-def _holding(queue: Queue) -> list[Group]:
+def _holding(queue: Queue, aside: Collection[str]) -> list[Group]:
+    """The groups that hold keys back, and those that may be about to."""
     queue.refresh()
-    return [group for group in groups_of(queue.store, queue.state) if queue.state.queue_id in group.state.held]
+    found = groups_of(queue.store, queue.state)
+    return [group for group in found if queue.state.queue_id in group.state.held or group.name in aside]
 
 
 def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
@@ -46,7 +56,7 @@ def _ends(queue: Queue, holding: Sequence[Group]) -> dict[int, int]:
     if queue.state.ingress:
         names = ", ".join(repr(group.name) for group in holding)
         raise KeysHeldError(
-            f"queue {queue.name!r} holds back keys of dead messages (group {names}), and producers may write later messages of these keys "
+            f"keys of dead messages of queue {queue.name!r} are held back (group {names}), and producers may write later messages of these keys "
             f"before those that are put back. Run `spark-partq ingress disable {queue.name}`, let each group read what there is, run this "
             "again, and enable ingress then",
             queue=queue.name,

@@ -17,6 +17,7 @@ from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.consume import held, planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.messages import read_slice
@@ -239,6 +240,26 @@ def test_put_back_is_refused_while_anything_may_come_before(store: str) -> None:
     query.run()
     assert partq.redrive(store, "q") == {"q": 3}
     assert partq.redrive(store, "q") == {}
+
+
+def test_put_back_waits_for_a_group_that_is_about_to_hold_a_key(store: str) -> None:
+    """Its query has put the message aside, and died before the group knew of it."""
+    make(store, partitions=1, max_deliveries=3)
+    Producing(store).put(("a", 1), ("a", 2))
+    query = Query(store, {1})
+    assert not query._run()
+    queue = opened(store)
+    DeadLetters(queue.store, "dead", "g").send(queue, queue.table(0), 1, DeadMessages(0, 1, "dead", 3))
+    with pytest.raises(partq.KeysHeldError, match="ingress disable q"):
+        partq.redrive(store, "q")
+    partq.set_ingress(store, "q", False)
+    with pytest.raises(partq.KeysHeldError, match="'g' has not read all messages"):
+        partq.redrive(store, "q")
+    query.run()
+    assert put_back(store) == {"q": 2}
+    query.deadly.clear()
+    query.run()
+    assert query.of("a") == [1, 2]
 
 
 def test_redrive_that_is_killed_goes_on(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ def a_snapshot_forgets_what_is_held(original, state):
 
 
 @bug("storage.procedures.redrive:release_keys", comes_back)
-def keys_stay_held_when_their_messages_are_put_back(original, queues):
+def keys_stay_held_when_their_messages_are_put_back(original, aside):
     """They go to the dead-message queue again and again."""
 
 
