@@ -59,7 +59,7 @@ def peers(figures: Sequence[Mapping[str, Any]]) -> Figure:
     ax.invert_yaxis()
     ax.grid(alpha=0.3)
     ax.set_xlabel("our time in the peer's: left of 1 we are faster")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=len(_LOOKS), frameon=False)
+    picture.legend(loc="outside upper center", ncols=len(_LOOKS), frameon=False)
     return picture
 
 

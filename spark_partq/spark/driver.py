@@ -262,10 +262,18 @@ def flow_changes(group: str, store: str | None = None) -> dict[str, FlowChange]:
 
 
 def claims(group: str, store: str) -> dict[QueuePartition, tuple[str, int, int, str]]:
-    """Of each partition that a query of this process owns: queue id, number, epoch, incarnation."""
-    found: dict[QueuePartition, tuple[str, int, int, str]] = {}
+    """Of each partition that a query of this process owns: queue id, number, epoch, incarnation.
+
+    A query reports its epochs when it plans something. So one that has lost a partition and is idle since still has those of before: who owns
+    it counts, then the highest epoch.
+    """
+    found: dict[QueuePartition, tuple[bool, int, str, str]] = {}
     driver = Driver.started()
     for session in driver.sessions(group, store) if driver is not None else []:
         for queue, number, queue_id, _, epoch in session.batch.get("epochs", []):
-            found[queue, int(number)] = (queue_id, int(number), int(epoch), session.batch["incarnation"])
-    return found
+            place = queue, int(number)
+            claim = place in session.owned, int(epoch), queue_id, session.batch["incarnation"]
+            found[place] = max(claim, found.get(place, claim))
+    return {
+        place: (queue_id, place[1], epoch, incarnation) for place, (_, epoch, queue_id, incarnation) in found.items()
+    }

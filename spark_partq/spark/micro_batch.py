@@ -198,9 +198,10 @@ def _stores(batch: DataFrame) -> list[Store]:
 
 
 def _run_of(batch: DataFrame) -> _Run:
-    run = str(_property(batch, "spark.jobGroup.id"))
+    running = _running(batch, _property(batch, _QUERY))
+    run = str(running.runId().toString())  # the job group has it, too, until the user sets another one
     if run not in _runs:
-        leaves = _running(batch, _property(batch, _QUERY)).logicalPlan().collectLeaves()
+        leaves = running.logicalPlan().collectLeaves()
         relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
         options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
         if len(_runs) == _MOST_RUNS:

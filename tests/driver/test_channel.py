@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import socket
 import tempfile
@@ -18,7 +19,7 @@ import spark_partq as partq
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.spark.address import Address
 from spark_partq.spark.channel import DriverClient
-from spark_partq.spark.driver import Driver
+from spark_partq.spark.driver import Driver, claims
 from spark_partq.spark.source import PartqDataSource
 from tests.driver.ends import GREETING, Handler, own_driver
 from tests.helpers import eventually
@@ -225,6 +226,29 @@ def test_a_listener_that_is_being_added_hears_later_reports_later_and_holds_up_n
     adding.join()
     revoking.join()
     assert slow.calls == [("assigned", [("q", 0)]), ("revoked", [("q", 0)])]
+
+
+# ---- claims
+@pytest.mark.parametrize("loser", [0, 1])
+def test_who_has_lost_a_partition_and_is_idle_claims_it_no_more(
+    driver: Driver, loser: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queries of a group in one driver, whichever came first: acknowledgements count for the one that has it now."""
+    monkeypatch.setattr(Driver, "_instances", {os.getpid(): driver})
+    clients = [DriverClient(address_of(driver), {**GREETING, "instance": i}, Handler()) for i in ("a", "b")]
+
+    def planned(client: DriverClient, epoch: int) -> None:
+        batch = {"owned": {}, "changes": {}, "epochs": [["q", 0, "id", 0, epoch]], "incarnation": f"process-{epoch}"}
+        client.request({"group": "g", "batch": batch})
+
+    clients[loser].request({"group": "g", "assigned": [["q", 0]]})
+    planned(clients[loser], 3)
+    assert claims("g", "/store") == {("q", 0): ("id", 0, 3, "process-3")}
+    clients[loser].request({"group": "g", "revoked": [["q", 0]]})
+    assert claims("g", "/store") == {("q", 0): ("id", 0, 3, "process-3")}  # it acknowledges what it was given
+    clients[1 - loser].request({"group": "g", "assigned": [["q", 0]]})
+    planned(clients[1 - loser], 5)
+    assert claims("g", "/store") == {("q", 0): ("id", 0, 5, "process-5")}
 
 
 # ---- flow_changes

@@ -72,7 +72,7 @@ CASES: dict[str, list[Case]] = {
         python("create_queue(store, 'new', 'v long', dead_letter_order='hold', dead_letter_queue='dead', max_deliveries=2)", InvalidArgumentError, "dead_letter_order='hold' holds back the messages of a key, and queue 'new' has none; use 'skip', or make a queue with a key"),
         python("alter_queue(store, 'q', dead_letter_order='hold')", InvalidArgumentError, "queue settings: dead_letter_order='hold' needs a dead_letter_queue; set both"),
         python("alter_queue(store, 'other', dead_letter_order='hold', dead_letter_queue='dead', max_deliveries=2)", InvalidArgumentError, "dead_letter_order='hold' holds back the messages of a key, and queue 'other' has none; use 'skip', or make a queue with a key"),
-        python("redrive(store, 'kept')", KeysHeldError, "queue 'kept' holds back keys of dead messages (group 'h'), and producers may write later messages of these keys", others.a_key_is_held),
+        python("redrive(store, 'kept')", KeysHeldError, "keys of dead messages of queue 'kept' are held back (group 'h'), and producers may write later messages of these keys", others.a_key_is_held),
         python("create_queue(store, 'new', 'v long', key='v', dead_letter_order='wait')", InvalidArgumentError, "queue settings: dead_letter_order: Input should be 'skip' or 'hold'. Known settings:"),
         python("scale(store, 'q', -1)", InvalidArgumentError, "partitions=-1: a queue has 1 to 4096 partitions, or 0 for an exclusive queue"),
         python("scale(store, 'q', 5000)", InvalidArgumentError, "partitions=5000: a queue has 1 to 4096 partitions, or 0 for an exclusive queue"),

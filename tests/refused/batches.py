@@ -56,6 +56,7 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
     session = mock.MagicMock()
     session.sparkContext.getLocalProperty = local.get
     query = session._jsparkSession.sharedState().activeStreamingQueries().get()
+    query.runId().toString.return_value = local.get("spark.jobGroup.id")
     query.logicalPlan().collectLeaves().size.return_value = 0
     entry = query.offsetLog().get().get().offsets()
     entry.size.return_value = len(offsets)

@@ -46,6 +46,7 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path, wrote: b
         sinks = partq.delta_sink(table), partq.queue_sink(queue, "results", exactly_once=True)
 
         def act(batch: DataFrame, batch_id: int) -> None:
+            spark.sparkContext.setJobGroup("mine", "the same in each run")
             if dies and batch_id == 1:
                 partq.acknowledge(queue, "g", {("q", 0): 3})
                 if wrote:

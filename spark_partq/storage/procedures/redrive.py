@@ -38,6 +38,8 @@ from spark_partq.storage.store import Store
 
 # In place of a group: who has read the dead-message queue so far.
 _READER = "redrive"
+# Reasons that no application gives: the planner left the message out.
+_PUT_ASIDE = DEAD, HELD, EXPIRED
 
 
 @dataclass(frozen=True)
@@ -210,20 +212,20 @@ def _origins(queue: Queue) -> dict[str, set[str]]:
     """The queues to which there is something to put back, each with the groups that put it aside; no group for what was rejected."""
     names = ["origin_queue", "origin_group", "dead_reason"]
     schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
-    # Of each queue and partition where the last message lies of each group, with its reason
-    last: dict[str, dict[tuple[int, str, str], int]] = {}
+    # Of each queue, by partition, group, and whether it was put aside or rejected, where the last message lies.
+    last: dict[str, dict[tuple[int, str, bool], int]] = {}
     for table, part in _parts(queue, {}):
         for first, rows in read_slice(queue.store, part, schema):
             columns = [rows.column(name).to_pylist() for name in names]
             for at, (name, group, reason) in enumerate(zip(*columns, strict=True), part.base_offset + first):
-                last.setdefault(name, {})[table.partition, group, reason] = at
+                last.setdefault(name, {})[table.partition, group, reason in _PUT_ASIDE] = at
     found = {}
     for name, of in sorted(last.items()):
         _finish(queue, name)
         positions = _redriven_to(queue, name)
-        left = [(group, reason) for (number, group, reason), at in of.items() if at >= positions.get(number, 0)]
+        left = [(group, aside) for (number, group, aside), at in of.items() if at >= positions.get(number, 0)]
         if left:
-            found[name] = {group for group, reason in left if reason in (DEAD, HELD, EXPIRED)}
+            found[name] = {group for group, aside in left if aside}
     return found
 
 
