@@ -119,6 +119,8 @@ def promote(
         say_prose(f"{done.primary} is fenced: its producers and consumers stop with QUEUE_FENCED")
     else:
         say_prose(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
+    if done.fenced and done.problem:
+        say_prose(f"warning: {done.problem}", error=True)
     for group, partition, start, end in done.floors:
         say_prose(
             f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed"

@@ -103,11 +103,11 @@ history g
 check g --within 0
 MEMBER LEAVES
 rebalance --group h
-reset-offsets g --to earliest --dry-run
-reset-offsets g --to earliest --yes
 ingress disable q
 dead-letter redrive q
 ingress enable q
+reset-offsets g --to earliest --dry-run
+reset-offsets g --to earliest --yes
 scale q 3
 scale solo 2
 copy-stuck solo

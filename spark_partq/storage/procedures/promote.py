@@ -19,7 +19,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_partq.core import format
 from spark_partq.core.errors import (
@@ -64,7 +64,7 @@ class Promotion:
     queue : str
         Its name.
     problem : str
-        Why the primary was not fenced; empty if it was.
+        Why the primary was not fenced, or not copied to its end; empty if both were done.
     primary : str
         The store that was the primary's.
     fenced : bool
@@ -85,6 +85,14 @@ class Promotion:
         """The same as plain JSON-able values."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
+
+
+class _Primary(NamedTuple):
+    """What became of the primary: whether it is fenced, what is wrong, and which replicas it knows."""
+
+    fenced: bool
+    problem: str = ""
+    others: Collection[str] = ()
 
 
 def promote(store: Store, queue: str, *, force: bool = False, options: Options | None = None) -> Promotion:
@@ -117,7 +125,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
-    problem, known = _take_over(store, table, replica, force, options)
+    fenced, problem, known = _take_over(store, table, replica, force, options)
     if not _is_complete(store, queue):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {replica.primary} cannot "
@@ -149,7 +157,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
         ]
     )
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
-    return Promotion(queue, replica.primary, not problem, problem, floors)
+    return Promotion(queue, replica.primary, fenced, problem, floors)
 
 
 # ---- the other replicas
@@ -207,8 +215,8 @@ def _another(rival: Rival) -> ReplicaError:
 # ---- the primary
 def _take_over(
     store: Store, table: ReplicaTable, replica: ReplicaState, force: bool, options: Options | None
-) -> tuple[str, Collection[str]]:
-    """Fence the primary and copy what is left; returns why not, if it cannot be reached, and the replicas that it knows."""
+) -> _Primary:
+    """Fence the primary and copy what is left, if it can be reached."""
     queue, primary = replica.queue, store.sibling(replica.primary, options)
     try:
         state = patiently(primary.runtime, lambda: queue_state(primary, queue))
@@ -216,9 +224,9 @@ def _take_over(
         lost = isinstance(error, (NotAStoreError, StoreUnavailableError, QueueNotFoundError))
         if not force and (not lost or isinstance(error, NotPermittedError)):
             raise _insist(primary, queue, error) from error
-        return str(error), ()
+        return _Primary(False, str(error))
     if state.queue_id != replica.queue_id:
-        return f"queue {queue!r} in {primary.uri} was deleted and created again", ()
+        return _Primary(False, f"queue {queue!r} in {primary.uri} was deleted and created again")
     others = [location for location in state.replicas if location != replica.location]
     _check_alone(store, table, replica, others, force)
     try:
@@ -230,18 +238,44 @@ def _take_over(
     except PartqError as error:
         if not force:
             raise _insist(primary, queue, error) from error
-        return str(error), others
+        return _Primary(False, str(error), others)
     try:
-        if replica.phase is not Phase.PROMOTING:
-            Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
+        if replica.phase is not Phase.PROMOTING and _copy_the_rest(primary, store, queue, table):
+            return _Primary(True, "", others)
+        # Who began this promotion, here or elsewhere, may have taken the primary for lost: no pass begins any more.
+        return _Primary(True, _left_behind(primary, store, queue), others)
     except PartqError as error:
-        now = table.refresh()
-        if now is not None and now.takes_over:
-            return "", others  # by somebody else, whose last pass has ended
         if not force:
             raise _insist(primary, queue, error) from error
-        return str(error), others
-    return "", others
+        return _Primary(True, str(error), others)
+
+
+def _copy_the_rest(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
+    """The last pass; False if somebody else has begun the promotion meanwhile."""
+    try:
+        Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
+    except PartqError:
+        now = table.refresh()
+        if now is None or not now.takes_over:
+            raise
+        return False
+    return True
+
+
+def _left_behind(primary: Store, store: Store, queue: str) -> str:
+    """What of a fenced primary was not copied, if there is anything."""
+    copied = {table.partition: table.next_offset for table in _partitions(store, queue_state(store, queue))}
+    left = [
+        f"partition {table.partition} from {copied.get(table.partition, 0)} to {table.next_offset - 1}"
+        for table in _partitions(primary, queue_state(primary, queue))
+        if table.next_offset > copied.get(table.partition, 0)
+    ]
+    if not left:
+        return ""
+    return (
+        f"the promotion was interrupted when {primary.uri} could not be reached, and these messages there were not copied: {', '.join(left)}. "
+        "Read them from its tables with any Delta reader, and append them here before that store is deleted"
+    )
 
 
 def _close(store: Store, state: QueueState) -> None:

@@ -17,6 +17,7 @@ from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.files.disk import DiskFiles
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures.primary import check_not_superseded
 from spark_partq.storage.procedures.promote import Promotion, promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
@@ -160,6 +161,27 @@ def test_promotion_interrupted_anywhere(queue: str, there: str, tmp_path: Path, 
         if through:
             return
     raise AssertionError("it never came through")
+
+
+def test_a_primary_that_comes_back_in_the_middle_of_a_promotion(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S7: it was taken for lost, so what it had was not copied: whoever promotes again is told of each such message."""
+    put(queue, 0, range(5))
+    sync(queue, there)
+    put(queue, 0, [5, 6])
+    put(queue, 1, [7])
+    away = take_away(queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(promotions, "_close", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            promote(Store.at(there), "q")
+    os.rename(away, queue)
+    found = promote(Store.at(there), "q")
+    assert found.fenced and "not copied: partition 0 from 5 to 6, partition 1 from 0 to 0. Read them" in found.problem
+    with pytest.raises(partq.QueueFencedError):
+        check_not_superseded(Store.at(queue), queue_state(Store.at(queue), "q"))
+    assert len(messages(there, 0)) == 5 and put(there, 0, [50]) == 5
 
 
 def test_two_promote_at_once(queue: str, there: str) -> None:
@@ -358,5 +380,6 @@ def test_promote_beside_a_damaged_primary(queue: str, there: str) -> None:
     with pytest.raises(partq.ReplicaError, match="pass force"):
         promote(Store.at(there), "q")
     assert replica_role(Store.at(there), "q") == "replica"
-    assert not promote(Store.at(there), "q", force=True).fenced
+    done = promote(Store.at(there), "q", force=True)
+    assert done.fenced and "which is not there" in done.problem
     assert put(there, 0, [9]) == 1
