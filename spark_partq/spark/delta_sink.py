@@ -21,7 +21,6 @@ from spark_partq.spark.micro_batch import (
     micro_batch,
     open_sources,
     queue_ends,
-    single_write,
 )
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -61,12 +60,7 @@ class DeltaSink:
             return Written(files, planned.with_ids(ends))
 
         ends = partial(queue_ends, batch, planned)
-        refusal = (
-            f"this micro-batch has been written to {target.what} before, where its messages up to the last of those rows count as written: "
-            "write all of its rows in one call, or through sinks with a name each"
-        )
-        with single_write(batch, (self._place.uri, self._name or ""), refusal):
-            deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, ends)
+        deliver_once(target, self._place.runtime, planned.group, self._name, planned.by_id, write, ends)
 
     def _reads_durable(self, batch: DataFrame, planned: MicroBatch) -> bool:
         """Whether one of the queues has ``durability=disk`` by now."""

@@ -17,7 +17,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, single_write
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -104,14 +104,7 @@ class QueueSink:
             target = PositionsQueue(self._queue, positions_sink(planned.group, self._sink_id))
             self._by_group[planned.group] = target
         ends = partial(queue_ends, batch, planned)
-        refusal = (
-            f"this micro-batch has been written to {target.what} before, where its messages up to the last of those rows count as written: "
-            "write all of its rows in one call, or through sinks with a sink_id each"
-        )
-        with single_write(batch, (self._queue.store.uri, self._queue.name, self._sink_id or ""), refusal):
-            self._last, added = append_once(
-                target, planned, batch, self._order_by, self._sink_id, ends, last=self._last
-            )
+        self._last, added = append_once(target, planned, batch, self._order_by, self._sink_id, ends, last=self._last)
         return added
 
 

@@ -74,22 +74,6 @@ def test_two_sinks_of_a_group(spark: SparkSession, queues: str, tmp_path: Path) 
     assert stored(spark, queues, "b") == [*range(5), *range(500, 3000, 100)]
 
 
-@pytest.mark.parametrize("target", ["a queue", "a table"])
-def test_rows_of_a_micro_batch_come_in_one_call(spark: SparkSession, queues: str, tmp_path: Path, target: str) -> None:
-    """The positions would say of what a second call brings that it is in; so the query stops in its first micro-batch."""
-    table = tmp_path / "t"
-    sink = partq.queue_sink(queues, "b", exactly_once=True) if target == "a queue" else partq.delta_sink(table)
-
-    def twice(batch: DataFrame, batch_id: int) -> None:
-        sink(batch.filter("v < 5"), batch_id)
-        sink(batch.filter("v >= 5"), batch_id)
-
-    with pytest.raises(
-        StreamingQueryException, match=f"has been written to .*{target.split()[1]}.* before, .*: write all"
-    ):
-        run_through(stream(spark, queues, group="g"), tmp_path / "cp", twice)
-
-
 def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     """Its new messages get offsets that the target has: that is told, and nothing is written or left out."""
     target, backup = str(tmp_path / "target"), tmp_path / "backup"
