@@ -117,10 +117,10 @@ def promote(
     say_prose(f"queue {queue} in {target.store} is the primary now")
     if done.fenced:
         say_prose(f"{done.primary} is fenced: its producers and consumers stop with QUEUE_FENCED")
+        if done.problem:
+            say_prose(f"warning: {done.problem}", error=True)
     else:
         say_prose(f"warning: {done.primary} was not fenced: {done.problem}", error=True)
-    if done.fenced and done.problem:
-        say_prose(f"warning: {done.problem}", error=True)
     for group, partition, start, end in done.floors:
         say_prose(
             f"group {group} goes on at {end} of partition {partition}: {count(end - start, 'message')} were removed"

@@ -15,13 +15,7 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import (
-    MicroBatch,
-    check_traceable,
-    micro_batch,
-    open_sources,
-    queue_ends,
-)
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, open_sources, queue_ends
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.queue.handle import Queue

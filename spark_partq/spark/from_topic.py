@@ -9,8 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from spark_partq.core.delivery.positions import position_app
-from spark_partq.core.delivery.topics import Topic, check_reachable, planned, recorded, starting_offsets
+from spark_partq.core.delivery.topics import Topic, check_reachable, planned, position_name, recorded, starting_offsets
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, payload_schema, type_name, types_of
@@ -165,10 +164,9 @@ class TopicSink:
         """Keep where the first micro-batch of a checkpoint ends in partitions of which it has no message, also if it has none at all."""
         self._target.refresh()
         known = recorded(self._target.positions, self._sink_id, topic)
-        lacking = {int(number): end for number, end in ends.items() if int(number) not in known}
+        lacking = {position_name(self._sink_id, topic, int(n)): end for n, end in ends.items() if int(n) not in known}
         if lacking:
-            apps = {position_app(self._sink_id, None, topic.topic_id, number): end for number, end in lacking.items()}
-            self._target.commit([self._target.prepare(lambda: [], lambda: 0)], apps)
+            self._target.commit([self._target.prepare(lambda: [], lambda: 0)], lacking)
 
     def write(self, batch: DataFrame, topic: Topic, ends: Mapping[str, int]) -> None:
         """Append those messages of a micro-batch that the queue lacks.

@@ -25,17 +25,16 @@ T = TypeVar("T")
 
 SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-
 
 @dataclass
 class _Run:
-    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and into which
-    targets rows of the running micro-batch have gone."""
+    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and what a
+    micro-batch has rejected."""
 
-    first: str | None
+    first: str
     options: list[Options]
-    written: tuple[str | None, set[tuple[str, ...]]] = field(default_factory=lambda: (None, set()))
+    rejecting: str = ""
+    rejected: set[tuple[str, str]] = field(default_factory=set)
 
 
 _runs: dict[str, _Run] = {}  # the last ones
@@ -72,7 +71,8 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     InvalidArgumentError
         Outside of such a function, with Spark Connect, or if the query reads no queue, or queues by several groups.
     """
-    found = [_of_queues(offset) for offset in ends_of(batch)]
+    running, number = _running(batch)
+    found = [_of_queues(offset) for offset in _ends(running, number)]
     planned = [offset for offset in found if offset is not None]
     groups = sorted({offset.group for offset in planned})
     if len(groups) != 1:
@@ -88,42 +88,26 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
                 )
             if position.end > position.start or place not in positions:
                 positions[place] = position
-    if _may_begin_earlier(batch):
+    if _may_begin_earlier(_run_of(running, number), number):
         positions = {p: replace(at, start=0) if at.end > at.start else at for p, at in positions.items()}
     return MicroBatch(groups[0], positions)
 
 
-def _may_begin_earlier(batch: DataFrame) -> bool:
+def _may_begin_earlier(run: _Run, number: str) -> bool:
     """Whether rows may come from messages in front of what was planned: with manual acknowledgement a replay begins at the group's position.
 
     Only the first micro-batch of a run is a replay. In every other one such a row was kept by the query, and a target may have later ones.
     """
-    run = _run_of(batch)
-    return run.first == _property(batch, _BATCH) and any(option.ack == "manual" for option in run.options)
+    return run.first == number and any(option.ack == "manual" for option in run.options)
 
 
-@contextlib.contextmanager
-def single_write(batch: DataFrame, target: tuple[str, ...], refusal: str) -> Iterator[None]:
-    """A target gets the rows of a micro-batch in one call: its positions say of a second call's rows that they are in.
-
-    Parameters
-    ----------
-    target : tuple of str
-        Where the positions are, and under which name.
-    refusal : str
-        What is said of a second call. One that failed does not count.
-
-    Raises
-    ------
-    InvalidArgumentError
-    """
-    run, number = _run_of(batch), _property(batch, _BATCH)
-    if run.written[0] != number:
-        run.written = number, set()
-    if target in run.written[1]:
-        raise InvalidArgumentError(refusal)
-    yield
-    run.written[1].add(target)
+def rejected_in(batch: DataFrame) -> set[tuple[str, str]]:
+    """The stores and names of what the running micro-batch has rejected; the caller adds to them."""
+    running, number = _running(batch)
+    run = _run_of(running, number)
+    if run.rejecting != number:
+        run.rejecting, run.rejected = number, set()
+    return run.rejected
 
 
 def ends_of(batch: DataFrame) -> list[Any]:
@@ -134,14 +118,11 @@ def ends_of(batch: DataFrame) -> list[Any]:
     InvalidArgumentError
         As `micro_batch`.
     """
-    if is_remote():
-        raise InvalidArgumentError("positions of a micro-batch are not known with Spark Connect; use a classic session")
-    query_id, batch_id = _property(batch, _QUERY), _property(batch, _BATCH)
-    if query_id is None or batch_id is None:
-        raise InvalidArgumentError(
-            "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
-        )
-    offsets = _running(batch, query_id).offsetLog().get(int(batch_id)).get().offsets()
+    return _ends(*_running(batch))
+
+
+def _ends(running: Any, number: str) -> list[Any]:
+    offsets = running.offsetLog().get(int(number)).get().offsets()
     return [json.loads(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()]
 
 
@@ -194,11 +175,10 @@ def open_sources(batch: DataFrame, planned: MicroBatch) -> Iterator[Queue]:
 
 def _stores(batch: DataFrame) -> list[Store]:
     """The stores of the queues that the running query reads."""
-    return list({option.store.uri: option.store for option in _run_of(batch).options}.values())
+    return list({option.store.uri: option.store for option in _run_of(*_running(batch)).options}.values())
 
 
-def _run_of(batch: DataFrame) -> _Run:
-    running = _running(batch, _property(batch, _QUERY))
+def _run_of(running: Any, number: str) -> _Run:
     run = str(running.runId().toString())  # the job group has it, too, until the user sets another one
     if run not in _runs:
         leaves = running.logicalPlan().collectLeaves()
@@ -206,13 +186,8 @@ def _run_of(batch: DataFrame) -> _Run:
         options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
         if len(_runs) == _MOST_RUNS:
             del _runs[next(iter(_runs))]
-        _runs[run] = _Run(_property(batch, _BATCH), options)
+        _runs[run] = _Run(number, options)
     return _runs[run]
-
-
-def _property(batch: DataFrame, name: str) -> str | None:
-    found = batch.sparkSession.sparkContext.getLocalProperty(name)
-    return None if found is None else str(found)
 
 
 def _is_source(leaf: Any) -> bool:
@@ -223,10 +198,25 @@ def _is_queue(relation: Any) -> bool:
     return "partq" in str(relation.table().name()).lower()
 
 
-def _running(batch: DataFrame, query_id: str | None) -> Any:
-    """Spark's own view of the query."""
+def _running(batch: DataFrame) -> tuple[Any, str]:
+    """Spark's own view of the running query, and the number of its micro-batch.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `micro_batch`.
+    """
+    if is_remote():
+        raise InvalidArgumentError("positions of a micro-batch are not known with Spark Connect; use a classic session")
+    context = batch.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    if query_id is None or batch_id is None:
+        raise InvalidArgumentError(
+            "these rows are not those of a micro-batch: call this in a function for writeStream.foreachBatch"
+        )
     running = batch.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
-    return running.get(_java(batch).java.util.UUID.fromString(query_id))
+    return running.get(_java(batch).java.util.UUID.fromString(query_id)), str(batch_id)
 
 
 def check_traceable(rows: DataFrame) -> None:

@@ -14,7 +14,7 @@ from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, single_write
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, rejected_in
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -35,19 +35,11 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     for queues in by_target.values():
         for queue in queues:
             _check_columns(rows, queue)
-    refusal = "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
-    with single_write(rows, ("rejected", opened.uri, name), refusal):
-        _reject(rows, reason, name, planned, opened, by_target)
-
-
-def _reject(
-    rows: DataFrame,
-    reason: str | Column,
-    name: str,
-    planned: MicroBatch,
-    opened: Store,
-    by_target: dict[str, list[Queue]],
-) -> None:
+    rejected = rejected_in(rows)
+    if (opened.uri, name) in rejected:  # the positions would say that these messages are in
+        raise InvalidArgumentError(
+            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+        )
     group = open_group(opened, planned.group).state
     for dead_letter_queue, queues in by_target.items():
         read = [queue.name for queue in queues]
@@ -60,6 +52,7 @@ def _reject(
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
         append_once(target, of_target, dead, (), name, partial(queue_ends, rows, of_target), since)
+    rejected.add((opened.uri, name))
 
 
 def _name_of(reason: str | Column) -> str:

@@ -87,7 +87,7 @@ def test_each_row_once(spark: SparkSession, queue: str, tmp_path: Path) -> None:
 def test_the_table_is_as_durable_as_the_queue(
     spark: SparkSession, queue: str, tmp_path: Path, forced: list[str]
 ) -> None:
-    """Also as a running query finds it."""
+    """Also if it becomes so while the query runs."""
     sink = partq.delta_sink(tmp_path / "t")
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -99,6 +99,11 @@ def test_the_table_is_as_durable_as_the_queue(
     run_through(stream(spark, queue, group="g", maxRowsPerTrigger=20), tmp_path / "cp", write)
     assert [path for path in forced if path == str(tmp_path / "t" / "_delta_log")]
     assert values(tmp_path / "t") == list(range(30))
+    more(spark, queue, 30, 5)
+    forced.clear()
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", partq.delta_sink(tmp_path / "t"))
+    assert [path for path in forced if path == str(tmp_path / "t" / "_delta_log")]
+    assert values(tmp_path / "t") == list(range(35))
 
 
 def test_two_sinks_of_a_group_in_one_micro_batch(spark: SparkSession, queue: str, tmp_path: Path) -> None:

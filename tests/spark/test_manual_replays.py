@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_partq as partq
 from tests.helpers import put, run_through, stream
 from tests.spark.test_delta_sink import values
+from tests.spark.test_queue_to_queue import stored
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
 
@@ -25,11 +26,6 @@ def queue(store: str) -> str:
     for first in (0, 10):
         put(store, 0, range(first, first + 10))
     return store
-
-
-def stored(spark: SparkSession, store: str, queue: str) -> list[int]:
-    read = spark.read.format("partq").option("path", store).option("queue", queue).load()
-    return sorted(row.v for row in read.select("v").collect())
 
 
 @pytest.mark.parametrize("wrote", [False, True])

@@ -67,6 +67,11 @@ def default_name(topic: str) -> str:
     return name
 
 
+def position_name(sink_id: str, topic: Topic, partition: int) -> str:
+    """The name under which a queue keeps the next offset that it lacks of a partition."""
+    return position_app(sink_id, None, topic.topic_id, partition)
+
+
 def recorded(positions: Mapping[str, int], sink_id: str, topic: Topic) -> dict[int, int]:
     """Of each partition of the topic the next offset that a queue lacks, if it has any message of it.
 
@@ -80,7 +85,7 @@ def recorded(positions: Mapping[str, int], sink_id: str, topic: Topic) -> dict[i
     CheckpointMismatchError
         If they are those of another topic.
     """
-    found = {n: positions.get(position_app(sink_id, None, topic.topic_id, n)) for n in topic.bounds}
+    found = {n: positions.get(position_name(sink_id, topic, n)) for n in topic.bounds}
     known = {n: offset for n, offset in found.items() if offset is not None}
     others = sorted({app.split("/")[1] for app in positions if app.startswith(f"partq:{sink_id}/")} - {topic.topic_id})
     if others:

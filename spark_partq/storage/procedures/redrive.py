@@ -38,7 +38,7 @@ from spark_partq.storage.store import Store
 
 # In place of a group: who has read the dead-message queue so far.
 _READER = "redrive"
-# Reasons that no application gives: the planner left the message out.
+# Why a planner leaves a message out; who rejects one may give any reason.
 _PUT_ASIDE = DEAD, HELD, EXPIRED
 
 
@@ -231,10 +231,9 @@ def _origins(queue: Queue) -> dict[str, set[str]]:
 
 def _finish(queue: Queue, origin: str) -> None:
     """Place what a redrive that died has made durable, and so counts as put back."""
-    with contextlib.suppress(
-        QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
-    ):  # it takes nothing
-        PositionsQueue(open_queue(queue.store, origin), redriven_sink(queue.name), heed_ingress=False).refresh()
+    takes_nothing = QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+    with contextlib.suppress(*takes_nothing):
+        PositionsQueue(open_queue(queue.store, origin), redriven_sink(queue.name)).refresh()
 
 
 def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -249,18 +248,16 @@ def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterato
 
 
 def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[PartitionTable, Slice]]:
-    """The files of a dead-message queue, of each partition from its position on: those of a partition count before those of the next one, so that
-    messages of a key keep their order.
+    """The files of a dead-message queue, of each partition from its position on.
+
+    All that was written with one partition count comes before what was written with the next one, so messages of a key keep their order.
     """
     queue.control.refresh()
-    while True:
-        tables = [queue.table(number) for number in queue.state.all_partitions]
-        for table in tables:
-            table.refresh()
-        if (
-            not queue.control.refresh()
-        ):  # it has every column that a file has, and all maps under which these files came
-            break
+    tables = _refreshed(queue)
+    while (
+        queue.control.refresh()
+    ):  # it must know every column and every partition count with which these files were written
+        tables = _refreshed(queue)
     read = dict(positions)
     for generation in queue.state.generations:
         for table in tables:
@@ -272,6 +269,13 @@ def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[Partiti
                 read[number] = end
                 for part in slices(queue.state, number, table.index, start, end):
                     yield table, part
+
+
+def _refreshed(queue: Queue) -> list[PartitionTable]:
+    tables = [queue.table(number) for number in queue.state.all_partitions]
+    for table in tables:
+        table.refresh()
+    return tables
 
 
 def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:

@@ -195,7 +195,8 @@ def test_the_replica_is_promoted_instead(queue: str, there: str, before_the_repl
     world.put_back()
     with pytest.raises(partq.ReplicaError):
         promote(Store.at(there), "q")
-    assert promote(Store.at(there), "q", force=True).problem
+    done = promote(Store.at(there), "q", force=True)
+    assert done.fenced and done.problem
     assert queue_state(Store.at(queue), "q").fenced_by == there
     assert messages(there, 0) == {o: o for o in range(6)} and faults(there) == []
 
