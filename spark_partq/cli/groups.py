@@ -58,7 +58,8 @@ def describe_group(
         raise typer.Exit(1)
 
 
-@app.command("explain")
+# -1 is the partition of an exclusive queue.
+@app.command("explain", context_settings={"ignore_unknown_options": True})
 def explain(
     context: typer.Context,
     queue: QueueName,
@@ -244,6 +245,8 @@ def rebalance(
     else:
         for one in watcher.groups:
             say(f"{one.name}: {one.state.status}, {count(len(one.state.members), 'member')}")
+    if not watcher.settled:
+        raise typer.Exit(130)
 
 
 def _decided(group: str, facts: list[GroupFact]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class _Wanted:
 def _wanted(partition: str | None, kinds: list[Kind], every_kind: bool) -> _Wanted:
     queue = number = None
     if partition is not None:
-        found = re.fullmatch(r"(?:(.+)/)?(\d+)", partition)
+        found = re.fullmatch(r"(?:(.+)/)?(-?\d+)", partition)
         if found is None:
             raise typer.BadParameter(f"--partition {partition!r} is neither a number nor QUEUE/NUMBER")
         queue, number = found[1], int(found[2])

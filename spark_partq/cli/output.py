@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import sys
 from typing import Any
 
@@ -42,12 +43,28 @@ def show(what: RenderableType) -> None:
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, default=as_text))  # writes out control characters itself
+    print(_as_json(value, indent=2))  # writes out control characters itself
 
 
 def json_line(value: object) -> None:
     """Print a value as one line, at once."""
-    print(json.dumps(value, default=as_text), flush=True)
+    print(_as_json(value), flush=True)
+
+
+def _as_json(value: object, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, indent=indent, default=as_text, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, default=as_text)
+
+
+def _finite(value: object) -> object:
+    """The same, with a text for each number that JSON does not have, as Spark's ``to_json`` writes it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def as_text(value: object) -> str:

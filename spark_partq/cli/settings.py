@@ -100,17 +100,20 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> Any:
-    if text == _NONE and _may_be_none(name):
+    if text == _NONE and _may_be(type(None), name):
         return None
-    if re.fullmatch(r"-?\d+", text):
+    if _may_be(int, name) and re.fullmatch(r"-?\d+", text):
         return int(text)
     # What is no duration either is refused with all that is wrong.
     return duration_ms(text) if name.endswith("_ms") and _DURATION.fullmatch(text) else text
 
 
-def _may_be_none(name: str) -> bool:
+def _may_be(kind: type, name: str) -> bool:
     field = QueueSettings.model_fields.get(name)
-    return field is not None and type(None) in get_args(field.annotation)
+    if field is None:
+        return False
+    types = field.annotation, *get_args(field.annotation)
+    return kind in [getattr(one, "__origin__", one) for one in types]  # without what Annotated adds
 
 
 def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
@@ -123,4 +126,6 @@ def read_settings(file: Path | None, given: dict[str, str]) -> dict[str, Any]:
             raise partq.InvalidArgumentError(f"--settings {file}: {error}", file=file) from None
     values |= {name: text if name.endswith("_ms") else _value(name, text) for name, text in given.items()}
     durations = {name: v for name, v in values.items() if name.endswith("_ms")}
-    return values | {n: None if v == _NONE and _may_be_none(n) else duration_ms(v, n) for n, v in durations.items()}
+    return values | {
+        n: None if v == _NONE and _may_be(type(None), n) else duration_ms(v, n) for n, v in durations.items()
+    }

@@ -70,7 +70,8 @@ class TailedMessage(TypedDict):
     enqueued_at : str
         When it came, in UTC (ISO 8601).
     message : dict
-        Column to value. Moments and dates are texts by ISO 8601, bytes are hexadecimal digits, decimals are texts.
+        Column to value. Moments and dates are texts by ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``, ``Infinity``
+        and ``-Infinity``.
     """
 
     partition: int

@@ -11,6 +11,7 @@ import typer
 from spark_partq.cli.common import QueueName, Target, app
 from spark_partq.cli.output import as_text, json_line, say, screen
 from spark_partq.cli.plain import plain
+from spark_partq.cli.watching import go_on
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.spark.jobs import Stop
 from spark_partq.storage.inspect.tail import Message, Tail
@@ -48,9 +49,13 @@ def tail(
         _print(message, as_json)
     if not found and count and not as_json:
         say(f"queue {queue} has no message{' of this key' * bool(wanted)}", error=True)
-    while stop is not None and not stop.wait(every):
+
+    def more() -> None:
         for message in reader.more():
             _print(message, as_json)
+
+    if stop is not None:
+        go_on(stop, every, more)
 
 
 def column_value(text: str) -> tuple[str, str]:

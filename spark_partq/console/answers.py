@@ -10,7 +10,7 @@ from spark_partq.core.errors import PartqError, QueueNotFoundError
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.describe_group import GroupDescription, describe_group, described
 from spark_partq.storage.inspect.describe_queue import describe
-from spark_partq.storage.inspect.watch import GroupSample, QueueSample
+from spark_partq.storage.inspect.watch import GroupSample, QueueSample, unread_queues
 
 Json = dict[str, Any]
 
@@ -136,7 +136,8 @@ def _description(looks: Looks, name: str) -> GroupDescription:
     group = looks.watch.group(name)
     if group is None:
         return describe_group(looks.store, name)
-    return described(group, looks.watch.queues_of(group), looks.recent(group))
+    failed = looks.last.sample.failed if looks.last is not None else {}
+    return described(group, looks.watch.queues_of(group), looks.recent(group), unread_queues(failed))
 
 
 def _checked(looks: Looks, kind: str, name: str) -> Look:

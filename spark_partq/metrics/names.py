@@ -114,7 +114,12 @@ WAITING = Metric(
     _GROUP,
     "Partitions whose next messages wait for others because of a resize.",
 )
-LAG = Metric("partq_group_lag_messages", "gauge", _OF_GROUP, "Stored messages that the group has not acknowledged.")
+LAG = Metric(
+    "partq_group_lag_messages",
+    "gauge",
+    _OF_GROUP,
+    "Stored messages that the group has not acknowledged. Missing, as is the next age, for a queue to which no member subscribes.",
+)
 IN_FLIGHT = Metric(
     "partq_group_delivered_messages",
     "gauge",

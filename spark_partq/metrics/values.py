@@ -62,7 +62,7 @@ def _group(sample: GroupSample) -> Iterator[Value]:
         at = name, p.queue, str(p.partition)
         yield names.POSITION, at, p.position
         yield names.IN_FLIGHT, at, p.delivered - p.position
-        if p.lag is not None:
+        if p.lag is not None and p.subscribed:
             yield names.LAG, at, p.lag
             yield names.OLDEST_AGE, at, sample.oldest_s.get((p.queue, p.partition), 0.0)
     for queue, keys in found.held_keys.items():

@@ -82,6 +82,15 @@ def test_a_setting_that_may_be_none(command: Command, store: str, tmp_path: Path
     assert command("create-queue", "c", "--schema", "v long", "--vacuum-grace-ms", "none").code == 1
 
 
+def test_a_name_of_digits_is_a_name(command: Command, store: str) -> None:
+    arguments = "--max-deliveries", "3", "--dead-letter-queue", "2026", "--message-ttl-column", "7"
+    assert command("create-queue", "q", "--schema", "v long, `7` long", *arguments).code == 0
+    settings = partq.describe_queue(store, "q").settings
+    assert [settings[n] for n in ("max_deliveries", "dead_letter_queue", "message_ttl_column")] == [3, "2026", "7"]
+    assert command("alter-queue", "q", "--set", "dead_letter_queue=2027").code == 0
+    assert partq.describe_queue(store, "q").settings["dead_letter_queue"] == "2027"
+
+
 def test_the_example_of_settings_holds_the_defaults(command: Command, store: str) -> None:
     example = str(ROOT / "conf" / "queue.example.toml")
     assert command("create-queue", "q", "--schema", "v long", "--settings", example).code == 0

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_partq as partq
 from tests.cli.outcome import Command, assert_refused
-from tests.cli.queues import created, read_up_to, table_rows
-from tests.groups import Consumer
+from tests.cli.queues import PROGRAM, created, read_up_to, table_rows
+from tests.groups import Consumer, Lasting
 from tests.helpers import ROOT, eventually
 
 
@@ -143,6 +145,17 @@ def test_history_of_what_is_not_there(command: Command, store: str, group: Consu
     assert command("history", "g", "--last", "0").code == 2
 
 
+def test_the_partition_of_an_exclusive_queue(command: Command, store: str) -> None:
+    """K5: it has number -1, which is no option."""
+    partq.create_queue(store, "q", "v long", partitions=0)
+    Lasting(store, "a")
+    assert json.loads(command("explain", "q", "-1", "--group", "g", "--json").out)["owner"] == "a/0"
+    of_it = json.loads(command("history", "g", "--json", "--partition", "-1").out)
+    assert [fact["kind"] for fact in of_it] == ["PartitionAdded", "Granted"]
+    assert json.loads(command("history", "g", "--json", "--partition", "q/-1").out) == of_it
+    assert command("explain", "q", "--nonsense").code == command("explain", "q", "0", "--nonsense").code == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -180,6 +193,26 @@ def test_rebalance_leaves_alone_who_lives(command: Command, store: str, group: C
     finally:
         ended.set()
         beating.join()
+
+
+def test_a_rebalance_that_is_interrupted_says_so(store: str) -> None:
+    """It has not come to rest: the member may still be alive."""
+    created(store)
+    Consumer(store, "a", session_timeout_ms=600_000)
+    running = subprocess.Popen([*PROGRAM, "--store", store, "rebalance", "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        eventually(lambda: catches(running.pid, signal.SIGTERM), "that it heeds SIGTERM")
+        running.terminate()
+        out, _ = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert running.returncode == 130 and json.loads(out)[0]["members"] == 1
+
+
+def catches(pid: int, number: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = re.search(r"^SigCgt:\s+(\w+)$", status, re.MULTILINE)
+    return caught is not None and int(caught[1], 16) >> (number - 1) & 1 == 1
 
 
 @pytest.mark.parametrize(

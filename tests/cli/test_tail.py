@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import itertools
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.inspect.tail import Message, Tail
+from spark_partq.storage.queue.handle import open_queue
+from spark_partq.storage.queue.slices import Slice
+from spark_partq.storage.store import Store
 from tests.cli.outcome import Command, assert_refused
 from tests.cli.queues import HEEDS_CTRL_C, fill, queue_of
 from tests.helpers import ROOT, eventually, new_file, opened
@@ -60,7 +68,7 @@ def test_lines_fit(command: Command, store: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_values_of_every_kind(command: Command, store: str) -> None:
-    schema = "a int, b binary, c date, d timestamp, e decimal(5,2), f array<string>, g boolean, h string, v bigint"
+    schema = "a int, b binary, c date, d timestamp, e decimal(5,2), f array<string>, g boolean, h string, v bigint, w array<double>"
     partq.create_queue(store, "q", schema, partitions=1)
     row: dict[str, Any] = {
         "a": 3,
@@ -71,11 +79,13 @@ def test_values_of_every_kind(command: Command, store: str) -> None:
         "g": True,
         "h": "y",
         "v": None,
+        "w": [math.nan, -math.inf, math.inf, 0.5],
     }
     commit(store, **{name: [value] for name, value in row.items()}, d=[dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)])
     (found,) = map(json.loads, command("tail", "q", "--json").out.splitlines())
     assert found["message"] == {
         "a": 3, "b": "01ff", "c": "1970-01-11", "d": "1970-01-01T00:00:01+00:00", "e": "1.50", "f": ["x"], "g": True, "h": "y", "v": None,
+        "w": ["NaN", "-Infinity", "Infinity", 0.5],
     }  # fmt: skip
     assert 'b="01ff" c="1970-01-11"' in command("tail", "q").out
 
@@ -106,6 +116,32 @@ def test_what_is_refused(command: Command, store: str) -> None:
 
 
 # ---- --follow
+def test_what_could_not_be_read_comes_with_the_next_try(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message once, whichever read of a file fails."""
+    queue_of(store, 2)
+    reader = Tail(open_queue(Store(store), "q"), {})
+    reader.last(0)
+    for _ in range(2):
+        fill(store, 0, 2)
+        fill(store, 1, 2)
+    seen, reads = [], itertools.count()
+    whole = Tail._read
+
+    def read(self: Tail, piece: Slice) -> Iterator[Message]:
+        messages_ = whole(self, piece)
+        yield next(messages_)
+        if next(reads) % 2 == 0:
+            raise partq.StoreUnavailableError("no answer")
+        yield from messages_
+
+    monkeypatch.setattr(Tail, "_read", read)
+    for _ in range(6):
+        with contextlib.suppress(partq.StoreUnavailableError):
+            for message in reader.more():
+                seen.append((message.partition, message.offset))
+    assert seen == [(number, offset) for number in range(2) for offset in range(4)]
+
+
 def test_follow_shows_what_comes_until_ctrl_c(store: str) -> None:
     """Also of partitions that come with a resize."""
     queue_of(store, 1)

@@ -290,6 +290,30 @@ def test_actions(still: str, chromium: Browser) -> None:
         page.close()
 
 
+def test_a_reset_is_shown_before_it_is_done(still: str, chromium: Browser) -> None:
+    """H4: a second press before the answer does nothing."""
+    reader = Lasting(still, "late", group="late")
+    reader.ack(0, 2)
+    reader.leave()
+
+    def position() -> int:
+        return partq.describe_group(still, "late").partitions[0].position
+
+    with console(still, every_s=0.2, token="t" * 32) as served:
+        page = opened(chromium, served, f"#token={'t' * 32}")
+        page.goto(f"http://127.0.0.1:{served.port}/#/group/late")
+        page.get_by_role("button", name="Reset offsets").click()
+        do_it, said = page.get_by_role("button", name="Do it"), page.locator("#done")
+        do_it.dblclick()
+        expect(said).to_contain_text("would")
+        assert position() == 2
+        do_it.click()
+        expect(said).not_to_contain_text("would")
+        expect(said).to_contain_text("set")
+        assert position() == 0
+        page.close()
+
+
 def test_barrier_and_scaling(still: str, chromium: Browser) -> None:
     """Both counts, and what waits for what (S5, S8)."""
     partq.scale(still, "q", 6, timeout_s=60)

@@ -88,6 +88,19 @@ def test_values(queue: str, registry: CollectorRegistry) -> None:
     assert all(value >= 0 for value in found.values())
 
 
+def test_a_queue_that_no_member_reads_any_more(queue: str, registry: CollectorRegistry) -> None:
+    """K3: the group keeps its position there; no alert shall say that it falls behind."""
+    partq.create_queue(queue, "r", "v long", partitions=1)
+    put(queue, 0, range(5), queue="r")
+    Lasting(queue, "x", group="late", queues=("q", "r")).ack(0, 2, queue="r")
+    of_r = ("late", "r", "0")
+    assert scraped(registry)["partq_group_lag_messages", of_r] == 3
+    Lasting(queue, "x", group="late", queues=("q",))
+    found = scraped(registry)
+    assert found["partq_group_position", of_r] == 2
+    assert not {("partq_group_lag_messages", of_r), ("partq_group_oldest_message_age_seconds", of_r)} & found.keys()
+
+
 def test_a_rebalance_as_it_goes_on(queue: str, registry: CollectorRegistry) -> None:
     """R7: handoffs in progress, then how they ended."""
     scraped(registry)

@@ -6,21 +6,24 @@ import { button } from "./parts.js";
 
 const dialog = () => document.getElementById("dialog");
 let pending = null; // what is done when somebody confirms
+let busy = false; // an answer is awaited, so a second press does nothing
 
 /** Ask before anything is changed. */
 export function confirm(title, text, body) {
-  pending = () => body;
+  pending = () => act(body);
   open(title, h("p", null, text));
 }
 
 /** Where a group shall read on; the first press only says what would be set. */
 export function askReset(group) {
-  let tried = "";
-  pending = () => {
+  let shown = ""; // of which place somebody has seen what would be set
+  pending = async () => {
     const to = dialog().querySelector("[name=to]").value.trim();
-    const dry = to !== tried;
-    tried = to;
-    return { action: "reset-offsets", group, to, dry_run: dry };
+    const dry = to !== shown;
+    shown = "";
+    const answer = await act({ action: "reset-offsets", group, to, dry_run: dry });
+    if (dry) shown = to;
+    return answer;
   };
   open(`Reset the offsets of ${group}`,
     h("p", null, "Nobody may consume in the group. The first press says what would be set, the second sets it."),
@@ -35,11 +38,15 @@ function open(title, ...inner) {
 }
 
 export async function doIt() {
+  if (busy) return;
+  busy = true;
   const done = dialog().querySelector("#done");
   show(done, "…");
   try {
-    show(done, (await act(pending())).done);
+    show(done, (await pending()).done);
   } catch (refused) {
     show(done, h("span", { class: "bad" }, refused.message));
+  } finally {
+    busy = false;
   }
 }

@@ -250,6 +250,15 @@ class _Waits:
         if seen.held_keys:
             yield self._held()
 
+    @property
+    def _position(self) -> int:
+        return self._state.position(self._id, self._acks) or 0
+
+    @property
+    def _given(self) -> int:
+        """Up to which offset its owner has been given messages: what a former owner was given does not count."""
+        return max(self._position, self._acks.delivered(self._id, self._own.lineage_epoch))
+
     def _session(self, owner: str) -> Wait:
         alive = self._state.members.keys() - self._seen.silent_s.keys()
         who = (
@@ -301,8 +310,7 @@ class _Waits:
     def _draining(self) -> Iterator[Wait]:
         own = self._own
         receiver = own.to_flow or "whom the assignment says"
-        position = self._state.position(self._id, self._acks) or 0
-        delivered = self._state.handed_out(self._id, self._acks)
+        position, delivered = self._position, self._given
         left_s = self._left_s(handoff_limit(self._state, self._id))
         if position < delivered:
             text = f"{own.flow} is giving it up, for {receiver}. It has to acknowledge up to offset {delivered}, and has up to {position}. "
@@ -323,8 +331,7 @@ class _Waits:
 
     def _owned(self) -> Iterator[Wait]:
         owner, end = self._own.flow, self._seen.end
-        position = self._state.position(self._id, self._acks) or 0
-        delivered = self._state.handed_out(self._id, self._acks)
+        position, delivered = self._position, self._given
         if position < delivered:
             text = f"{owner} was given messages up to offset {delivered}, and has acknowledged up to {position}."
             yield Wait(WaitKind.ACKNOWLEDGEMENT, text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,8 @@ class GroupPartition:
     ----------
     queue, partition : str, int
         Which it is.
+    subscribed : bool
+        Whether a member subscribes to its queue; in a group without members, true.
     flow : str or None
         The owner.
     epoch : int
@@ -124,6 +126,7 @@ class GroupPartition:
 
     queue: str
     partition: int
+    subscribed: bool
     flow: str | None
     epoch: int
     position: int
@@ -146,7 +149,7 @@ class GroupDescription:
     rebalance_delay_ms : int
         How long its holddowns last, in milliseconds.
     lag : int
-        Messages that are there and that the group has not acknowledged.
+        Messages that are there and that the group has not acknowledged, of the partitions that are subscribed.
     members : tuple of MemberDescription
         The queries that take part.
     partitions : tuple of GroupPartition
@@ -215,7 +218,9 @@ def queues_of(store: Store, group: Group) -> dict[str, Queue]:
     return found
 
 
-def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | None = None) -> GroupDescription:
+def described(
+    group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | None = None, unread: Collection[str] = ()
+) -> GroupDescription:
     """Describe a group that exists, as of its last refresh.
 
     Parameters
@@ -224,22 +229,26 @@ def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | 
         Those that it reads and that are there, by id, refreshed after the group.
     facts
         Its last ones, for what went wrong lately. Without them nothing is told of that, nor since when the status is what it is.
+    unread
+        Names of queues that are there and cannot be read.
     """
     state = group.state
     beats = heartbeats(group, facts)
     facts = facts or ()
     warnings = group_warnings(group.name, state, facts, beats)
     warnings += [
-        f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the group is deleted"
+        f"queue {known.name} cannot be read, so its lag is not known; spark-partq doctor says why"
+        if known.name in unread
+        else f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the group is deleted"
         for queue_id, known in state.queues.items()
         if queue_id not in queues
     ]
     waits = {queue_id: waiting_partitions(queue, group) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)
-    partitions = []
+    partitions: list[GroupPartition] = []
     for partition_id in sorted(state.partitions, key=lambda w: (state.queues[w[0]].name, w[1])):
-        waits_for = waits.get(partition_id[0], {}).get(partition_id[1], {})
-        partitions.append(_partition(group, partition_id, queues.get(partition_id[0]), waits_for, warnings))
+        queue, waits_for = queues.get(partition_id[0]), waits.get(partition_id[0], {}).get(partition_id[1], {})
+        partitions.append(_partition(group, partition_id, queue, partition_id in subscribed, waits_for, warnings))
     return GroupDescription(
         group=group.name,
         state=condition(state, expired(beats)).value,
@@ -249,7 +258,7 @@ def described(group: Group, queues: Mapping[str, Queue], facts: Sequence[Row] | 
         assignor=(state.assignor or None) if state.members else None,
         protocol=state.protocol.value if state.members and state.assignor else None,
         rebalance_delay_ms=state.rebalance_delay_ms,
-        lag=sum(p.lag or 0 for p in partitions),
+        lag=sum(p.lag or 0 for p in partitions if p.subscribed),
         unassigned=sum(own.flow is None for id_, own in state.partitions.items() if id_ in subscribed),
         held_keys={state.queues[queue_id].name: len(keys) for queue_id, keys in sorted(state.held.items())},
         members=_members(state, beats),
@@ -329,7 +338,12 @@ def _by_queue(state: GroupState, partitions: Sequence[PartitionId]) -> dict[str,
 
 
 def _partition(
-    group: Group, partition_id: PartitionId, queue: Queue | None, waits_for: dict[int, int], warnings: list[str]
+    group: Group,
+    partition_id: PartitionId,
+    queue: Queue | None,
+    subscribed: bool,
+    waits_for: dict[int, int],
+    warnings: list[str],
 ) -> GroupPartition:
     state, own = group.state, group.state.partitions[partition_id]
     name, number = state.queues[partition_id[0]].name, partition_id[1]
@@ -350,6 +364,6 @@ def _partition(
                 "back to an older state; restore it, or read on with another group"
             )
     return GroupPartition(
-        name, number, own.flow, own.epoch, position, state.delivered(partition_id, group.acks), end, lag,
+        name, number, subscribed, own.flow, own.epoch, position, state.delivered(partition_id, group.acks), end, lag,
         own.state is PartitionState.DRAINING, own.to_flow, waits_for,
     )  # fmt: skip

@@ -65,9 +65,14 @@ class Tail:
             if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
                 table.refresh()
             first = max(self._seen.get(number, 0), table.first_offset)
-            self._seen[number] = max(first, table.next_offset)
-            for piece in slices(self._queue.state, number, table.index, first, table.next_offset):
-                yield from self._read(piece)
+            end = max(first, table.next_offset)
+            for piece in slices(self._queue.state, number, table.index, first, end):
+                for message in self._read(piece):
+                    self._seen[number] = (
+                        message.offset + 1
+                    )  # if the next one cannot be read, the next call goes on with that
+                    yield message
+            self._seen[number] = end
 
     def _last_of(self, table: PartitionTable, count: int) -> list[Message]:
         """From the last file backwards, until there are enough."""

@@ -7,7 +7,7 @@ does who opens it: its checkpoint, and what was committed after that. On a local
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -96,9 +96,20 @@ class StoreWatch:
         groups = self._refreshed("group", self._groups, sorted({*self._store.named("groups"), *attached}), failed)
         queues = self._refreshed("queue", self._queues, names, failed)
         by_id = {queue.state.queue_id: queue for queue in queues.values()}
-        found = [self._group(group, by_id, failed) for group in groups.values() if group.state.exists]
-        told = [self._queue(queue, groups, failed) for queue in queues.values()]
-        return Sample(tuple(one for one in told if one is not None), tuple(found), failed)
+        unread_groups = {name: error for (kind, name), error in failed.items() if kind == "group"}
+        found, told = [], []
+        for queue in queues.values():
+            try:
+                found.append(self._queue(queue, groups, unread_groups))
+            except PartqError as error:
+                failed["queue", queue.name] = error
+        for group in groups.values():
+            try:
+                if group.state.exists:
+                    told.append(self._group(group, by_id, failed))
+            except PartqError as error:
+                failed["group", group.name] = error
+        return Sample(tuple(found), tuple(told), failed)
 
     def group(self, name: str) -> Group | None:
         """A group that exists, as of the last look; None if that could not read it or saw no such group."""
@@ -163,21 +174,19 @@ class StoreWatch:
                     failed["queue", queue.name] = error
         told = group.acks.work
         work = {m.instance: told[m.incarnation] for m in state.members.values() if m.incarnation in told}
-        return GroupSample(described(group, read), oldest_s, counts, work)
+        return GroupSample(described(group, read, unread=unread_queues(failed)), oldest_s, counts, work)
 
-    def _queue(
-        self, queue: Queue, groups: Mapping[str, Group], failed: dict[tuple[str, str], PartqError]
-    ) -> QueueSample | None:
+    def _queue(self, queue: Queue, groups: Mapping[str, Group], unread: Mapping[str, PartqError]) -> QueueSample:
+        """
+        Raises
+        ------
+        PartqError
+            If it cannot be read, or one of `unread`, the groups that cannot be, reads it, so that its depth is not known.
+        """
         state = queue.state
-        unread = [error for (kind, name), error in failed.items() if kind == "group" and name in state.groups]
-        if unread:  # its depth is not known
-            failed["queue", queue.name] = unread[0]
-            return None
-        try:
-            oldest_s = {table.partition: self._age_s(table, 0) for table in queue.partitions}
-        except PartqError as error:
-            failed["queue", queue.name] = error
-            return None
+        for name in unread.keys() & state.groups:
+            raise unread[name]
+        oldest_s = {table.partition: self._age_s(table, 0) for table in queue.partitions}
         # One that attached just now is listed at the next look; until then it has read nothing.
         readers = [groups.get(name) or Group(self._store, name) for name in sorted(state.groups)]
         return QueueSample(
@@ -189,6 +198,11 @@ class StoreWatch:
         """How long the first message from this offset on has been there; 0 if there is none."""
         at_us = enqueued_us(table, position)
         return 0.0 if at_us is None else max(0.0, self._store.now_ms() / 1e3 - at_us / 1e6)
+
+
+def unread_queues(failed: Iterable[tuple[str, str]]) -> set[str]:
+    """The names of queues among what a look could not read, or not all of."""
+    return {name for kind, name in failed if kind == "queue"}
 
 
 def _refresh(handle: H) -> H:

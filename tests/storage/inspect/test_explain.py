@@ -189,6 +189,23 @@ def test_a_barrier_names_who_has_died(store: str) -> None:
     assert "partition 1 of q up to offset 5 (a/0 has it, whose session has expired, acknowledged is 2)" in wait.text
 
 
+def test_what_a_former_owner_was_given_is_not_waited_for(store: str) -> None:
+    """H1: the owner acknowledges what it was given itself."""
+    queue_of(store, 2, each=50, rebalance_delay_ms=0, max_handoff_time_ms=60_000)
+    a = Lasting(store, "a")
+    for number in range(2):
+        a.ack(number, 10, delivered=50)
+    a.expire()
+    b = Lasting(store, "b")
+    assert [wait.text for wait in last(store).waits] == ["40 messages are there for the next micro-batch of b/0."]
+    for number in range(2):
+        b.ack(number, 20, delivered=20)
+    Lasting(store, "c")
+    moving = [partq.explain(store, "q", number, "g") for number in range(2)]
+    (wait,) = (wait for one in moving for wait in one.waits if one.state == "Draining")
+    assert wait.kind == WaitKind.LISTENER and "has acknowledged all it was given" in wait.text
+
+
 def test_how_long_is_left(store: str) -> None:
     """From the fact on with which the wait began."""
     at = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)

@@ -76,6 +76,20 @@ def test_a_group_with_nothing_to_read(store: str, consumer: Consumer) -> None:
     assert (found.healthy, found.state, found.waited_s) == (True, "Empty", 0.0)
 
 
+def test_a_queue_that_nobody_reads_any_more(store: str, consumer: Consumer) -> None:
+    """K3: the group keeps its position there, and what comes there keeps nobody from being well."""
+    partq.create_queue(store, "r", "v long", partitions=1)
+    reader = Consumer(store, "b", group="h", queues=("q", "r"))
+    put(store, 0, range(5), queue="r")
+    for number in range(2):
+        reader.ack(number, 5)
+    Consumer(store, "b", group="h", queues=("q",)).beat()
+    found = check_progress(Store(store, runtime=Clock(lambda _: None)), "h", 5)
+    assert (found.healthy, found.lag, found.why) == (True, 0, "it has nothing to read")
+    described = partq.describe_group(store, "h")
+    assert described.lag == 0 and [p.lag for p in described.partitions if not p.subscribed] == [5]
+
+
 def test_nobody_is_there(store: str, consumer: Consumer) -> None:
     consumer.leave()
     found = checked(store, 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.clocks import wall_clock
 from tests.groups import Consumer, Lasting
 from tests.helpers import opened, put
 from tests.storage.log.tables import Watched
-from tests.versions import OLDER, needs, raise_group, running
+from tests.versions import OLDER, needs, raise_group, raise_queue, running
 
 PARTITIONS = 3
 
@@ -117,6 +118,44 @@ def test_what_cannot_be_read_does_not_hide_the_rest(queue: str) -> None:
             ("queue", "other"): "NEWER_STORE",
         }
         assert [q.name for q in sample.queues] == ["q"] and [g.description.group for g in sample.groups] == ["g"]
+
+
+def test_a_damaged_history_hides_its_group_alone(queue: str) -> None:
+    partq.create_queue(queue, "other", "v long", partitions=1)
+    Lasting(queue, "c", group="late", queues=("other",))  # it has not sent a heartbeat, so its last facts are read
+    watch = StoreWatch(Store(queue))
+    assert not watch.look().failed
+    for file in Path(queue, "groups", "late", "control").glob("*.parquet"):
+        file.unlink()
+    sample = watch.look()
+    assert sample.failed.keys() == {("group", "late")}
+    assert len(sample.queues) == 2 and [g.description.group for g in sample.groups] == ["g"]
+
+
+def test_a_damaged_parent_hides_its_queue_alone(queue: str) -> None:
+    """S4: messages that are stuck there cannot be counted."""
+    partq.create_queue(queue, "other", "v long", partitions=0)
+    put(queue, -1, [1], queue="other")
+    partq.scale(queue, "other", 2, timeout_s=60)
+    watch = StoreWatch(Store(queue))
+    assert not watch.look().failed
+    (log,) = Path(queue, "queues", "other").rglob("partition=-1/_delta_log")
+    newest = max(log.glob("*.json"))
+    newest.with_name(f"{int(newest.stem) + 1:020d}.json").write_text("{")
+    sample = watch.look()
+    assert sample.failed.keys() == {("queue", "other")}
+    assert [q.name for q in sample.queues] == ["q"] and [g.description.group for g in sample.groups] == ["g"]
+
+
+def test_a_queue_that_cannot_be_read_was_not_deleted(queue: str) -> None:
+    """Nobody shall delete the group because of what it is told of the queue."""
+    with running(OLDER):
+        partq.create_queue(queue, "other", "v long", partitions=1)
+        Lasting(queue, "c", group="late", queues=("q", "other"))
+        raise_queue(queue, needs(2, 2), "other")
+        description = {g.description.group: g.description for g in StoreWatch(Store(queue)).look().groups}["late"]
+    assert "queue other cannot be read, so its lag is not known; spark-partq doctor says why" in description.warnings
+    assert {(p.queue, p.lag) for p in description.partitions} == {("q", 5), ("other", None)}
 
 
 def test_something_else_than_a_store(store: str) -> None:
