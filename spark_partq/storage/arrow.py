@@ -31,6 +31,7 @@ _ATOMIC = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+_EXACT = {"string": "binary", "date": "integer", "timestamp": "long", "timestamp_ntz": "long"}
 _EPOCH, _MICROSECOND = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 
 
@@ -55,6 +56,36 @@ def arrow_type(type_: Any) -> pa.DataType:
     if type_["type"] == "map":
         return pa.map_(arrow_type(type_["keyType"]), arrow_type(type_["valueType"]))
     return pa.struct([pa.field(f["name"], arrow_type(f["type"]), f["nullable"]) for f in type_["fields"]])
+
+
+def exact_type(type_: Any) -> Any:
+    """The type whose Python values are there for any value of this one: the bytes of a text, which need not be UTF-8, and the numbers of
+    dates and times, as Python has no year 10000. Their hash as a key is the same."""
+    if not isinstance(type_, dict):
+        return _EXACT.get(type_, type_)
+    inner = {part: exact_type(type_[part]) for part in ("elementType", "keyType", "valueType") if part in type_}
+    fields = {"fields": [{**f, "type": exact_type(f["type"])} for f in type_["fields"]]} if "fields" in type_ else {}
+    return {**type_, **inner, **fields}
+
+
+def exact_values(column: pa.Array, type_: Any) -> list[Any]:
+    """The values of a column of this type, as Python has them of its `exact_type`."""
+    return list(column.cast(arrow_type(exact_type(type_))).to_pylist())
+
+
+def rows_of(batch: pa.RecordBatch, struct: Struct) -> list[dict[str, Any]]:
+    """The rows of a batch of these columns, for people: where Python has no such value, as `exact_values`, texts with a mark for what is no UTF-8."""
+    names = [f["name"] for f in struct["fields"]]
+    columns = [_told(batch.column(f["name"]), f["type"]) for f in struct["fields"]]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _told(column: pa.Array, type_: Any) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        values = exact_values(column, type_)
+        return [value and value.decode(errors="replace") for value in values] if type_ == "string" else values
 
 
 def integers(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:

@@ -14,6 +14,7 @@ from spark_partq.storage.files.port import (
     Files,
     FileTooLarge,
     Output,
+    is_litter,
     is_temporary,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "Files",
     "MemoryFiles",
     "Output",
+    "is_litter",
     "is_temporary",
     "open_files",
 ]

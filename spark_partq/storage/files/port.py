@@ -13,6 +13,7 @@ import pyarrow as pa
 
 # Suffix of what is being written; nobody reads such files. They begin with a dot, too, which Delta's readers take for hidden.
 TEMPORARY = ".tmp"
+_LITTER_MS = 3_600_000
 
 
 class FileMissing(Exception):
@@ -140,5 +141,10 @@ def check_size(path: str, size: int, most: int | None) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name says that it was being written. If it is old, its writer has died."""
+    """Whether a file's name says that it was being written."""
     return name.startswith(".") and name.endswith(TEMPORARY)
+
+
+def is_litter(info: FileInfo, now_ms: int) -> bool:
+    """Whether a file was being written by a process that has died, at this time by the store's clock."""
+    return is_temporary(info.name) and now_ms - info.modified_ns // 1_000_000 > _LITTER_MS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import arrow_schema, rows_of
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.key_values import key_value
 from spark_partq.storage.queue.messages import read_timed
@@ -88,6 +88,6 @@ class Tail:
 
     def _read(self, piece: Slice) -> Iterator[Message]:
         for row, batch, times in read_timed(self._queue.store, piece, arrow_schema(self._queue.state.schema)):
-            for n, values in enumerate(batch.to_pylist()):
+            for n, values in enumerate(rows_of(batch, self._queue.state.schema)):
                 if all(values[name] == value for name, value in self._wanted.items()):
                     yield Message(piece.partition, piece.base_offset + row + n, int(times[n]), values)

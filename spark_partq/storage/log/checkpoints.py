@@ -144,7 +144,7 @@ def decode_checkpoint(data: bytes, version: int, tombstones: bool, *, only_ours:
         return _snapshot(batches, version, tombstones, None if token is None else token.decode(), only_ours)
     except ForeignEntry:
         raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ForeignEntry(f"it is cut short or damaged ({' '.join(str(error).split())})") from None
 
 
@@ -189,10 +189,10 @@ def _snapshot(
 
 
 def _take_in(snapshot: Snapshot, batch: pa.RecordBatch, only_ours: bool) -> None:
-    txns = _fields(_present(batch, "txn"), "appId", "version", "lastUpdated")
+    found = _checked(batch, "txn", _TRANSACTION, "appId", "version")
+    txns = _fields(found, "appId", "version", "lastUpdated")
     snapshot.transactions |= {app: Transaction(number, updated) for app, number, updated in txns}
-    adds = _present(batch, "add")
-    _refuse_deletion_vectors(adds)
+    adds = _checked(batch, "add", _ADD, "path", "size", "modificationTime", "dataChange")
     names = "path", "size", "partitionValues", "stats", "modificationTime", "dataChange", "tags"
     known = len(snapshot.files) + len(adds)
     for path, size, values, stats, modified, change, tags in _fields(adds, *names):
@@ -201,12 +201,32 @@ def _take_in(snapshot: Snapshot, batch: pa.RecordBatch, only_ours: bool) -> None
     if len(snapshot.files) != known:
         raise ForeignEntry("it names a file twice")
     if snapshot.tombstones is not None:
-        removes = _present(batch, "remove")
-        _refuse_deletion_vectors(removes)
+        removes = _checked(batch, "remove", _REMOVE, "path")
         names = "path", "deletionTimestamp", "size", "partitionValues", "dataChange"  # type: ignore[assignment]
         for path, deleted, size, values, change in _fields(removes, *names):
             name = file_name(path, folders=not only_ours)
             snapshot.tombstones[name] = Remove(name, deleted or 0, size, values, bool(change))
+
+
+def _checked(batch: pa.RecordBatch, kind: str, known: pa.StructType, *needed: str) -> pa.Array:
+    """What is there of a kind of actions, if their fields have the types that this package knows, and each has those that are needed."""
+    array = _present(batch, kind)
+    _refuse_deletion_vectors(array)
+    found = {f.name: f.type for f in array.type} if len(array) else {}
+    for field in known:
+        if field.name in found and not _is_like(found[field.name], field.type):
+            raise ForeignEntry(f"{kind}.{field.name} is of type {found[field.name]}")
+    for name in needed if len(array) else ():
+        if name not in found or array.field(name).null_count:
+            raise ForeignEntry(f"an action {kind} has no {name}")
+    return array
+
+
+def _is_like(found: pa.DataType, known: pa.DataType) -> bool:
+    """The same, whatever the parts of a map are called; or none."""
+    if not pa.types.is_map(known) or pa.types.is_null(found):
+        return bool(found == known or pa.types.is_null(found))
+    return bool(pa.types.is_map(found) and (found.key_type, found.item_type) == (known.key_type, known.item_type))
 
 
 def _present(batch: pa.RecordBatch, name: str) -> pa.Array:

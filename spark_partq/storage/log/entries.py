@@ -254,7 +254,7 @@ def decode(data: bytes, *, only_ours: bool = True) -> Entry:
                     metadata = metadata_of(body)
         except ForeignEntry:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ForeignEntry(f"its action {action!r} is damaged ({type(error).__name__}: {error})") from None
         count += 1
     told = (info or {}).get(ACTIONS, count)
@@ -270,10 +270,8 @@ def _actions(data: bytes) -> Iterable[tuple[str, Any]]:
         actions = json.loads(f"[{text.replace(_BREAK, ',')}]")
     except (ValueError, RecursionError) as error:
         raise ForeignEntry(f"it is cut short or is no JSON ({error})") from None
-    if not actions:
-        raise ForeignEntry("it is empty")
-    if len(actions) != text.count(_BREAK) + 1:
-        raise ForeignEntry("a line holds several actions")
+    if not actions or len(actions) != text.count(_BREAK) + 1:
+        raise ForeignEntry("a line holds several actions" if actions else "it is empty")
     for action in actions:
         if type(action) is not dict or len(action) != 1:
             raise ForeignEntry("a line is no action")
@@ -303,13 +301,15 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
         raise ForeignEntry("the table uses column mapping")
     if (body.get("format") or {}).get("provider", "parquet") != "parquet":
         raise ForeignEntry(f"the table's files are {body['format']['provider']}")
-    return Metadata(
+    found = Metadata(
         _text(body["id"]),
         _text(body["schemaString"]),
         tuple(map(_text, body["partitionColumns"])),
         configuration,
         _number_or_none(body.get("createdTime")),
     )
+    protocol_of(found)  # its schema can be read
+    return found
 
 
 def _add(body: Mapping[str, Any], folders: bool) -> Add:

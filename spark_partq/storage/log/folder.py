@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_litter, is_temporary
 from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint, most_of
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
@@ -31,8 +31,7 @@ _OTHER_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
 _NUMBER = re.compile("[0-9]{20}")
 # So often a load begins again because somebody cleaned up under it.
 _ATTEMPTS = 10
-# What a dead process was writing is deleted when it is so old.
-_LITTER_MS = 3_600_000
+_LISTING_S = 30.0  # after which nobody deletes by a list of names
 
 # Takes the transactions of a table and the time in milliseconds; gives the app ids that a checkpoint may leave out.
 Expired = Callable[[Mapping[str, Transaction], int], Iterable[str]]
@@ -303,6 +302,7 @@ class LogFolder:
         Ages are by the store's clock: how much older a file is than the newest checkpoint. The first that is young ends it, so that
         what is left is one run, whatever that clock does.
         """
+        began_s = self.store.runtime.monotonic_s()
         found = self.files.list_files(self.path)
         newest = max(LogNames.of(info.name for info in found).checkpoints, default=-1)
         now_ns = max(
@@ -314,7 +314,9 @@ class LogFolder:
             match = _VERSION.fullmatch(info.name)
             if match is not None:
                 run = run and int(match[1]) < newest and age_ms > retention_ms
-            if run if match is not None else is_temporary(info.name) and age_ms > _LITTER_MS:
+            if run if match is not None else is_litter(info, now_ns // 1_000_000):
+                if self.store.runtime.monotonic_s() - began_s > _LISTING_S:
+                    return  # a table may have been made in this one's place, with entries of the same names; the next one goes on
                 self.files.delete(f"{self.path}/{info.name}")
 
     def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
@@ -339,7 +341,7 @@ class LogFolder:
         for info in there:
             removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
             unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
-            being_written = is_temporary(info.name) and unnamed_ms < _LITTER_MS
+            being_written = is_temporary(info.name) and not is_litter(info, now)
             is_named = info.name in snapshot.files or info.name in kept
             if not is_named and unnamed_ms >= grace_ms and not being_written:
                 self.files.delete(f"{self.folder}/{info.name}")

@@ -37,6 +37,7 @@ class BegunBatches:
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self._manifests.make_folder()
         self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
+        self._manifests.remove_litter(self.as_of_ms)
         self._names: dict[ManifestName, FileInfo] = self._manifests.names()
         self._begun: list[Manifest] = []
         self.readable = True
@@ -67,7 +68,8 @@ class BegunBatches:
         """Whether the batch has files by a later map in force: under the former map, which is sealed, nothing is committed any more."""
         return any(
             other.name[:2] == manifest.name[:2]
-            and manifest.generation < other.generation <= self._queue.state.generation
+            and manifest.generation < other.generation
+            and other.is_of(self._queue.state.generations)
             for other in self._begun
         )
 
@@ -85,7 +87,6 @@ class BegunBatches:
         self._queue.store.map(lambda table: table.refresh(), tables)
         over = self._silent_sinks(tables)
         self._manifests.delete([name for name in self._names if name.sink_id in over])
-        self._begun = [manifest for manifest in self._begun if manifest.name.sink_id not in over]
         now_ms = self._now_ms(tables)
         self._queue.store.map(lambda table: table.forget(over, now_ms), tables)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_partq.core.errors import CommitFailedError, QueueNotFoundError
 from spark_partq.core.queue import deletion
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import arrow_schema, exact_values
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import MAX_REWRITES
 from spark_partq.storage.queue.file_index import Ints
@@ -153,19 +153,22 @@ def _matched(
     """The number of a first row, rows from there on, their times, and which of them match."""
     fields = [f for f in queue.state.schema["fields"] if f["name"] in wanted or not keys_only]
     schema = arrow_schema({"type": "struct", "fields": fields})
-    matches = [_match(schema.names.index(name), value) for name, value in wanted.items()]
+    types = {f["name"]: f["type"] for f in fields}
+    matches = [_match(name, types[name], value) for name, value in wanted.items()]
     for row, batch, times_us in read_timed(queue.store, part, schema):
         found = [match(batch) for match in matches]
         yield row, batch, times_us, np.logical_and.reduce(found)
 
 
-def _match(column: int, value: object) -> Callable[[pa.RecordBatch], Any]:
+def _match(name: str, type_: Any, value: object) -> Callable[[pa.RecordBatch], Any]:
     def match(batch: pa.RecordBatch) -> Any:
-        values = batch.column(column)
+        values = batch.column(name)
         if value is None:
             return values.is_null().to_numpy(zero_copy_only=False)
         if pa.types.is_nested(values.type) or value != value:  # Arrow compares none of these, and no NaN equals another
-            return np.fromiter((repr(found) == repr(value) for found in values.to_pylist()), np.bool_, len(values))
+            (exact,) = exact_values(pa.array([value], values.type), type_)
+            found = exact_values(values, type_)
+            return np.fromiter((repr(one) == repr(exact) for one in found), np.bool_, len(found))
         return pc.equal(values, pa.scalar(value, values.type)).fill_null(False).to_numpy(zero_copy_only=False)
 
     return match

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from spark_partq.core.errors import CommitFailedError
 from spark_partq.core.payload.dead_letters import without_origin
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
@@ -91,9 +92,14 @@ def maintain(queue: Queue) -> MaintenanceReport:
     ends = queue.control.record_removal(measure)
     grace_ms = queue.state.grace_ms(begun.as_of_ms)
 
+    without_checkpoint: list[CommitFailedError] = []
+
     def clean(table: PartitionTable) -> tuple[int, int]:
         messages = table.remove(lambda index: int(np.searchsorted(index.end, ends[table.partition], side="right")))
-        table.checkpoint()
+        try:
+            table.checkpoint()
+        except CommitFailedError as error:  # it may have too many files, of which segments make fewer
+            without_checkpoint.append(error)
         left = begun.files_left(table)
         return messages, table.vacuum(grace_ms, left, begun.as_of_ms) if begun.readable else 0
 
@@ -104,6 +110,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
         group.vacuum(grace_ms)
     with queue.explained():
         merged = make_segments(queue, tables, now_ms)
+    if without_checkpoint and not merged:
+        raise without_checkpoint[0]
     waiting = [group.name for group in readers if _behind(queue, group)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)

@@ -6,7 +6,7 @@ A Spark sink does the same with a job of its own (`spark.sink`); the hash of a k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from spark_partq.core.payload.keys import key_hash
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import target
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.arrow import arrow_schema, exact_type, exact_values
 from spark_partq.storage.murmur2 import positive_murmur2s
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import MessageWriter, read_slice
@@ -91,18 +91,9 @@ def identities(state: QueueState, batch: pa.RecordBatch, otherwise: Sequence[T])
     """The 64 bits by which a key is known, whatever hash places it; of a row without one, what `otherwise` has for it."""
     if not state.key:
         return list(otherwise)
-    columns, types = zip(*map(_plain, map(batch.column, state.key), state.key_types), strict=True)
-    keys = zip(*(column.to_pylist() for column in columns), strict=True)
+    keys = zip(*map(exact_values, map(batch.column, state.key), state.key_types), strict=True)
+    types = [exact_type(type_) for type_ in state.key_types]
     return [
         other if all(value is None for value in key) else key_hash(key, types)
         for key, other in zip(keys, otherwise, strict=True)
     ]
-
-
-def _plain(column: pa.Array, type_: Any) -> tuple[pa.Array, Any]:
-    """Times as the integers that are hashed of them: Python has no year 10000."""
-    if type_ in ("timestamp", "timestamp_ntz"):
-        return column.cast(pa.int64()), "long"
-    if type_ == "date":
-        return column.cast(pa.int32()), "integer"
-    return column, type_

@@ -24,7 +24,7 @@ from spark_partq.core.payload.dead_letters import ORIGIN, without_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import redriven_sink
-from spark_partq.storage.arrow import arrow_schema, in_schema
+from spark_partq.storage.arrow import arrow_schema, in_schema, rows_of
 from spark_partq.storage.procedures.consume.left_out import DEAD, EXPIRED, HELD
 from spark_partq.storage.procedures.deliver_range import Source, deliver_range
 from spark_partq.storage.procedures.place import write_rows
@@ -109,7 +109,7 @@ def _messages(queue: Queue) -> Iterator[DeadMessage]:
     for table, part in _parts(queue, {}):
         payload = _names_of_payload(queue)  # of now: it may have got a column since
         for first, rows in read_slice(store, part, arrow_schema(queue.state.schema)):
-            for number, row in enumerate(rows.to_pylist()):
+            for number, row in enumerate(rows_of(rows, queue.state.schema)):
                 origin, offset = row["origin_queue"], part.base_offset + first + number
                 if origin not in positions:
                     positions[origin] = _redriven_to(queue, origin)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName, decode, encode, parse_name
 from spark_partq.core.stored import MALFORMED
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
 from spark_partq.storage.store import Store, manifests_folder
 
 
@@ -89,6 +89,12 @@ class Manifests:
                 batch_id=name.batch_id,
             ) from error
         return True
+
+    def remove_litter(self, now_ms: int) -> None:
+        """Delete what processes that died were writing; `now_ms` is by the store's clock."""
+        for info in self._files.list_files(self.folder):
+            if is_litter(info, now_ms):
+                self._files.delete(f"{self.folder}/{info.name}")
 
     def delete(self, names: Iterable[ManifestName]) -> None:
         for name in names:

@@ -143,7 +143,13 @@ class MessageFile:
         self._schema = schema.append(pa.field("_row", pa.int64()))
         if segment:
             self._schema = self._schema.append(_TIME)
-        self._bounded = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_date(f.type)]
+        places = itertools.accumulate((_leaves(f.type) for f in schema), initial=0)
+        # By their places among the leaves: a field `b` of a struct `a` has the same path as a column `a.b`
+        self._bounded = {
+            n: f.name
+            for n, f in zip(places, schema, strict=False)
+            if pa.types.is_integer(f.type) or pa.types.is_date(f.type)
+        }
         self._out = _opened(store, queue, partition, self._path)
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
@@ -152,7 +158,7 @@ class MessageFile:
             compression="zstd",
             compression_level=1,
             use_dictionary=list(key),
-            write_statistics=self._bounded,
+            write_statistics=list(self._bounded.values()),
             metadata_collector=self._metadata,
         )
         self._gathered: list[pa.RecordBatch] = []
@@ -201,15 +207,22 @@ class MessageFile:
             ) from None
 
     def _bounds(self) -> dict[str, tuple[Any, Any]]:
+        groups = [meta.row_group(g) for meta in self._metadata for g in range(meta.num_row_groups)]
         bounds: dict[str, tuple[Any, Any]] = {}
-        for meta in self._metadata:
-            for group in map(meta.row_group, range(meta.num_row_groups)):
-                for column in map(group.column, range(group.num_columns)):
-                    name, stats = column.path_in_schema, column.statistics
-                    if name in self._bounded and stats is not None and stats.has_min_max:
-                        low, high = bounds.get(name, (stats.min, stats.max))
-                        bounds[name] = (min(low, stats.min), max(high, stats.max))
+        for place, name in self._bounded.items():
+            found = [group.column(place).statistics for group in groups]
+            ends = [stats for stats in found if stats is not None and stats.has_min_max]
+            with contextlib.suppress(ValueError, OverflowError):  # Python has no year 10000: no bounds then
+                if ends:
+                    bounds[name] = min(stats.min for stats in ends), max(stats.max for stats in ends)
         return bounds
+
+
+def _leaves(type_: pa.DataType) -> int:
+    """Columns of a Parquet file that hold a column of this type."""
+    if not pa.types.is_nested(type_):
+        return 1
+    return sum(_leaves(type_.field(n).type) for n in range(type_.num_fields))
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:
@@ -278,15 +291,19 @@ def read_slice(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
             else:
                 yield from _read_groups(file, piece.first_row, piece.last_row, schema, lacking)
     except (FileMissing, OSError, pa.ArrowException, ValueError, KeyError) as error:
-        reason = "it is missing" if isinstance(error, FileMissing) else str(error)
-        raise CorruptTableError(
-            f"file {path} of queue {piece.queue!r} (offsets {piece.base_offset + piece.first_row} to "
-            f"{piece.base_offset + piece.last_row - 1} of partition {piece.partition}) cannot be read: {reason}. "
-            "Restore it from a backup; nothing was acknowledged",
-            queue=piece.queue,
-            partition=piece.partition,
-            path=path,
-        ) from error
+        raise _corrupt(piece, "it is missing" if isinstance(error, FileMissing) else str(error)) from error
+
+
+def _corrupt(piece: Slice, reason: str) -> CorruptTableError:
+    path = f"{partition_folder(piece.queue, piece.partition)}/{piece.path}"
+    return CorruptTableError(
+        f"file {path} of queue {piece.queue!r} (offsets {piece.base_offset + piece.first_row} to "
+        f"{piece.base_offset + piece.last_row - 1} of partition {piece.partition}) cannot be read: {reason}. "
+        "Restore it from a backup; nothing was acknowledged",
+        queue=piece.queue,
+        partition=piece.partition,
+        path=path,
+    )
 
 
 def read_timed(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch, Ints]]:
@@ -298,6 +315,8 @@ def read_timed(store: Store, piece: Slice, schema: pa.Schema) -> Iterator[tuple[
     for row, batch in read_slice(store, piece, schema.append(_TIME)):
         *columns, times = batch.columns
         rows = pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch.select([])
+        if times.null_count:
+            raise _corrupt(piece, f"{times.null_count} of its messages have no time")
         yield row, rows, times.cast(pa.int64()).to_numpy(zero_copy_only=False)
 
 

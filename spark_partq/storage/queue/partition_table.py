@@ -48,6 +48,7 @@ CLOCK = "partq:clock"
 SEALED = "partq:sealed"
 FENCED, UNFENCED = "partq:fenced", "partq:unfenced"
 _NO_CHANGES = FileChanges()
+_MOST_REMOVES = 100_000  # of one commit, whose entry has some 250 bytes of each
 
 
 class Sealed(Exception):
@@ -314,18 +315,28 @@ class PartitionTable:
 
     def remove(self, until: Callable[[FileIndex], int]) -> int:
         """Take the first `until(index)` files out of the log and return how many messages they held."""
+        messages = 0
+        while True:
+            removed, more = self._remove(until)
+            messages += removed
+            if not more:
+                return messages
 
-        def attempt() -> int:
+    def _remove(self, until: Callable[[FileIndex], int]) -> tuple[int, bool]:
+        """The same of as many files as a commit may name, and whether there are more."""
+
+        def attempt() -> tuple[int, bool]:
             self.refresh()
             index = self.index
-            count = until(index)
+            wanted = until(index)
+            count = min(wanted, _MOST_REMOVES)
             if count == 0:
-                return 0
+                return 0, False
             at, live = self.store.now_ms(), self._log.snapshot.files
             adds = [live[index.path(i)] for i in range(count)]
             removes = [Remove(add.path, at, add.size, add.partition_values) for add in adds]
             self._log.commit(removes=removes, operation="DELETE")
-            return int(index.left[:count].sum())
+            return int(index.left[:count].sum()), count < wanted
 
         return retrying(self.store.runtime, attempt, self._log.what)
 

@@ -35,6 +35,26 @@ from tests.storage.log.tables import (
 
 
 # ---- old entries and checkpoints
+def test_a_clean_up_that_slept_deletes_nothing_more(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table may have been made anew meanwhile, with entries of the same names."""
+    aged_log(files)
+    expected = fresh(files)
+    slept_s, deleted = [0.0], list[str]()
+
+    def sleep(operation: str, path: str) -> None:
+        if operation == "delete" and path.endswith((".json", ".parquet")):
+            deleted.append(path)
+            slept_s[0] += 40.0
+
+    clock_s = SYSTEM.monotonic_s
+    monkeypatch.setattr(type(SYSTEM), "monotonic_s", lambda _: clock_s() + slept_s[0])
+    cleaner = handle(Watched(files, after=sleep))
+    for n in range(1, 4):  # the next one goes on
+        cleaner.log.write_checkpoint()
+        assert len(deleted) == n and deleted == sorted(deleted)
+    assert_same(fresh(files), expected)
+
+
 def test_clean_up_that_dies(files: MemoryFiles) -> None:
     """What is left is one run of entries, every reader reads the same, and the next clean-up finishes it."""
     aged_log(files)

@@ -103,6 +103,8 @@ def test_entry_of_something_else(files: MemoryFiles, content: bytes, reason: str
         ("protocol", {}, "'protocol' is damaged"),
         ("metaData", {**METADATA, "id": 5}, "'metaData' is damaged"),
         ("metaData", {**METADATA, "schemaString": None}, "'metaData' is damaged"),
+        ("metaData", {**METADATA, "schemaString": "no JSON"}, "'metaData' is damaged"),
+        ("metaData", {**METADATA, "schemaString": "[" * 100_000}, "'metaData' is damaged"),
         ("metaData", {**METADATA, "partitionColumns": 5}, "'metaData' is damaged"),
         ("metaData", {**METADATA, "partitionColumns": [5]}, "'metaData' is damaged"),
         ("metaData", {**METADATA, "configuration": [5]}, "'metaData' is damaged"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,9 +63,35 @@ def _with_deletion_vector(whole: pa.Table) -> pa.Table:
     return whole.set_column(whole.schema.get_field_index("add"), "add", pa.array(live))
 
 
+def _changed(kind: str, field: str, value: object) -> Callable[[pa.Table], pa.Table]:
+    """With another value of a field in each action of a kind."""
+
+    def change(whole: pa.Table) -> pa.Table:
+        at = whole.schema.get_field_index(kind)
+        rows = [row and {**row, field: value} for row in whole[kind].to_pylist()]
+        type_ = whole.schema.field(at).type if value is None or kind == "metaData" else None
+        return whole.set_column(at, kind, pa.array(rows, type_) if type_ else pa.array(_without_maps(rows)))
+
+    return change
+
+
+def _without_maps(rows: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+    """Arrow makes no map of Python's values by itself."""
+    return [row and {n: v for n, v in row.items() if n not in ("partitionValues", "tags")} for row in rows]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (_changed("add", "size", None), "an action add has no size"),
+        (_changed("add", "path", None), "an action add has no path"),
+        (_changed("add", "modificationTime", None), "an action add has no modificationTime"),
+        (_changed("add", "size", "7"), "add.size is of type string"),
+        (_changed("txn", "version", None), "an action txn has no version"),
+        (_changed("txn", "appId", None), "an action txn has no appId"),
+        (_changed("txn", "version", 1.5), "txn.version is of type double"),
+        (_changed("metaData", "schemaString", "no JSON"), "it is cut short or damaged"),
+        (_changed("metaData", "schemaString", None), "it is cut short or damaged"),
         (_without("protocol"), "it has 0 protocols and 1 table metadata"),
         (_without("metaData"), "it has 1 protocols and 0 table metadata"),
         (lambda whole: pa.concat_tables([whole, whole]), "it has 2 protocols and 2 table metadata"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,48 @@ def test_which_manifests_go(store: str) -> None:
     maintain(opened(store))
     assert [path.name for path in manifests(store)] == ["s~00000000000000000001.0.json"]
     assert Sink(store).write(1, messages(20, 40)) == 0
+
+
+def test_a_manifest_that_does_not_hold_says_nothing_of_files(store: str) -> None:
+    """Q5: a pass to a replica slept while that took over, and put what its primary made of the batch under a map of its own."""
+    make(store, 2)
+    half_of_a_batch(store)
+    scale(store, 4)
+    (manifest,) = manifests(store)
+    other = {**json.loads(manifest.read_text()), "generation": 1, "partition_count": 3, "placed": {}, "files": []}
+    manifest.with_name(manifest.name.replace(".0.json", ".1.json")).write_text(json.dumps(other))
+    left = list(Path(store).rglob("part-*.parquet"))
+    for file in left:
+        os.utime(file, (0, 0))
+    with no_grace():
+        maintain(opened(store))
+    assert all(file.exists() for file in left)
+
+
+def test_what_dead_processes_were_writing_goes(store: str) -> None:
+    """When it is an hour old."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 20))
+    folder = manifests(store)[0].parent
+    old, young = folder / ".old.tmp", folder / ".young.tmp"
+    for file in (old, young):
+        file.write_bytes(b"x")
+    os.utime(old, (0, 0))
+    maintain(opened(store))
+    assert not old.exists() and young.exists() and len(manifests(store)) == 1
+
+
+def test_files_go_later_than_the_manifest_of_a_silent_sink(store: str) -> None:
+    """Q5: its producer, which has read the manifest, may be about to commit them."""
+    make(store, 2)
+    with mock.patch.object(PartitionTable, "append", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        Sink(store).write(0, messages(0, 20))
+    aged(store)
+    for file in Path(store).rglob("part-*.parquet"):
+        os.utime(file, (0, 0))
+    with no_grace():
+        assert maintain(opened(store)).vacuumed_files == 0 and manifests(store) == []
+        assert maintain(opened(store)).vacuumed_files == 2
 
 
 def long_ago() -> Any:

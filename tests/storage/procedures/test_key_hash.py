@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.payload.keys import partition_of
+from spark_partq.core.payload.keys import key_hash, partition_of
+from spark_partq.storage.arrow import arrow_schema, exact_type
+from spark_partq.storage.procedures.place import identities, place_again, write_rows
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.store import Store
 from tests import scaled
+from tests.helpers import opened
 from tests.scaled import Reader, Sink, assert_in_order, make, messages, stored, while_scaling
 from tests.storage.procedures import test_held_keys as held
 from tests.versions import OLDER, running
@@ -31,6 +36,29 @@ def test_it_is_another_hash(store: str) -> None:
     assert any(
         partition_of([f"k{i}"], ["string"], 5, "murmur2") != partition_of([f"k{i}"], ["string"], 5) for i in range(7)
     )
+
+
+def test_a_key_that_is_no_text(store: str) -> None:
+    """Q2: Spark casts any bytes to a string, which then is no UTF-8. A batch of such keys is placed again as any other."""
+    struct = "k struct<t:string, d:array<date>>, s string, v bigint"
+    partq.create_queue(store, "r", struct, key=["k", "s"], partitions=3)
+    queue = opened(store, "r")
+    schema = arrow_schema(queue.state.schema)
+    texts = pa.array([b"\xff\xfe", b"ok", None], pa.binary()).view(pa.string())
+    days = pa.ListArray.from_arrays([0, 1, 2, 2], pa.array([2_932_897, 3], pa.int32()).cast(pa.date32()))
+    key = pa.StructArray.from_arrays([texts, days.cast(schema.field("k").type.field(1).type)], names=["t", "d"])
+    columns = [key.cast(schema.field("k").type), texts, pa.array([1, 2, 3], pa.int64())]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    types = [{**queue.state.key_types[0], "fields": exact_type(queue.state.key_types[0])["fields"]}, "binary"]
+    expected = [
+        key_hash([{"t": b"\xff\xfe", "d": [2_932_897]}, b"\xff\xfe"], types),
+        key_hash([{"t": b"ok", "d": [3]}, b"ok"], types),
+    ]
+    assert identities(queue.state, batch, [0, 0, 0])[:2] == expected
+    assert expected[1] == key_hash([{"t": "ok", "d": [dt.date(1970, 1, 4)]}, "ok"], queue.state.key_types)
+    (file,) = (file for file in write_rows(queue, [(0, batch.slice(0, 1))]))
+    (again,) = place_again(queue, [file])
+    assert again.partition == file.partition == expected[0] % 3
 
 
 def test_a_resize(store: str) -> None:

@@ -16,6 +16,7 @@ import spark_partq as partq
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.storage.group.ack_table import COMPACT_AFTER
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures import maintain
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.handle import Queue, attach_group, first_left
@@ -213,6 +214,28 @@ def test_maintenance_beside_producers(queue: str) -> None:
     assert removed == 20
     found = opened(queue).partitions
     assert [t.first_offset for t in found] == [15, 5] and [t.next_offset for t in found] == [31, 5]
+
+
+def test_segments_are_made_of_more_files_than_a_checkpoint_takes(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q8: then there are fewer; where nothing can be put together the error is told."""
+    start = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
+    partq.create_queue(store, "q", "v long", partitions=1)
+    for second in range(6):
+        put(store, 0, range(5), at=start + dt.timedelta(seconds=second))
+    write = LogFolder.write_checkpoint
+
+    def full(self: LogFolder, *args: Any) -> int:
+        if len(self.load(tombstones=False).files) > 5:
+            raise partq.CommitFailedError("a checkpoint has too many actions")
+        return write(self, *args)
+
+    monkeypatch.setattr(LogFolder, "write_checkpoint", full)
+    assert partq.maintain(store, "q")[0].merged_files == 5  # the newest file stays
+    assert partq.maintain(store, "q")[0].merged_files == 0
+    for _ in range(6):
+        put(store, 0, range(5))  # of a period that is not over
+    with pytest.raises(partq.CommitFailedError, match="too many actions"):
+        partq.maintain(store, "q")
 
 
 def test_maintain_many_times(queue: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.core.payload.schema import MAX_DEPTH
 from spark_partq.core.queue.manifest import NewFile
+from spark_partq.storage.arrow import rows_of
 from spark_partq.storage.queue import messages
-from spark_partq.storage.queue.messages import MessageWriter, read_slice
+from spark_partq.storage.queue.messages import MessageWriter, read_slice, read_timed
 from spark_partq.storage.queue.partition_table import SOURCE_SHIFT
 from spark_partq.storage.queue.slices import Slice
 from spark_partq.storage.store import Store, partition_folder
@@ -116,6 +118,43 @@ def test_dotted_and_odd_names(store: Store) -> None:
     (file,) = written(store, [pa.RecordBatch.from_pylist([value], schema)], [[0]])
     assert rows(store, file, schema) == [value]
     assert '"a.b": 2' in file.stats
+
+
+@pytest.mark.parametrize("inner", [pa.int64(), pa.string()])
+def test_a_column_and_a_field_of_the_same_path(store: Store, inner: pa.DataType) -> None:
+    """Q6: bounds of the column are those of its own values."""
+    struct = pa.struct([("c", pa.list_(pa.int64())), ("b", inner)])
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.int32())), ("a", struct), ("a.b", pa.int64())])
+    value = {"m": [("x", 1)], "a": {"c": [8], "b": 9 if inner == pa.int64() else "x"}, "a.b": 2}
+    (file,) = written(store, [pa.RecordBatch.from_pylist([value], schema)], [[0]])
+    assert rows(store, file, schema) == [value]
+    assert json.loads(file.stats) == {"numRecords": 1, "minValues": {"a.b": 2}, "maxValues": {"a.b": 2}}
+
+
+@pytest.mark.parametrize("days", [2_932_897, -719_163])
+def test_dates_that_python_does_not_have(store: Store, days: int) -> None:
+    """Q6: Spark has them. There are no bounds of their column then."""
+    schema = pa.schema([("day", pa.date32()), ("v", pa.int64())])
+    columns = [pa.array([days, 0], pa.int32()).cast(pa.date32()), pa.array([1, 2])]
+    (file,) = written(store, [pa.RecordBatch.from_arrays(columns, schema=schema)], [[0, 0]])
+    ((_, found),) = read_slice(store, slice_of(file), schema)
+    assert found.column(0).cast(pa.int32()).to_pylist() == [days, 0]
+    assert json.loads(file.stats) == {"numRecords": 2, "minValues": {"v": 1}, "maxValues": {"v": 2}}
+    struct = {"type": "struct", "fields": [{"name": "day", "type": "date"}, {"name": "v", "type": "long"}]}
+    assert rows_of(found, struct) == [{"day": days, "v": 1}, {"day": 0, "v": 2}]
+
+
+def test_a_segment_whose_message_has_no_time(store: Store) -> None:
+    times = pa.array([1, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"v": [1, 2], "_row": [0, 1], "_enqueued_at": times})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.files.put(f"{partition_folder('q', 0)}/x.parquet", sink.getvalue().to_pybytes())
+    piece = Slice("q", 0, "x.parquet", 0, 2, 100, 5, 2, segment=True)
+    with pytest.raises(
+        partq.CorruptTableError, match=r"x\.parquet.*offsets 100 to 101.*1 of its messages have no time"
+    ):
+        list(read_timed(store, piece, pa.schema([("v", pa.int64())])))
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=6), st.data())

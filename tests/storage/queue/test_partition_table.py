@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files.disk import DiskFiles
-from spark_partq.storage.log import Conflict, DeltaLog
-from spark_partq.storage.queue.file_index import FileIndex
+from spark_partq.storage.log import Add, Conflict, DeltaLog
+from spark_partq.storage.queue import partition_table
+from spark_partq.storage.queue.file_index import FileIndex, IrregularFiles, offsets_of
 from spark_partq.storage.queue.partition_table import Fenced, Sealed
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.upkeep import UPKEEP
@@ -322,6 +323,23 @@ def test_retention_beside_producers(queue: str) -> None:
     assert table.next_offset == 50
     assert one + two == table.first_offset  # type: ignore[operator]
     assert int(table.index.rows.sum()) == 50 - table.first_offset
+
+
+def test_more_files_than_one_commit_may_name_are_removed(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q8: else nobody could ever maintain a partition that was left alone for long."""
+    for _ in range(7):
+        put(queue, 0, range(2))
+    monkeypatch.setattr(partition_table, "_MOST_REMOVES", 2)
+    table = opened(queue).partitions[0]
+    log = folder(queue) / "_delta_log"
+    before = len(list(log.glob("*.json")))
+    assert table.remove(lambda index: int(np.searchsorted(index.end, 10, side="right"))) == 10
+    assert (len(list(log.glob("*.json"))) - before, table.first_offset, len(table.index)) == (3, 10, 2)
+
+
+def test_a_number_without_end_in_a_tag(queue: str) -> None:
+    with pytest.raises(IrregularFiles, match="1 messages and 9999"):
+        offsets_of(Add("x", 1, {}, '{"numRecords": 1}', 0, True, {"partq.offsets": "9" * 5_000}))
 
 
 def test_looking_costs_nothing_when_nothing_came(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
