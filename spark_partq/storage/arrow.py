@@ -76,11 +76,11 @@ def exact_values(column: pa.Array, type_: Any) -> list[Any]:
 def rows_of(batch: pa.RecordBatch, struct: Struct) -> list[dict[str, Any]]:
     """The rows of a batch of these columns, for people: where Python has no such value, as `exact_values`, texts with a mark for what is no UTF-8."""
     names = [f["name"] for f in struct["fields"]]
-    columns = [_told(batch.column(f["name"]), f["type"]) for f in struct["fields"]]
+    columns = [_for_people(batch.column(f["name"]), f["type"]) for f in struct["fields"]]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _told(column: pa.Array, type_: Any) -> list[Any]:
+def _for_people(column: pa.Array, type_: Any) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):

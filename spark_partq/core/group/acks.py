@@ -8,7 +8,7 @@ The control table alone decides whether a row counts (`core.group`). A row witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_partq.core.group.attempts import needed
@@ -144,13 +144,13 @@ class Acks:
         return self.delivered_ends.get(partition_id, 0)
 
 
-def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
+def compacted(rows: Iterable[AckRow], live: Iterable[str], gone: Collection[str] = ()) -> list[AckRow]:
     """The rows that can still count: of each partition those of the highest epoch, one per incarnation, of each older epoch under which
     more was delivered than under all later ones, one, and the attempts above what these acknowledge; of each incarnation in `live` the
     last heartbeat, and its work.
 
     An acknowledgement under an older epoch never counts again; what was delivered under it still does. The highest epoch is that of all
-    rows, so the order of commits does not matter.
+    rows, so the order of commits does not matter. Of the queues that are `gone`, by their ids, nothing counts.
     """
     acks = Acks.of(rows)
     newest: dict[PartitionId, int] = {}
@@ -159,6 +159,8 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     kept, older = [], set()
     positions: dict[PartitionId, int] = {}
     for (partition_id, epoch, incarnation), offset in acks.rows.items():
+        if partition_id[0] in gone:
+            continue
         if epoch == newest[partition_id]:
             positions[partition_id] = max(offset, positions.get(partition_id, 0))
             delivered = acks.by_epoch[partition_id].get(epoch, 0)
@@ -172,6 +174,7 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
     kept += [
         AckRow(_OF_AN_ATTEMPT, 0, *partition_id, acks.attempts[partition_id][start, end][0], 0, end, start, attempt)
         for partition_id in acks.attempts
+        if partition_id in positions
         for (start, end), attempt in needed(acks.attempts_since(partition_id, 0), positions[partition_id]).items()
     ]
     kept += [

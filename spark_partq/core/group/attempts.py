@@ -66,8 +66,11 @@ def is_dead(attempts: Attempts, offset: int, max_deliveries: int) -> bool:
 
 
 def needed(attempts: Attempts, position: int) -> dict[tuple[int, int], int]:
-    """Those that still say something of messages at or above the position, and that no other one says as well."""
-    left = {range_: number for range_, number in attempts.items() if range_[1] > position}
+    """Those that still say something of messages at or above the position, and that no other one says as well.
+
+    Not first deliveries: who knows up to where messages were delivered knows of these.
+    """
+    left = {range_: number for range_, number in attempts.items() if range_[1] > position and number > 1}
     return {
         (start, end): number
         for (start, end), number in left.items()

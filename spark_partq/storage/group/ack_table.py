@@ -65,7 +65,11 @@ class AckTable:
             self._table.vacuum(grace_ms)
 
     def append(
-        self, rows: Sequence[AckRow], live: Collection[str] = (), before: Callable[[], None] = lambda: None
+        self,
+        rows: Sequence[AckRow],
+        live: Collection[str] = (),
+        gone: Collection[str] = (),
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         """Commit rows, whatever others commit meanwhile.
 
@@ -73,6 +77,8 @@ class AckTable:
         ----------
         live : collection of str
             Incarnations of the group's members, whose last heartbeats a compaction keeps.
+        gone : collection of str
+            Ids of queues that the group reads no longer, of which a compaction keeps nothing.
         before : function
             Called with each attempt, when `acks` are what lies in front of the rows.
         """
@@ -88,7 +94,7 @@ class AckTable:
             elif len(self._table.files) >= COMPACT_AFTER or self._table.count() + len(rows) > MOST_ROWS:
                 every = [*map(self._row, self._table.rows()), *rows]
                 heard = {**self.heard_at(), **{row.incarnation: at for row in rows if row.beat}}
-                self._table.append(_plain(compacted(every, live), at, heard), replace=True)
+                self._table.append(_plain(compacted(every, live, gone), at, heard), replace=True)
             else:
                 self._table.append(_plain(rows, at))
 

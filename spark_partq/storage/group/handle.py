@@ -43,6 +43,7 @@ class Group:
         self.lost_races = 0
         self._control = ControlTable(store, name)
         self._acks = AckTable(store, name, 0)
+        self._read: set[str] = set()  # ids of the queues that it was ever seen to read
 
     @property
     def state(self) -> GroupState:
@@ -93,12 +94,14 @@ class Group:
         """Read what is new in the control table alone; True if it has changed."""
         changed = self._control.refresh()
         self._follow_deletion()
+        self._read |= self.state.queues.keys()
         return changed
 
     def _follow_deletion(self) -> None:
         folder = acks_folder(self.name, self.state.deletions)
         if self._acks.folder != folder:
             self._acks = AckTable(self.store, self.name, self.state.deletions)
+            self._read = set()  # it may read the same queues again
 
     def position(self, partition_id: PartitionId) -> int | None:
         """The offset of the next message that the group reads; of a removed partition its last; None if the group never had it."""
@@ -187,7 +190,8 @@ class Group:
         self._control.check_writable()
         try:
             live = {member.incarnation for member in self.state.members.values()}
-            self._acks.append(rows, live, self._counted(before))
+            gone = self._read - self.state.queues.keys()  # an id does not come back
+            self._acks.append(rows, live, gone, self._counted(before))
         except CorruptTableError:
             if not self._was_deleted():
                 raise

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.errors import AssignorError
 from spark_partq.core.group.events import Leave
 from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.consume import between_calls
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
+from spark_partq.storage.procedures.consume.subscription import Subscription
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
-from tests.helpers import eventually, position, put
+from tests.helpers import eventually, opened, position, put
 from tests.planners import Query
 from tests.scaled import Sink, make, messages
 from tests.storage.log.tables import MemoryFilesElsewhere
@@ -42,6 +48,110 @@ def test_session_expires_between_planning_and_delivering(store: str) -> None:
         assert position(store, "g", 0) == 5
     finally:
         planner.leave()
+
+
+def replayed(store: str, instance: str, started: StreamOffset, done: StreamOffset) -> list[Any]:
+    """What a query that was killed is given when it is started again: by two scans of the same micro-batch."""
+    again = Query(store, instance, instance_id=instance)
+    scans = [again.planner.tasks(started, done) for _ in range(2)]
+    again.planner.leave()
+    return scans
+
+
+@pytest.mark.parametrize("max_deliveries", [None, 3])
+def test_each_scan_of_a_replay_has_the_same_rows(store: str, max_deliveries: int | None) -> None:
+    """Spark plans a source once for each time that it stands in a micro-batch, as in a union with itself. Such a micro-batch was one delivery."""
+    counted = {} if max_deliveries is None else {"max_deliveries": max_deliveries, "dead_letter_queue": "dead"}
+    partq.create_queue(store, "q", "v bigint", partitions=2, rebalance_delay_ms=0, **counted)
+    for number in range(2):
+        put(store, number, range(10))
+    first = Query(store, "a", instance_id="a")
+    first.next()
+    first.planner.membership.stopping.set()  # it is killed
+    one, two = replayed(store, "a", first.started, first.done)
+    assert one == two and any(one)
+    group = Group(Store.at(store), "g")
+    group.refresh()
+    counts = {number for found in group.acks.attempts.values() for _, number in found.values()}
+    assert counts == (set() if max_deliveries is None else {2})
+
+
+def test_partitions_that_came_since_are_read_from_their_beginning(store: str) -> None:
+    """R2: also by a query that starts with `latest` before any member knows of them; so nothing that was written since is left out."""
+    make(store, 2)
+    sink = Sink(store)
+    sink.write(0, messages(0, 20))
+    a = Query(store, "a", starting_offsets="latest")
+    assert a.next() == {}
+    update = scaling.update_groups
+
+    def dies(queue: Queue, *args: Any) -> None:
+        if queue.state.partition_count == 4:
+            raise KeyboardInterrupt
+        update(queue, *args)
+
+    with mock.patch.object(scaling, "update_groups", dies), pytest.raises(KeyboardInterrupt):
+        partq.scale(store, "q", 4, timeout_s=60)
+    sink.write(1, messages(20, 60))
+    b = Query(store, "b", starting_offsets="latest")
+    given: dict[int, int] = {}
+
+    def all_came() -> bool:
+        for query in (a, b):
+            given.update({number: end for number, (_, end) in query.next().items()})
+        return sum(given.values()) - sum(t.first_offset for t in opened(store).partitions) >= 60
+
+    eventually(all_came, "all that was written since")
+    ends = {table.partition: table.next_offset for table in opened(store).partitions}
+    assert {number: given.get(number, 0) for number in (2, 3)} == {number: ends[number] for number in (2, 3)}
+    for query in (a, b):
+        query.planner.leave()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_another_owner_has_read_is_not_lost(store: str, lost: bool) -> None:
+    """A query stands still between its looks at the group and at the partitions. Meanwhile another owner reads on, and what it read is removed."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(5))
+    a = Query(store, "a")
+    assert a.next() == {0: (0, 5)}
+    put(store, 0, range(5))
+    refresh, group = Subscription.refresh, Group(Store.at(store), "g")
+
+    def stands_still(self: Subscription) -> None:
+        monkey.undo()
+        if not lost:
+            group.refresh()
+            group.decide(lambda: [Leave("a", a.planner.membership.incarnation, expired=True)], "b")
+            b = Query(store, "b")
+            eventually(lambda: b.next() == {0: (0, 10)} or b.next() == {0: (5, 10)}, "that b reads")
+            b.next()
+            b.planner.leave()
+        opened(store).partitions[0].remove(len)
+        refresh(self)
+
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(Subscription, "refresh", stands_still)
+    if lost:
+        with pytest.raises(partq.DataLossError, match="messages 5 to 9"):
+            a.next()
+    else:
+        a.next()
+        assert position(store, "g", 0) == 10
+    a.planner.leave()
+
+
+def test_an_assignor_that_failed_once_stops_no_standby_later(store: str) -> None:
+    """K5: another member has computed the assignment."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    a, b = Query(store, "a"), Query(store, "b")
+    a.next()
+    b.next()
+    b.planner.membership.failure = AssignorError("it failed")
+    between_calls.Coordinator(b.planner.membership).step()
+    assert b.next() == {}
+    for query in (a, b):
+        query.planner.leave()
 
 
 def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

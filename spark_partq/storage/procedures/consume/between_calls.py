@@ -80,6 +80,8 @@ class Coordinator:
         self._observer.incarnation = member.incarnation
         if self._due() or self._loads_are_due(view.state):
             self._decide()
+        elif not view.state.assignment_due:  # another member has computed it
+            member.failure = None
         member.acknowledge_batch(self._runtime.monotonic_s() - _PLANNER_PRECEDENCE_S)
         if any(own.state is PartitionState.DRAINING for own in owned(view.state, member.incarnation).values()):
             member.release_drained()

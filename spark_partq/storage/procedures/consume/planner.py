@@ -48,6 +48,14 @@ class Assigned(NamedTuple):
     delivered: int
 
 
+class _Plan(NamedTuple):
+    """A micro-batch, by the offset at its end, in the form that Spark keeps."""
+
+    end: str
+    ranges: dict[PartitionId, Range]
+    assigned: dict[PartitionId, Assigned]
+
+
 class Planner:
     """Plans micro-batches as a member of the group. Used by one thread of the planner process.
 
@@ -65,16 +73,14 @@ class Planner:
         self._settings, self._store = settings, settings.store
         self._subscription = Subscription(settings)
         self._instance = settings.instance_id or instance
-        self._last_plan: dict[str, dict[PartitionId, Assigned]] = {}  # by the plan's end
+        self._last_plan = _Plan("", {}, {})
         self._idle = 0
         self._stop_offsets: Offsets | None = None
         self._beats_before: dict[str, int] | None = None  # of all members, when nothing was left for this one
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
         self._blocked_by_barrier = False  # of the last plan
-        self._last_served: dict[
-            PartitionId, int
-        ] = {}  # the number of the last batch that took something of a partition
+        self._last_served: dict[PartitionId, int] = {}  # the number of the last batch that took something of it
         self._loads = LoadMeter(self._store.runtime.monotonic_s)
         me = Member(
             self._instance, "", settings.flows, settings.session_timeout_ms, settings.assignors,
@@ -119,7 +125,7 @@ class Planner:
                 self._store.runtime.sleep(min(least * 2 ** (self._idle - 1), most))
             with self.membership.work.planning(), self.membership.lock:
                 self.membership.join_unless_member(self._start_threads, anew=not done.queue_ids)
-                end = self._plan(done, limits)
+                end = self._plan_as_of_now(done, limits)
                 if end is not None or self._stop_offsets is None or self._is_at_end():
                     self._beats_before = None
                     return end
@@ -127,12 +133,12 @@ class Planner:
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
         """What the task of each flow reads: the rows of ``(start, end]`` of its partitions, in order."""
         with self.membership.lock:
-            self.membership.join_unless_member(self._start_threads)
             if start.ranges == end.ranges:
                 return []
-            plan = self._last_plan.get(_plan_key(end))
-            ranges = self._replay(end) if plan is None else by_id(end)
-            assigned = self._replay_assignment(ranges) if plan is None else plan
+            self.membership.join_unless_member(self._start_threads)
+            if self._last_plan.end != str(end.to_json()):
+                self._last_plan = self._replay(end)
+            _, ranges, assigned = self._last_plan  # the same for each scan of a micro-batch, as in a union with itself
             flows: list[list[Piece]] = [[] for _ in range(self._settings.flows)]
             tables, queues = dict(self._tables()), self._subscription.queues
             filled = [p for p, r in ranges.items() if r.end > r.start]
@@ -178,6 +184,18 @@ class Planner:
         return not may_be_dead(state, acks, self.membership.incarnation, self._beats_before, ends)
 
     # ---- one plan
+    def _plan_as_of_now(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
+        """Plan, and believe that messages are gone only if nothing changes meanwhile: while this process stood still, or read what it leaves
+        out, another owner may have read on, and maintenance removed what it had read."""
+        seq = -1
+        while True:
+            try:
+                return self._plan(done, limits)
+            except DataLossError:
+                if seq == self._group.state.seq:
+                    raise
+                seq = self._group.state.seq
+
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
         finished = by_id(done)
         acks = self.membership.acknowledge_finished(finished)
@@ -213,7 +231,7 @@ class Planner:
         self._idle = 0
         end = self._offset(ranges)
         # This process delivers the whole range, whatever becomes of the partition: if it comes back, the range counts as delivered.
-        self._last_plan = {_plan_key(end): assigned}
+        self._last_plan = _Plan(str(end.to_json()), ranges, assigned)
         return end
 
     def _given(
@@ -261,8 +279,8 @@ class Planner:
         self.membership.drained_queues = self._subscription.drained(self._group.state)
         return acks
 
-    def _replay(self, planned: StreamOffset) -> dict[PartitionId, Range]:
-        """Plan again what is left of a micro-batch that was planned before a restart."""
+    def _replay(self, planned: StreamOffset) -> _Plan:
+        """Plan again what is left of a micro-batch that was planned before a restart; all of it may have been delivered before."""
         membership = self.membership
         membership.refresh()
         kept = self._left_of(planned)
@@ -271,18 +289,15 @@ class Planner:
         membership.commit_plan([], kept, self._left_out.attempts(kept))
         tables = {p: table for p, table in self._tables() if p in kept}
         self._store.map(lambda table: table.refresh(), list(tables.values()))
-        return {p: kept[p] for p in tables}
+        partitions = self._group.state.partitions
+        assigned = {p: Assigned(_flow_number(partitions[p]), kept[p].end) for p in tables}
+        return _Plan(str(planned.to_json()), {p: kept[p] for p in tables}, assigned)
 
     def _left_of(self, planned: StreamOffset) -> dict[PartitionId, Range]:
         state, acks = self._group.state, self._group.acks
         manual = self._settings.manual_acknowledgement
         kept = replayed(state, acks, self.membership.incarnation, by_id(planned), manual)
         return replayable(self._subscription.barriers(state), kept) if manual else kept
-
-    def _replay_assignment(self, ranges: dict[PartitionId, Range]) -> dict[PartitionId, Assigned]:
-        """The flows of a replayed micro-batch; all of it may have been delivered before."""
-        partitions = self._group.state.partitions
-        return {p: Assigned(_flow_number(partitions[p]), r.end) for p, r in ranges.items()}
 
     def _pieces(self, queue: QueueState, table: PartitionTable, planned: Range, delivered: int) -> list[Piece]:
         """The slices of a range; messages below `delivered` may have been delivered before."""
@@ -383,7 +398,3 @@ def _backlog(table: PartitionTable, start: int, end: int) -> Backlog:
 def _flow_number(own: Ownership) -> int:
     """The number of the owning flow in its instance."""
     return int((own.flow or "").rpartition("/")[2])
-
-
-def _plan_key(offset: StreamOffset) -> str:
-    return str(offset.to_json())

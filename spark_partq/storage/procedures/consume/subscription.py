@@ -221,19 +221,18 @@ class Subscription:
         """
         if self._settings.queue_pattern is None:
             known = {name: queue for name, queue in self._queues.items() if queue.state.queue_id in state.queues}
-            for name in sorted(
-                {q.name for q in state.queues.values() if q.name in self._settings.queues} - known.keys()
-            ):
+            read = {q.name for q in state.queues.values()} & set(self._settings.queues)
+            for name in sorted(read - known.keys()):
                 raise _created_again(name)
             for name in self._queues.keys() - known.keys():
                 _log.warning("queue %s was deleted; group and query go on with their other queues", name)
             self._queues = known
             return
-        read = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
-        self._queues = {name: queue for name, queue in self._queues.items() if read.get(name) == queue.state.queue_id}
-        for name in sorted(read.keys() - self._queues.keys()):
+        ids = {q.name: queue_id for queue_id, q in state.queues.items() if self._settings.matches(q.name)}
+        self._queues = {name: queue for name, queue in self._queues.items() if ids.get(name) == queue.state.queue_id}
+        for name in sorted(ids.keys() - self._queues.keys()):
             queue = self._open(name)
-            if queue is None or queue.state.queue_id != read[name]:
+            if queue is None or queue.state.queue_id != ids[name]:
                 continue  # the group learns of its deletion at the next check
             if not self._can_read(queue):
                 raise SchemaMismatchError(
@@ -297,7 +296,7 @@ class Subscription:
 
     # ---- where the group starts
     def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
-        """The first offset of each partition that the group has never had.
+        """The first offset of each partition that the group has never had: its beginning, where the group reads the queue already.
 
         Raises
         ------
@@ -305,11 +304,13 @@ class Subscription:
             `starting_offsets` or `starting_timestamp_ms` name no message.
         """
         first: dict[PartitionId, int] = {}
+        members = state.members.values()
         for queue in self._queues.values():
+            is_read = queue.state.queue_id in state.queues or any(m.subscribes(queue.name) for m in members)
             for table in queue.partitions:
                 partition_id = queue.state.queue_id, table.partition
                 if partition_id not in state.partitions:
-                    first[partition_id] = self._first_start(queue, table)
+                    first[partition_id] = first_left(queue, table) if is_read else self._first_start(queue, table)
         return first
 
     def _first_start(self, queue: Queue, table: PartitionTable) -> int:
@@ -320,8 +321,9 @@ class Subscription:
         offsets, number = self._starting_offsets, table.partition
         offset = offsets if isinstance(offsets, int) else offsets.get(queue.name, {}).get(number, EARLIEST)
         bounds = first_left(queue, table), table.next_offset
-        strict = given.fail_on_data_loss
-        return resolve("startingOffsets", offset, *bounds, queue.name, number, fail_on_data_loss=strict)
+        return resolve(
+            "startingOffsets", offset, *bounds, queue.name, number, fail_on_data_loss=given.fail_on_data_loss
+        )
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
         """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
@@ -393,7 +395,5 @@ def _attach(queue: Queue, group: str, deletions: int) -> None:
 
 def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
     # As in Kafka: a queue or partition that is added while a group reads is read from its beginning.
-    starts = {
-        (queue_id, t.partition): first_left(queue, t) for queue_id, queue in new.items() for t in queue.partitions
-    }
+    starts = {(id_, t.partition): first_left(queue, t) for id_, queue in new.items() for t in queue.partitions}
     return QueuesChanged({queue_id: in_group(queue) for queue_id, queue in new.items()}, starts, gone)
