@@ -145,11 +145,8 @@ class MessageFile:
             self._schema = self._schema.append(_TIME)
         places = itertools.accumulate((_leaves(f.type) for f in schema), initial=0)
         # By their places among the leaves: a field `b` of a struct `a` has the same path as a column `a.b`
-        self._bounded = {
-            n: f.name
-            for n, f in zip(places, schema, strict=False)
-            if pa.types.is_integer(f.type) or pa.types.is_date(f.type)
-        }
+        bounded = [pa.types.is_integer(type_) or pa.types.is_date(type_) for type_ in schema.types]
+        self._bounded = {n: name for n, name, yes in zip(places, schema.names, bounded, strict=False) if yes}
         self._out = _opened(store, queue, partition, self._path)
         self._metadata: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
@@ -210,8 +207,7 @@ class MessageFile:
         groups = [meta.row_group(g) for meta in self._metadata for g in range(meta.num_row_groups)]
         bounds: dict[str, tuple[Any, Any]] = {}
         for place, name in self._bounded.items():
-            found = [group.column(place).statistics for group in groups]
-            ends = [stats for stats in found if stats is not None and stats.has_min_max]
+            ends = [s for group in groups if (s := group.column(place).statistics) is not None and s.has_min_max]
             with contextlib.suppress(ValueError, OverflowError):  # Python has no year 10000: no bounds then
                 if ends:
                     bounds[name] = min(stats.min for stats in ends), max(stats.max for stats in ends)
