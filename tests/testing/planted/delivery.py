@@ -134,10 +134,11 @@ def what_is_about_to_be_delivered_is_not_said(original, membership, acks, ranges
     return original(membership, acks, {}, *attempts)
 
 
-@bug(f"{PLANNER}._replay_assignment", change=as_is(HASTY_WITH_KILLS))
-def a_replay_is_not_marked(original, planner, ranges):
+@bug(f"{PLANNER}._replay", change=as_is(HASTY_WITH_KILLS))
+def a_replay_is_not_marked(original, planner, planned):
     """Messages that come a second time after a restart do not say so."""
-    return {p: found._replace(delivered=0) for p, found in original(planner, ranges).items()}
+    plan = original(planner, planned)
+    return plan._replace(assigned={p: found._replace(delivered=0) for p, found in plan.assigned.items()})
 
 
 @bug("storage.group.handle:Group.delivered", change=as_is(HASTY))
