@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -303,10 +304,11 @@ def test_a_reset_is_shown_before_it_is_done(still: str, chromium: Browser) -> No
         page = opened(chromium, served, f"#token={'t' * 32}")
         page.goto(f"http://127.0.0.1:{served.port}/#/group/late")
         page.get_by_role("button", name="Reset offsets").click()
-        do_it, said = page.get_by_role("button", name="Do it"), page.locator("#done")
+        do_it, said, asked = page.get_by_role("button", name="Do it"), page.locator("#done"), list[Any]()
+        page.on("request", lambda request: asked.append(request.post_data_json) if request.method == "POST" else None)
         do_it.dblclick()
         expect(said).to_contain_text("would")
-        assert position() == 2
+        assert [body["dry_run"] for body in asked] == [True] and position() == 2
         do_it.click()
         expect(said).not_to_contain_text("would")
         expect(said).to_contain_text("set")
