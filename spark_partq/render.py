@@ -147,7 +147,7 @@ def group(found: GroupDescription) -> RenderableType:
         "queue", partition="right", position="right", end="right", lag="right", flow="left", epoch="right"
     )
     for p in found.partitions:
-        flow_text = "unassigned" if p.flow is None else p.flow
+        flow_text = p.flow or ("unassigned" if p.subscribed else "not read")
         if p.draining:
             flow_text += f" → {p.handoff_to or '?'}"
         if p.waits_for:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from spark_partq.core import arguments
 from spark_partq.core.errors import (
     PartqError,
     QueueFencedError,
@@ -222,7 +223,7 @@ def copy_stuck(store: StorePath, queue: str, *, storage_options: Mapping[str, st
     Raises
     ------
     InvalidArgumentError
-        If the queue is exclusive: its consumers read the parent.
+        If the queue is exclusive: its consumers read the parent. Or a dead-message queue: `redrive` reads the parent, too.
     ScalingInProgressError
         If it is about to become exclusive.
     QueueNotFoundError, QueueNotReadyError, QueueFencedError
@@ -257,8 +258,7 @@ def alter_queue(
         Nothing is changed.
     """
     opened = Store.at(store, storage_options)
-    names = (reset,) if isinstance(reset, str) else tuple(reset)
-    _alter.alter_queue(open_queue(opened, queue), settings, names)
+    _alter.alter_queue(open_queue(opened, queue), settings, arguments.names("reset", reset))
     return describe_queue(opened, queue)
 
 

@@ -71,7 +71,7 @@ class TailedMessage(TypedDict):
         When it came, in UTC (ISO 8601).
     message : dict
         Column to value. Moments and dates are texts by ISO 8601, bytes are hexadecimal digits, decimals are texts, and so are ``NaN``, ``Infinity``
-        and ``-Infinity``.
+        and ``-Infinity``. A date before the year 1 or after 9999 is the number of days since 1970, a moment that of microseconds.
     """
 
     partition: int

@@ -78,7 +78,12 @@ def _group_in_short(looks: Looks, sample: GroupSample) -> Json:
         "handoffs": sum(p.draining for p in found.partitions),
         "waiting": sum(bool(p.waits_for) for p in found.partitions),
         "lag": found.lag,
-        "oldest_s": _rounded(max(sample.oldest_s.values(), default=0.0)),
+        "oldest_s": _rounded(
+            max(
+                (sample.oldest_s.get((p.queue, p.partition), 0.0) for p in found.partitions if p.subscribed),
+                default=0.0,
+            )
+        ),
         "out_per_s": _rounded(total(looks.rates.of((found.group, p.queue, p.partition)) for p in found.partitions)),
         "queues": sorted({p.queue for p in found.partitions}),
         "trend": looks.trend("group", found.group),

@@ -118,7 +118,7 @@ LAG = Metric(
     "partq_group_lag_messages",
     "gauge",
     _OF_GROUP,
-    "Stored messages that the group has not acknowledged. Missing, as is the next age, for a queue to which no member subscribes.",
+    "Stored messages that the group has not acknowledged.",
 )
 IN_FLIGHT = Metric(
     "partq_group_delivered_messages",
@@ -133,6 +133,12 @@ OLDEST_AGE = Metric(
     "partq_group_oldest_message_age_seconds", "gauge", _OF_GROUP,
     "Age of the oldest message that the group has not acknowledged; 0 if there is none.",
 )  # fmt: skip
+SUBSCRIBED = Metric(
+    "partq_group_subscribed",
+    "gauge",
+    ("group", "queue"),
+    "1 if a member subscribes to a queue of which the group has positions, or the group has no members; 0 if only other queues are read.",
+)
 HELD_KEYS = Metric(
     "partq_group_held_keys",
     "gauge",
@@ -175,6 +181,6 @@ PLANNER_CALLS = Metric(
 METRICS = (
     UP, UNREADABLE, DURATION,
     QUEUE_STATUS, QUEUE_PARTITIONS, INGRESS, STUCK, DISCARDED, APPENDED, DEPTH, FILES, SIZE, STORED_AGE,
-    STATE, MEMBERS, EXPIRED, HEARTBEAT, UNASSIGNED, HANDOFFS, WAITING, LAG, IN_FLIGHT, POSITION, OLDEST_AGE, HELD_KEYS,
+    STATE, MEMBERS, EXPIRED, HEARTBEAT, UNASSIGNED, HANDOFFS, WAITING, LAG, IN_FLIGHT, POSITION, OLDEST_AGE, SUBSCRIBED, HELD_KEYS,
     REBALANCES, ENDED_HANDOFFS, REDELIVERED, SKIPPED, RETRIES, PLANNER_SECONDS, PLANNER_CALLS,
 )  # fmt: skip

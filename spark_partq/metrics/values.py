@@ -62,9 +62,11 @@ def _group(sample: GroupSample) -> Iterator[Value]:
         at = name, p.queue, str(p.partition)
         yield names.POSITION, at, p.position
         yield names.IN_FLIGHT, at, p.delivered - p.position
-        if p.lag is not None and p.subscribed:
+        if p.lag is not None:
             yield names.LAG, at, p.lag
             yield names.OLDEST_AGE, at, sample.oldest_s.get((p.queue, p.partition), 0.0)
+    for queue, subscribed in {p.queue: p.subscribed for p in found.partitions}.items():
+        yield names.SUBSCRIBED, (name, queue), subscribed
     for queue, keys in found.held_keys.items():
         yield names.HELD_KEYS, (name, queue), keys
     yield names.REBALANCES, (name,), counts.rebalances

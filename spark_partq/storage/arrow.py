@@ -74,7 +74,8 @@ def exact_values(column: pa.Array, type_: Any) -> list[Any]:
 
 
 def rows_of(batch: pa.RecordBatch, struct: Struct) -> list[dict[str, Any]]:
-    """The rows of a batch of these columns, for people: where Python has no such value, as `exact_values`, texts with a mark for what is no UTF-8."""
+    """The rows of a batch of these columns, for people. A value that Python does not have is as in `exact_values`; a text has a mark for what is no
+    UTF-8."""
     names = [f["name"] for f in struct["fields"]]
     columns = [_for_people(batch.column(f["name"]), f["type"]) for f in struct["fields"]]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -84,8 +85,14 @@ def _for_people(column: pa.Array, type_: Any) -> list[Any]:
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
-        values = exact_values(column, type_)
-        return [value and value.decode(errors="replace") for value in values] if type_ == "string" else values
+        return [_value(*pair, type_) for pair in zip(column, exact_values(column, type_), strict=True)]
+
+
+def _value(scalar: pa.Scalar, exact: Any, type_: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return exact.decode(errors="replace") if type_ == "string" else exact
 
 
 def integers(values: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:

@@ -93,12 +93,11 @@ def test_a_queue_that_no_member_reads_any_more(queue: str, registry: CollectorRe
     partq.create_queue(queue, "r", "v long", partitions=1)
     put(queue, 0, range(5), queue="r")
     Lasting(queue, "x", group="late", queues=("q", "r")).ack(0, 2, queue="r")
-    of_r = ("late", "r", "0")
-    assert scraped(registry)["partq_group_lag_messages", of_r] == 3
+    assert scraped(registry)["partq_group_subscribed", ("late", "r")] == 1
     Lasting(queue, "x", group="late", queues=("q",))
     found = scraped(registry)
-    assert found["partq_group_position", of_r] == 2
-    assert not {("partq_group_lag_messages", of_r), ("partq_group_oldest_message_age_seconds", of_r)} & found.keys()
+    assert [found["partq_group_subscribed", ("late", name)] for name in "qr"] == [1, 0]
+    assert [found[f"partq_group_{what}", ("late", "r", "0")] for what in ("position", "lag_messages")] == [2, 3]
 
 
 def test_a_rebalance_as_it_goes_on(queue: str, registry: CollectorRegistry) -> None:

@@ -49,7 +49,11 @@ def test_what_a_query_tells(
     real = AckTable.append
 
     def append(
-        table: AckTable, rows: Sequence[AckRow], live: Any = (), before: Callable[[], None] = lambda: None
+        table: AckTable,
+        rows: Sequence[AckRow],
+        live: Any = (),
+        gone: Any = (),
+        before: Callable[[], None] = lambda: None,
     ) -> None:
         def raced() -> None:
             before()
@@ -57,7 +61,7 @@ def test_what_a_query_tells(
                 with turn:
                     rival.beat()
 
-        real(table, rows, live, raced)
+        real(table, rows, live, gone, raced)
 
     monkeypatch.setattr(AckTable, "append", append)
     began_s, seen = time.monotonic(), list[Any]()

@@ -144,7 +144,7 @@ def test_the_older_one_ignores_what_heartbeats_tell(store: str, monkeypatch: pyt
         assert group.position(consumer.partition_id(0)) == group.delivered(consumer.partition_id(0)) == 2
         return group.acks.work.get(consumer.incarnation)
 
-    def compacted(rows: Iterable[AckRow], live: Iterable[str]) -> list[AckRow]:
+    def compacted(rows: Iterable[AckRow], live: Iterable[str], gone: Iterable[str]) -> list[AckRow]:
         """As it was before heartbeats told anything."""
         return acks.compacted([row if row.partition_id else AckRow(row.incarnation, row.beat) for row in rows], live)
 

@@ -36,7 +36,7 @@ function facts({ description: found, oldest_s, in_per_s, out_per_s }) {
     found.protocol && ["protocol", found.protocol],
     ["reads", queues.length ? queues.map((queue, i) => [i ? ", " : "", h("a", { href: to("queue", queue) }, queue)]) : NONE],
     ["lag", number(found.lag)],
-    ["oldest unread", waiting(Math.max(0, ...oldest_s), found.lag)],
+    ["oldest unread", waiting(Math.max(0, ...oldest_s.filter((_, i) => found.partitions[i].subscribed)), found.lag)],
     ["in/s", rate(sum(in_per_s))],
     ["out/s", rate(sum(out_per_s))],
     ["rebalance delay", `${number(found.rebalance_delay_ms)} ms`],

@@ -27,7 +27,7 @@ export function partitionsOf(group, { description: found, oldest_s, in_per_s, ou
   const silent = new Set(found.members.filter((member) => member.expired).map((member) => member.instance));
   let all = found.partitions.map((p, i) => ({ ...p, oldest: oldest_s[i], comes: in_per_s[i], goes: out_per_s[i], reason: stopped(p, silent) }));
   const find = (asked.get("find") ?? "").toLowerCase();
-  if (find) all = all.filter((p) => `${p.queue}/${p.partition} ${p.flow ?? "unassigned"}`.toLowerCase().includes(find));
+  if (find) all = all.filter((p) => `${p.queue}/${p.partition} ${p.flow ?? (p.subscribed ? "unassigned" : "not read")}`.toLowerCase().includes(find));
   if (asked.get("only") === "waiting") all = all.filter((p) => p.reason);
   if (asked.get("sort") === "lag") all.sort((a, b) => (b.lag ?? 0) - (a.lag ?? 0));
   if (asked.get("sort") === "oldest") all.sort((a, b) => b.oldest - a.oldest);
@@ -58,7 +58,7 @@ function pages(page, count) {
 
 function row(group, p) {
   const place = `${p.queue}/${p.partition}`;
-  const owner = p.flow === null ? h("span", { class: "bad" }, "unassigned") : [swatch(group, instance(p.flow)), p.flow];
+  const owner = !p.subscribed ? h("span", { class: "quiet" }, "not read") : p.flow === null ? h("span", { class: "bad" }, "unassigned") : [swatch(group, instance(p.flow)), p.flow];
   const cells = [
     [h("span", { class: "quiet" }, `${p.queue}/`), partition(p.partition)], owner, number(p.position), number(p.delivered - p.position), number(p.end), number(p.lag),
     waiting(p.oldest, p.lag), rate(p.comes), rate(p.goes), number(p.epoch), p.reason || (p.lag ? "reading" : "up to date"),

@@ -92,12 +92,9 @@ class Manifest:
         generations : sequence of Generation
             Of the queue, and `recorded` by its tables, both read after the manifest.
         """
-        return self.is_of(generations) and dict(self.placed) == in_under(recorded, self.generation)
-
-    def is_of(self, generations: Sequence[Generation]) -> bool:
-        """Whether the queue has the map under which it places its files."""
         g = self.generation
-        return g < len(generations) and generations[g].partition_count == self.partition_count
+        known = g < len(generations) and generations[g].partition_count == self.partition_count
+        return known and dict(self.placed) == in_under(recorded, g)
 
     def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
         """The files that are not in."""

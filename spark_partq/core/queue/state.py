@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_partq.core import format
 from spark_partq.core.format import Format
+from spark_partq.core.payload.dead_letters import without_origin
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
 from spark_partq.core.payload.schema import Struct, normalized, types_of
 from spark_partq.core.queue import reading
@@ -150,6 +151,11 @@ class QueueState:
         """Whether a table of the queue may say by now that it was last sealed under that generation, and whether it is fenced (S7)."""
         last, may_be_fenced = self.may_be_marked
         return sealed <= last and (may_be_fenced or not fenced)
+
+    @property
+    def holds_dead_messages(self) -> bool:
+        """Whether it is a dead-message queue: who has read a message there has not put it back, so only its age, or the queue's size, frees it."""
+        return without_origin(self.schema) is not None
 
     @property
     def usable(self) -> bool:

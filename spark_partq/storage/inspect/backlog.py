@@ -15,13 +15,18 @@ def groups(queue: Queue) -> list[Group]:
     return groups_of(queue.store, queue.state)
 
 
+def freeing(queue: Queue, readers: Sequence[Group]) -> Sequence[Group]:
+    """Those whose acknowledgements free messages of the queue: all, but none of a dead-message queue."""
+    return () if queue.state.holds_dead_messages else readers
+
+
 def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) -> int:
-    """Messages in these partitions that not every group has acknowledged; with no group all that are stored."""
+    """Messages in these partitions that not every group has acknowledged; with no group, or of a dead-message queue, all that are stored."""
 
     def count(number: int) -> int:
         table = queue.table(number)
         table.refresh()
-        read = [group.position((queue.state.queue_id, number)) or 0 for group in readers]
+        read = [group.position((queue.state.queue_id, number)) or 0 for group in freeing(queue, readers)]
         return max(0, table.next_offset - max(table.first_offset, min(read, default=0)))
 
     return sum(queue.store.map(count, partitions))
@@ -39,6 +44,11 @@ def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
 
 
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
+    """How many messages nobody is given until they are copied from the parent of a queue that became partitioned; dead ones are put back from there."""
+    return 0 if queue.state.holds_dead_messages else left_in_parent(queue, readers)
+
+
+def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:
     """How many messages are left in the parent of a queue that became partitioned and some group has not acknowledged."""
     if not queue.state.stuck:
         return 0
@@ -49,5 +59,5 @@ def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
     """The first message of the parent, as of its last refresh, that some group wants of those that have read it."""
-    positions = [group.position((queue.state.queue_id, PARENT)) for group in readers]
+    positions = [group.position((queue.state.queue_id, PARENT)) for group in freeing(queue, readers)]
     return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from spark_partq.core.errors import PartqError
 from spark_partq.storage.arrow import arrow_schema, rows_of
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.key_values import key_value
@@ -56,23 +57,36 @@ class Tail:
         return sorted(newest, key=lambda m: (m.partition, m.offset))
 
     def more(self) -> Iterator[Message]:
-        """The messages that have come since, by partition and offset."""
+        """The messages that have come since, by partition and offset.
+
+        Raises
+        ------
+        PartqError
+            Of the first partition that could not be read, behind what the others have. The next call goes on where that stopped.
+        """
         self._queue.control.refresh()
         self._queue.refresh()
         self._queue.control.refresh()  # it has every column that a file has
+        errors: list[PartqError] = []
         for number in sorted({*self._seen, *self._queue.state.partition_numbers}):
-            table = self._queue.table(number)
-            if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
-                table.refresh()
-            first = max(self._seen.get(number, 0), table.first_offset)
-            end = max(first, table.next_offset)
-            for piece in slices(self._queue.state, number, table.index, first, end):
-                for message in self._read(piece):
-                    self._seen[number] = (
-                        message.offset + 1
-                    )  # if the next one cannot be read, the next call goes on with that
-                    yield message
-            self._seen[number] = end
+            try:
+                yield from self._more_of(number)
+            except PartqError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _more_of(self, number: int) -> Iterator[Message]:
+        table = self._queue.table(number)
+        if number not in self._queue.state.partition_numbers:  # it has gone, maybe with messages that came before
+            table.refresh()
+        first = max(self._seen.get(number, 0), table.first_offset)
+        end = max(first, table.next_offset)
+        for piece in slices(self._queue.state, number, table.index, first, end):
+            for message in self._read(piece):
+                self._seen[number] = message.offset + 1
+                yield message
+        self._seen[number] = end
 
     def _last_of(self, table: PartitionTable, count: int) -> list[Message]:
         """From the last file backwards, until there are enough."""

@@ -97,19 +97,19 @@ class StoreWatch:
         queues = self._refreshed("queue", self._queues, names, failed)
         by_id = {queue.state.queue_id: queue for queue in queues.values()}
         unread_groups = {name: error for (kind, name), error in failed.items() if kind == "group"}
-        found, told = [], []
+        queue_samples, group_samples = [], []
         for queue in queues.values():
             try:
-                found.append(self._queue(queue, groups, unread_groups))
+                queue_samples.append(self._queue(queue, groups, unread_groups))
             except PartqError as error:
                 failed["queue", queue.name] = error
         for group in groups.values():
             try:
                 if group.state.exists:
-                    told.append(self._group(group, by_id, failed))
+                    group_samples.append(self._group(group, by_id, failed))
             except PartqError as error:
                 failed["group", group.name] = error
-        return Sample(tuple(found), tuple(told), failed)
+        return Sample(tuple(queue_samples), tuple(group_samples), failed)
 
     def group(self, name: str) -> Group | None:
         """A group that exists, as of the last look; None if that could not read it or saw no such group."""
@@ -172,6 +172,7 @@ class StoreWatch:
                     oldest_s[queue.name, number] = self._age_s(queue.table(number), position)
                 except PartqError as error:  # the rest of the group is told nevertheless
                     failed["queue", queue.name] = error
+                    del read[queue_id]
         told = group.acks.work
         work = {m.instance: told[m.incarnation] for m in state.members.values() if m.incarnation in told}
         return GroupSample(described(group, read, unread=unread_queues(failed)), oldest_s, counts, work)
@@ -184,8 +185,9 @@ class StoreWatch:
             If it cannot be read, or one of `unread`, the groups that cannot be, reads it, so that its depth is not known.
         """
         state = queue.state
-        for name in unread.keys() & state.groups:
-            raise unread[name]
+        hidden = sorted(unread.keys() & state.groups)
+        if hidden:
+            raise unread[hidden[0]]
         oldest_s = {table.partition: self._age_s(table, 0) for table in queue.partitions}
         # One that attached just now is listed at the next look; until then it has read nothing.
         readers = [groups.get(name) or Group(self._store, name) for name in sorted(state.groups)]

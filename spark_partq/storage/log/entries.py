@@ -183,8 +183,7 @@ def _metadata_json(metadata: Metadata) -> dict[str, Any]:
 
 
 def _transaction_json(app: str, txn: Transaction) -> dict[str, Any]:
-    plain: dict[str, Any] = {"appId": app, "version": txn.version}
-    return plain if txn.updated_ms is None else {**plain, "lastUpdated": txn.updated_ms}
+    return {"appId": app, "version": txn.version, **({} if txn.updated_ms is None else {"lastUpdated": txn.updated_ms})}
 
 
 def _add_json(add: Add) -> dict[str, Any]:
@@ -270,8 +269,10 @@ def _actions(data: bytes) -> Iterable[tuple[str, Any]]:
         actions = json.loads(f"[{text.replace(_BREAK, ',')}]")
     except (ValueError, RecursionError) as error:
         raise ForeignEntry(f"it is cut short or is no JSON ({error})") from None
-    if not actions or len(actions) != text.count(_BREAK) + 1:
-        raise ForeignEntry("a line holds several actions" if actions else "it is empty")
+    if not actions:
+        raise ForeignEntry("it is empty")
+    if len(actions) != text.count(_BREAK) + 1:
+        raise ForeignEntry("a line holds several actions")
     for action in actions:
         if type(action) is not dict or len(action) != 1:
             raise ForeignEntry("a line is no action")
@@ -301,13 +302,8 @@ def metadata_of(body: Mapping[str, Any]) -> Metadata:
         raise ForeignEntry("the table uses column mapping")
     if (body.get("format") or {}).get("provider", "parquet") != "parquet":
         raise ForeignEntry(f"the table's files are {body['format']['provider']}")
-    found = Metadata(
-        _text(body["id"]),
-        _text(body["schemaString"]),
-        tuple(map(_text, body["partitionColumns"])),
-        configuration,
-        _number_or_none(body.get("createdTime")),
-    )
+    columns, created = tuple(map(_text, body["partitionColumns"])), _number_or_none(body.get("createdTime"))
+    found = Metadata(_text(body["id"]), _text(body["schemaString"]), columns, configuration, created)
     protocol_of(found)  # its schema can be read
     return found
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.queue.manifest import Manifest, ManifestName
+from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
@@ -37,8 +37,7 @@ class BegunBatches:
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self._manifests.make_folder()
         self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
-        self._manifests.remove_litter(self.as_of_ms)
-        self._names: dict[ManifestName, FileInfo] = self._manifests.names()
+        self._names: dict[ManifestName, FileInfo] = self._manifests.names(self.as_of_ms)
         self._begun: list[Manifest] = []
         self.readable = True
         for name in self._names:
@@ -59,19 +58,32 @@ class BegunBatches:
             for manifest in self._begun
             if sink_id in (None, manifest.name.sink_id)
             and not table.has(BatchRecord(*manifest.name[:2]), manifest.generation)
-            and not self._is_placed_again(manifest)
             for file in manifest.files
             if file.partition == table.partition
         }
 
-    def _is_placed_again(self, manifest: Manifest) -> bool:
-        """Whether the batch has files by a later map in force: under the former map, which is sealed, nothing is committed any more."""
-        return any(
-            other.name[:2] == manifest.name[:2]
-            and manifest.generation < other.generation
-            and other.is_of(self._queue.state.generations)
-            for other in self._begun
-        )
+    def leave_out_placed_again(self) -> None:
+        """Keep no files of a manifest of whose batch a later one holds: under the former map, which is sealed, nothing is committed any more."""
+        batches: dict[tuple[str, int], list[Manifest]] = {}
+        for manifest in self._begun:
+            batches.setdefault(manifest.name[:2], []).append(manifest)
+        several = {batch: found for batch, found in batches.items() if len(found) > 1}
+        if not several:
+            return
+        state, tables = self._queue.state, self._refreshed()
+        for (sink_id, batch_id), found in several.items():
+            record = BatchRecord(sink_id, batch_id)
+            recorded = {g: {t.partition for t in tables if t.has(record, g)} for g in range(state.generation + 1)}
+            holding = last_that_holds(found, state.generations, recorded)
+            if holding is not None:
+                over = [manifest for manifest in found if manifest.generation < holding.generation]
+                self._begun = [manifest for manifest in self._begun if manifest not in over]
+
+    def _refreshed(self) -> list[PartitionTable]:
+        """Every table that the queue ever had, as it is now."""
+        tables = [self._queue.table(number) for number in self._queue.state.all_partitions]
+        self._queue.store.map(lambda table: table.refresh(), tables)
+        return tables
 
     def forget(self) -> None:
         """Remove the manifests of batches that are not the last of their sink, and then all that is left of sinks that are silent for long.
@@ -83,8 +95,7 @@ class BegunBatches:
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
         if not self._silent_sinks(self._queue.partitions):
             return
-        tables = [self._queue.table(number) for number in self._queue.state.all_partitions]
-        self._queue.store.map(lambda table: table.refresh(), tables)
+        tables = self._refreshed()
         over = self._silent_sinks(tables)
         self._manifests.delete([name for name in self._names if name.sink_id in over])
         now_ms = self._now_ms(tables)

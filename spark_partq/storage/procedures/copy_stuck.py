@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_partq.core.errors import SinkAheadError
+from spark_partq.core.errors import InvalidArgumentError, SinkAheadError
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.manifest import NewFile
@@ -19,7 +19,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.inspect.backlog import groups, stuck_from, stuck_messages
+from spark_partq.storage.inspect.backlog import groups, left_in_parent, stuck_from
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
@@ -35,7 +35,7 @@ def copy_stuck(queue: Queue) -> int:
     Raises
     ------
     InvalidArgumentError
-        If the queue is exclusive.
+        If the queue is exclusive, or a dead-message queue.
     ScalingInProgressError
         If it is about to become exclusive.
     QueueFencedError, ReplicaError
@@ -43,6 +43,12 @@ def copy_stuck(queue: Queue) -> int:
     queue.control.refresh()
     check_usable(queue.control)
     check_primary(queue, opening=True)
+    if queue.state.holds_dead_messages:
+        raise InvalidArgumentError(
+            f"queue {queue.name!r} holds dead messages, which are put back from its parent, too; copies would be put back once more. Run "
+            f"spark-partq dead-letter redrive",
+            queue=queue.name,
+        )
     update_groups(queue)  # from here on no group moves its position in the parent
     close_parent(queue)
     start = _start(queue)
@@ -91,7 +97,7 @@ def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
 
 def close_parent(queue: Queue) -> bool:
     """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
-    if not queue.state.stuck or queue.state.copying is not None or stuck_messages(queue, groups(queue)):
+    if not queue.state.stuck or queue.state.copying is not None or left_in_parent(queue, groups(queue)):
         return False
     end = queue.table(PARENT).next_offset
     queue.control.decide(lambda state: decide.finish_copying_stuck(state, None, end))

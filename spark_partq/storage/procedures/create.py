@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from spark_partq.core import arguments
 from spark_partq.core.errors import InvalidArgumentError, QueueAlreadyExistsError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.dead_letters import with_origin
@@ -55,7 +56,7 @@ def create_queue(
         If there is one of that name, with `exist_ok` another one than is wanted; or a replica of one.
     """
     check_name("queue", name)
-    columns = (key,) if isinstance(key, str) else tuple(key or ())
+    columns = arguments.names("key", key)
     payload, parsed = payload_schema(schema, columns), QueueSettings.parse(settings)
     hash_ = check_hash(key_hash, types_of(payload, columns), columns)
     count = check_partition_count(partitions)
@@ -140,6 +141,8 @@ def provide_dead_letter_queue(
     ------
     SchemaMismatchError
         If there is a queue of that name with other columns.
+    InvalidArgumentError
+        If it places messages by another key, and the order of each key is to be kept.
     """
     dead_letters = settings.dead_letter_queue
     if dead_letters is None:
@@ -148,6 +151,14 @@ def provide_dead_letter_queue(
     with contextlib.suppress(QueueAlreadyExistsError):
         create_queue(store, dead_letters, columns, key, 1, durability=settings.durability)
     there = open_queue(store, dead_letters).state
+    if settings.dead_letter_order == "hold" and there.key != key:
+        raise InvalidArgumentError(
+            f"dead_letter_order='hold' puts the messages of a key back in order, and dead_letter_queue {dead_letters!r} places them by another "
+            f"key ({', '.join(there.key) or 'none'}) than queue {name!r} ({', '.join(key)}). Name a queue that does not exist, and it is made "
+            "with the right key",
+            queue=name,
+            dead_letter_queue=dead_letters,
+        )
     check_same_columns(
         there.schema,
         columns,

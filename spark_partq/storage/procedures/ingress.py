@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_partq.core import arguments
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
@@ -16,10 +17,12 @@ def set_ingress(queue: Queue, enabled: bool) -> QueueState:
 
     Raises
     ------
-    ScalingInProgressError
+    InvalidArgumentError, ScalingInProgressError
         If the queue is being drained, which disables ingress and enables it again itself.
     QueueFencedError, ReplicaError
     """
+
+    arguments.truth("enabled", enabled)
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue, opening=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.core.payload.dead_letters import without_origin
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.backlog import freeing
 from spark_partq.storage.procedures.alter import follow_queue
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
@@ -26,6 +27,8 @@ from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
+
+_log = logging.getLogger("spark_partq")
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,14 @@ def maintain(queue: Queue) -> MaintenanceReport:
         try:
             table.checkpoint()
         except CommitFailedError as error:  # it may have too many files, of which segments make fewer
+            _log.warning(
+                "no checkpoint of partition %d of queue %s was written: %s", table.partition, queue.name, error
+            )
             without_checkpoint.append(error)
         left = begun.files_left(table)
         return messages, table.vacuum(grace_ms, left, begun.as_of_ms) if begun.readable else 0
 
+    begun.leave_out_placed_again()
     begun.forget()
     done = queue.store.map(clean, tables)
     queue.control.vacuum(grace_ms)
@@ -129,13 +136,11 @@ def _removable(
 
     floors = [group.raise_floors(state.queue_id, next_offsets) for group in readers]
 
-    puts_back = without_origin(state.schema) is not None  # who has read a dead message has not put it back
-
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
-            return 0 if puts_back else min((f.get(number, 0) for f in floors), default=0)
+            return 0 if state.holds_dead_messages else min((f.get(number, 0) for f in floors), default=0)
         # removed, or the parent with what is stuck
-        left = [group.position((state.queue_id, number)) for group in readers]
+        left = [group.position((state.queue_id, number)) for group in freeing(queue, readers)]
         return max(state.removed_ends.get(number, 0), min((p for p in left if p is not None), default=0))
 
     def end(table: PartitionTable) -> int:

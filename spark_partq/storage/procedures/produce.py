@@ -201,7 +201,8 @@ class Producer:
     def _discarded(self, messages: Callable[[], int]) -> Manifest:
         """What becomes of a batch while ingress is disabled (S3)."""
         queue = self._queue
-        if queue.state.settings.reject_to_sender == "including_when_shutdown":
+        # What the history says is in a dead-message queue has to be there.
+        if queue.state.settings.reject_to_sender == "including_when_shutdown" or queue.state.holds_dead_messages:
             raise IngressDisabledError(
                 f"queue {queue.name!r} takes no messages now (its ingress is disabled); nothing of this batch was written. Start "
                 "the query again once ingress is enabled: the batch is then written",

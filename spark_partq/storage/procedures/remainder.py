@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_partq.core.queue.partition_map import drained
 from spark_partq.core.queue.scaling import Remainder
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import groups, unread
+from spark_partq.storage.inspect.backlog import freeing, unread
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.handle import Queue
 
@@ -39,7 +39,7 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
 
     What maintenance has removed, as it was too old, nobody waits for.
     """
-    readers, queue_id = settled_groups(queue), queue.state.queue_id
+    readers, queue_id = freeing(queue, settled_groups(queue)), queue.state.queue_id
     left = unread(queue, partitions, readers)
     if left == 0:
         ends = {
@@ -56,6 +56,8 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
         for group in readers
         if any((group.position((queue_id, n)) or 0) < queue.table(n).next_offset for n in partitions)
     ]
+    if queue.state.holds_dead_messages:
+        return ScaleProgress("retention_ms or max_bytes to remove what is left of its dead messages", left, alone=True)
     return ScaleProgress(
         f"consumers{_of(behind)} to acknowledge what is left",
         left,
@@ -74,7 +76,7 @@ def _of(groups: Sequence[Group]) -> str:
 
 def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:
     """What these partitions hold, and how much of it not every group has acknowledged."""
-    lost = unread(queue, partitions, groups(queue))
+    lost = unread(queue, partitions, settled_groups(queue))
     return Remainder(next_offsets(queue, partitions), lost)
 
 

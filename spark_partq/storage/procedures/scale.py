@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
+from spark_partq.core import arguments
 from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInProgressError
 from spark_partq.core.group.facts import Status
 from spark_partq.core.queue import decide
@@ -48,6 +49,8 @@ def scale(
         Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on. QueueFencedError also
         when a replica takes over meanwhile: the change goes on there, once it is asked for again.
     """
+    arguments.count_or_none("confirm_lost", confirm_lost)
+    arguments.seconds_or_none("timeout_s", timeout_s)
     check_primary(queue, opening=True, options=replica_options)
     update_replicas(queue, replica_options)
     start(queue, partitions, mode, confirm_lost)

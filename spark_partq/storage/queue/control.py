@@ -129,7 +129,8 @@ class QueueControl:
     def created_again(self) -> QueueNotFoundError:
         """Tells who knows a queue of this name that was there before."""
         return QueueNotFoundError(
-            f"queue {self.name!r} was deleted and created again since it was opened; start the query again with a new checkpoint",
+            f"queue {self.name!r} was deleted and created again since it was opened. Start the program again; a query that reads the queue then needs a "
+            "new checkpointLocation, and one that writes to it goes on with its own",
             queue=self.name,
         )
 

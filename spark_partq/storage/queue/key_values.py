@@ -47,6 +47,10 @@ def key_values(state: QueueState, given: Mapping[str, object]) -> dict[str, Any]
     InvalidArgumentError
         As `key_value`, or if a column is missing, or the queue has no key.
     """
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(
+            f"key={given!r} gives no columns with their values, such as {{'customer': 'c-7'}}", queue=state.name
+        )
     values = {name: None if value is None else key_value(state, name, value) for name, value in given.items()}
     missing = [name for name in state.key if name not in values]
     if missing or not values:

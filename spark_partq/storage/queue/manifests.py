@@ -27,9 +27,13 @@ class Manifests:
     def path(self, name: ManifestName) -> str:
         return f"{self.folder}/{name.file}"
 
-    def names(self) -> dict[ManifestName, FileInfo]:
-        """All, sorted."""
-        return self._named(self._files.list_files(self.folder))
+    def names(self, now_ms: int | None = None) -> dict[ManifestName, FileInfo]:
+        """All, sorted. With the time by the store's clock, delete what processes that died were writing."""
+        found = self._files.list_files(self.folder)
+        for info in found:
+            if now_ms is not None and is_litter(info, now_ms):
+                self._files.delete(f"{self.folder}/{info.name}")
+        return self._named(found)
 
     def of_sink(self, sink_id: str) -> list[ManifestName]:
         """Those of a sink, sorted."""
@@ -89,12 +93,6 @@ class Manifests:
                 batch_id=name.batch_id,
             ) from error
         return True
-
-    def remove_litter(self, now_ms: int) -> None:
-        """Delete what processes that died were writing; `now_ms` is by the store's clock."""
-        for info in self._files.list_files(self.folder):
-            if is_litter(info, now_ms):
-                self._files.delete(f"{self.folder}/{info.name}")
 
     def delete(self, names: Iterable[ManifestName]) -> None:
         for name in names:

@@ -11,6 +11,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.storage.inspect.describe_group import GroupDescription
 from spark_partq.storage.inspect.watch import Sample, StoreWatch
+from spark_partq.storage.log import Add
 from spark_partq.storage.store import Store
 from tests.clocks import wall_clock
 from tests.groups import Consumer, Lasting
@@ -145,6 +146,19 @@ def test_a_damaged_parent_hides_its_queue_alone(queue: str) -> None:
     sample = watch.look()
     assert sample.failed.keys() == {("queue", "other")}
     assert [q.name for q in sample.queues] == ["q"] and [g.description.group for g in sample.groups] == ["g"]
+
+
+def test_a_damaged_partition_hides_its_queue_alone(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is told, with its lag in the other queue."""
+    partq.create_queue(queue, "other", "v long", partitions=1)
+    put(queue, 0, range(5), queue="other")
+    Lasting(queue, "c", group="late", queues=("q", "other"))
+    add = Add("part-x", 1, {"base_offset": "x", "_enqueued_at": "y"}, '{"numRecords": 1}', 0, True)
+    opened(queue, "other").table(0)._log.commit([add])
+    sample = StoreWatch(Store(queue)).look()
+    assert sample.failed.keys() == {("queue", "other")}
+    late = {g.description.group: g.description for g in sample.groups}["late"]
+    assert late.lag == 15 and "queue other cannot be read" in late.warnings[-1]
 
 
 def test_a_queue_that_cannot_be_read_was_not_deleted(queue: str) -> None:

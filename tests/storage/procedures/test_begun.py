@@ -114,13 +114,20 @@ def test_which_manifests_go(store: str) -> None:
     assert Sink(store).write(1, messages(20, 40)) == 0
 
 
-def test_a_manifest_that_does_not_hold_says_nothing_of_files(store: str) -> None:
+@pytest.mark.parametrize("partitions", [3, 4])
+def test_a_manifest_that_does_not_hold_says_nothing_of_files(store: str, partitions: int) -> None:
     """Q5: a pass to a replica slept while that took over, and put what its primary made of the batch under a map of its own."""
     make(store, 2)
     half_of_a_batch(store)
     scale(store, 4)
     (manifest,) = manifests(store)
-    other = {**json.loads(manifest.read_text()), "generation": 1, "partition_count": 3, "placed": {}, "files": []}
+    other = {
+        **json.loads(manifest.read_text()),
+        "generation": 1,
+        "partition_count": partitions,
+        "placed": {},
+        "files": [],
+    }
     manifest.with_name(manifest.name.replace(".0.json", ".1.json")).write_text(json.dumps(other))
     left = list(Path(store).rglob("part-*.parquet"))
     for file in left:
@@ -128,6 +135,8 @@ def test_a_manifest_that_does_not_hold_says_nothing_of_files(store: str) -> None
     with no_grace():
         maintain(opened(store))
     assert all(file.exists() for file in left)
+    before = len([row for rows in stored(store).values() for row in rows])
+    assert Sink(store).write(0, []) == 20 - before > 0
 
 
 def test_what_dead_processes_were_writing_goes(store: str) -> None:

@@ -17,6 +17,7 @@ from spark_partq.storage.files.memory import MemoryFiles
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.consume import between_calls
+from spark_partq.storage.procedures.consume.membership import Membership
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
@@ -74,6 +75,23 @@ def test_each_scan_of_a_replay_has_the_same_rows(store: str, max_deliveries: int
     group.refresh()
     counts = {number for found in group.acks.attempts.values() for _, number in found.values()}
     assert counts == (set() if max_deliveries is None else {2})
+
+
+def test_starting_offsets_of_partitions_that_are_gone(store: str) -> None:
+    """They have said where the group starts; a query that is started again, as ever, goes on where that is."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 20))
+    first = Query(store, "a", instance_id="a", starting_offsets='{"q": {"0": 1, "1": 2}}')
+    given = first.next()
+    assert {number: start for number, (start, _) in given.items()} == {0: 1, 1: 2}
+    first.next()
+    first.planner.membership.stopping.set()
+    partq.scale(store, "q", 1, timeout_s=60)
+    again = Query(store, "a", instance_id="a", starting_offsets='{"q": {"0": 1, "1": 2}}')
+    again.next()
+    again.planner.leave()
+    with pytest.raises(partq.InvalidArgumentError, match="names partition 1"):
+        Planner(ConsumerSettings(Store(store), ("q",), starting_offsets='{"q": {"1": 2}}'), "other", "b")
 
 
 def test_partitions_that_came_since_are_read_from_their_beginning(store: str) -> None:
@@ -139,6 +157,36 @@ def test_what_another_owner_has_read_is_not_lost(store: str, lost: bool) -> None
         a.next()
         assert position(store, "g", 0) == 10
     a.planner.leave()
+
+
+def test_a_replay_of_what_another_owner_has_read_meanwhile(store: str) -> None:
+    """A query that starts again stands still after its look at the group; another owner reads on, and what it read is removed."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(5))
+    first = Query(store, "a", instance_id="a")
+    assert first.next() == {0: (0, 5)}
+    first.planner.membership.stopping.set()  # it is killed
+    again = Query(store, "a", instance_id="a")
+    refresh, group = Membership.refresh, Group(Store.at(store), "g")
+
+    def stands_still(self: Membership) -> None:
+        refresh(self)
+        if self is not again.planner.membership or not self.incarnation:
+            return
+        monkey.undo()
+        group.refresh()
+        group.decide(lambda: [Leave("a", self.incarnation, expired=True)], "b")
+        b = Query(store, "b")
+        eventually(lambda: b.next() == {0: (0, 5)}, "that b reads")
+        b.next()
+        b.planner.leave()
+        opened(store).partitions[0].remove(len)
+
+    with pytest.MonkeyPatch.context() as monkey:
+        again.planner.membership.join_unless_member(lambda: None)
+        monkey.setattr(Membership, "refresh", stands_still)
+        assert [piece.slice.path for task in again.planner.tasks(first.started, first.done) for piece in task]
+    again.planner.leave()
 
 
 def test_an_assignor_that_failed_once_stops_no_standby_later(store: str) -> None:

@@ -275,7 +275,7 @@ def what_one_group_has_read_is_not_copied(original, queue, readers):
     return max([queue.table(PARENT).first_offset, *positions])
 
 
-@bug("storage.inspect.backlog:stuck_messages", change=as_is(LEFT_TO_TWO_GROUPS))
+@bug("storage.inspect.backlog:left_in_parent", change=as_is(LEFT_TO_TWO_GROUPS))
 def nothing_seems_to_be_stuck(original, queue, readers):
     """The parent is closed with messages in it."""
     return 0

@@ -185,8 +185,8 @@ class Planner:
 
     # ---- one plan
     def _plan_as_of_now(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        """Plan, and believe that messages are gone only if nothing changes meanwhile: while this process stood still, or read what it leaves
-        out, another owner may have read on, and maintenance removed what it had read."""
+        """Plan, and believe that messages are gone only if the group's facts are the same behind the next try: while this process stood still, or
+        read what it leaves out, another owner may have read on, and maintenance removed what it had read."""
         seq = -1
         while True:
             try:
@@ -281,17 +281,17 @@ class Planner:
 
     def _replay(self, planned: StreamOffset) -> _Plan:
         """Plan again what is left of a micro-batch that was planned before a restart; all of it may have been delivered before."""
-        membership = self.membership
-        membership.refresh()
+        tables = {p: table for p, table in self._tables() if p in by_id(planned)}
+        # Before the group, or another owner might have read on, and maintenance removed what it had read.
+        self._store.map(lambda table: table.refresh(), list(tables.values()))
+        self.membership.refresh()
         kept = self._left_of(planned)
         if self._left_out.isolate(kept):
             kept = self._left_of(planned)
-        membership.commit_plan([], kept, self._left_out.attempts(kept))
-        tables = {p: table for p, table in self._tables() if p in kept}
-        self._store.map(lambda table: table.refresh(), list(tables.values()))
-        partitions = self._group.state.partitions
-        assigned = {p: Assigned(_flow_number(partitions[p]), kept[p].end) for p in tables}
-        return _Plan(str(planned.to_json()), {p: kept[p] for p in tables}, assigned)
+        self.membership.commit_plan([], kept, self._left_out.attempts(kept))
+        kept = {p: r for p, r in kept.items() if p in tables}
+        assigned = {p: Assigned(_flow_number(self._group.state.partitions[p]), r.end) for p, r in kept.items()}
+        return _Plan(str(planned.to_json()), kept, assigned)
 
     def _left_of(self, planned: StreamOffset) -> dict[PartitionId, Range]:
         state, acks = self._group.state, self._group.acks

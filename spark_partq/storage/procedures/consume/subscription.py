@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 
-from spark_partq.core.delivery.offsets import EARLIEST, Range, StreamOffset, parse_offsets, resolve
+from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import (
     CheckpointMismatchError,
     PartqError,
@@ -23,6 +23,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
+from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.handle import (
@@ -36,7 +37,6 @@ from spark_partq.storage.queue.handle import (
     same_payload,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.queue.starting import offset_at_time
 from spark_partq.storage.replica.table import fenced_error
 
 _CHECK_S = 1.0
@@ -61,8 +61,6 @@ class Subscription:
         self._payload = settings.payload or same_payload(list(self._queues.values()))
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
-        numbers = {name: queue.state.partition_numbers for name, queue in self._queues.items()}
-        self._starting_offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
         self._incarnations: dict[str, str] = {}  # by queue id: under which this query began to read it
 
@@ -296,34 +294,14 @@ class Subscription:
 
     # ---- where the group starts
     def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
-        """The first offset of each partition that the group has never had: its beginning, where the group reads the queue already.
+        """The first offset of each partition that the group has never had.
 
         Raises
         ------
         OffsetOutOfRangeError, InvalidArgumentError
             `starting_offsets` or `starting_timestamp_ms` name no message.
         """
-        first: dict[PartitionId, int] = {}
-        members = state.members.values()
-        for queue in self._queues.values():
-            is_read = queue.state.queue_id in state.queues or any(m.subscribes(queue.name) for m in members)
-            for table in queue.partitions:
-                partition_id = queue.state.queue_id, table.partition
-                if partition_id not in state.partitions:
-                    first[partition_id] = first_left(queue, table) if is_read else self._first_start(queue, table)
-        return first
-
-    def _first_start(self, queue: Queue, table: PartitionTable) -> int:
-        given = self._settings
-        if given.starting_timestamp_ms is not None:
-            first = offset_at_time(table, given.starting_timestamp_ms, given.starting_timestamp_strategy)
-            return max(first, first_left(queue, table))
-        offsets, number = self._starting_offsets, table.partition
-        offset = offsets if isinstance(offsets, int) else offsets.get(queue.name, {}).get(number, EARLIEST)
-        bounds = first_left(queue, table), table.next_offset
-        return resolve(
-            "startingOffsets", offset, *bounds, queue.name, number, fail_on_data_loss=given.fail_on_data_loss
-        )
+        return first_starts(self._settings, self._queues.values(), state)
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
         """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
