@@ -110,7 +110,7 @@ def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> I
                 "min_retention_ms is over"
             )
         else:
-            yield f"{count(left, 'message')} left in partitions that go, and nobody reads them: they go once every group has"
+            yield f"{count(left, 'message')} left in partitions that go: they go once every group has read them, or, in a dead-message queue, by retention_ms or max_bytes"
     if found.stuck:
         yield f"{count(found.stuck, 'message')} stuck in the parent: spark-partq copy-stuck {found.name}"
 

@@ -78,9 +78,7 @@ def test_a_queue_that_nobody_reads_shrinks_later(command: Command, store: str) -
     queue_of(store, 4, each=5)
     done = command("scale", "q", "2")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(
-        "queue q has 2 partitions\n10 messages left in partitions that go, and nobody reads them"
-    )
+    assert done.out.startswith("queue q has 2 partitions\n10 messages left in partitions that go: they go once")
     told = command("describe-queue", "q").out
     assert "ScalingDown" in told and "2 configured, 4 operating" in told
     assert " 4 → 2 " in command("list").out

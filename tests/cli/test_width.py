@@ -86,7 +86,7 @@ SEEN = (
     "gets nothing twice",
     "none was acknowledged within 0 s",
     "and no query is in the group",
-    "nobody reads them: they go once every group has",
+    "they go once every group has read them, or",
     "faults, 0 warnings",
     "fault: group",
     "role replica of",

@@ -12,7 +12,7 @@ from spark_partq.core.payload.schema import type_name
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import stuck_messages, waiting_partitions
+from spark_partq.storage.inspect.backlog import freeing, stuck_messages, waiting_partitions
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.replica.table import replica_state
 
@@ -179,7 +179,8 @@ def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[Partition
     """The operating partitions of a queue, as of its and its groups' last refresh."""
     partitions = []
     for table in queue.partitions:
-        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in groups), default=0)
+        readers = freeing(queue, groups)
+        read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in readers), default=0)
         partitions.append(
             PartitionDescription(
                 table.partition,

@@ -62,7 +62,7 @@ class Tail:
         Raises
         ------
         PartqError
-            Of the first partition that could not be read, behind what the others have. The next call goes on where that stopped.
+            Of the first partition whose files could not be read, behind what the others have. The next call goes on where that stopped.
         """
         self._queue.control.refresh()
         self._queue.refresh()

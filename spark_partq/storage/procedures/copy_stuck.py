@@ -43,7 +43,7 @@ def copy_stuck(queue: Queue) -> int:
     queue.control.refresh()
     check_usable(queue.control)
     check_primary(queue, opening=True)
-    if queue.state.holds_dead_messages:
+    if queue.state.holds_dead_messages and queue.state.copying is None:
         raise InvalidArgumentError(
             f"queue {queue.name!r} holds dead messages, which are put back from its parent, too; copies would be put back once more. Run "
             f"spark-partq dead-letter redrive",

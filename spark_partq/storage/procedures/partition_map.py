@@ -9,7 +9,7 @@ from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.inspect.backlog import groups
+from spark_partq.storage.inspect.backlog import freeing, groups
 from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
@@ -47,7 +47,7 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
         queue.control.refresh()
         check_primary(queue)
         return ScaleProgress("a fence that is being taken back", 1)
-    if scaling.mode == "drain" and groups(queue):
+    if scaling.mode == "drain" and freeing(queue, groups(queue)):
         left = undrained(queue, old)
         if left is not None:
             return left

@@ -90,6 +90,14 @@ def test_starting_offsets_of_partitions_that_are_gone(store: str) -> None:
     again = Query(store, "a", instance_id="a", starting_offsets='{"q": {"0": 1, "1": 2}}')
     again.next()
     again.planner.leave()
+    two = ConsumerSettings(Store(store), ("q", "r"), starting_offsets='{"q": {"0": 1}, "r": {"0": 0}}')
+    partq.create_queue(store, "r", "k string, v bigint", key="k", partitions=1)
+    both = Planner(two, "two", "c")
+    both.next(StreamOffset("two", "c", {}, {}), Limits())
+    partq.delete_queue(store, "r")
+    both.membership._subscription.reopen()
+    assert both.membership._subscription.first_starts(both.membership.group.state) == {}
+    both.leave()
     with pytest.raises(partq.InvalidArgumentError, match="names partition 1"):
         Planner(ConsumerSettings(Store(store), ("q",), starting_offsets='{"q": {"1": 2}}'), "other", "b")
 

@@ -17,8 +17,15 @@ from spark_partq.storage.queue.starting import offset_at_time
 _ANY = range(PARENT, MAX_PARTITIONS)
 
 
-def first_starts(settings: ConsumerSettings, queues: Iterable[Queue], state: GroupState) -> dict[PartitionId, int]:
+def first_starts(
+    settings: ConsumerSettings, queues: Iterable[Queue], state: GroupState, opened: Iterable[str]
+) -> dict[PartitionId, int]:
     """The first offset of each partition that the group has never had: its beginning, where the group reads the queue already.
+
+    Parameters
+    ----------
+    opened : iterable of str
+        Names of the queues that the query began with, of which some may be deleted by now.
 
     Raises
     ------
@@ -28,7 +35,8 @@ def first_starts(settings: ConsumerSettings, queues: Iterable[Queue], state: Gro
     """
     queues = list(queues)
     known = {queue.name for queue in queues if queue.state.queue_id in state.queues}
-    numbers = {q.name: _ANY if q.name in known else q.state.partition_numbers for q in queues}
+    of_new = {queue.name: queue.state.partition_numbers for queue in queues if queue.name not in known}
+    numbers = {**dict.fromkeys([*opened, *known], _ANY), **of_new}
     offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
     first: dict[PartitionId, int] = {}
     for queue in queues:

@@ -281,7 +281,7 @@ class Planner:
 
     def _replay(self, planned: StreamOffset) -> _Plan:
         """Plan again what is left of a micro-batch that was planned before a restart; all of it may have been delivered before."""
-        tables = {p: table for p, table in self._tables() if p in by_id(planned)}
+        tables = {p: table for p, table in self._tables() if (table.queue, table.partition) in planned.ranges}
         # Before the group, or another owner might have read on, and maintenance removed what it had read.
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         self.membership.refresh()

@@ -59,6 +59,7 @@ class Subscription:
         for queue in self._queues.values():
             check_primary(queue, opening=True)
         self._payload = settings.payload or same_payload(list(self._queues.values()))
+        self._opened = tuple(self._queues)
         self._refused: set[str] = set()  # ids of queues that match and cannot be read
         self._checked_s = self._store.runtime.monotonic_s()
         self._first_open: dict[str, int] = {}  # by queue id: the group has finished all generations before this one
@@ -301,7 +302,7 @@ class Subscription:
         OffsetOutOfRangeError, InvalidArgumentError
             `starting_offsets` or `starting_timestamp_ms` name no message.
         """
-        return first_starts(self._settings, self._queues.values(), state)
+        return first_starts(self._settings, self._queues.values(), state, self._opened)
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
         """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
