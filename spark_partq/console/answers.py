@@ -124,7 +124,7 @@ def group_answer(looks: Looks, name: str) -> Json:
     PartqError
     """
     look = _checked(looks, "group", name)
-    description = _description(looks, name)
+    description = _description(looks, look, name)
     sample = next((one for one in look.sample.groups if one.description.group == name), None)
     oldest_s = {} if sample is None else sample.oldest_s
     partitions = description.partitions
@@ -137,12 +137,12 @@ def group_answer(looks: Looks, name: str) -> Json:
     }
 
 
-def _description(looks: Looks, name: str) -> GroupDescription:
+def _description(looks: Looks, look: Look, name: str) -> GroupDescription:
     group = looks.watch.group(name)
     if group is None:
         return describe_group(looks.store, name)
-    failed = looks.last.sample.failed if looks.last is not None else {}
-    return described(group, looks.watch.queues_of(group), looks.recent(group), unread_queues(failed))
+    unread = unread_queues(look.sample.failed)
+    return described(group, looks.watch.queues_of(group), looks.recent(group), unread)
 
 
 def _checked(looks: Looks, kind: str, name: str) -> Look:

@@ -17,45 +17,31 @@ def names(argument: str, value: object) -> tuple[str, ...]:
     """
     if isinstance(value, str):
         return (value,)
-    found = list(value) if isinstance(value, Iterable) else [value]
-    if value is None or not found:
+    if value is None:
         return ()
+    found = list(value) if isinstance(value, Iterable) else [value]
     texts = tuple(name for name in found if isinstance(name, str))
-    if len(texts) < len(found):
-        raise InvalidArgumentError(f"{argument}={value!r} is neither a name nor a list of names", argument=argument)
+    _check(argument, value, len(texts) == len(found), "is neither a name nor a list of names")
     return texts
 
 
 def count_or_none(argument: str, value: object) -> None:
-    """
-    Raises
-    ------
-    InvalidArgumentError
-        If it is neither None nor a whole number from 0 to 2^63 - 1.
-    """
+    """Refuse what is neither None nor a whole number from 0 to 2^63 - 1 (`InvalidArgumentError`)."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
-    if value is not None and not is_count:
-        raise InvalidArgumentError(f"{argument}={value!r} is no whole number from 0 to 2^63 - 1", argument=argument)
+    _check(argument, value, value is None or is_count, "is no whole number from 0 to 2^63 - 1")
 
 
 def seconds_or_none(argument: str, value: object) -> None:
-    """
-    Raises
-    ------
-    InvalidArgumentError
-        If it is neither None nor a number of at least 0.
-    """
+    """Refuse what is neither None nor a number of at least 0 (`InvalidArgumentError`)."""
     is_time = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-    if value is not None and not is_time:
-        raise InvalidArgumentError(f"{argument}={value!r} is no number of seconds of at least 0", argument=argument)
+    _check(argument, value, value is None or is_time, "is no number of seconds of at least 0")
 
 
 def truth(argument: str, value: object) -> None:
-    """
-    Raises
-    ------
-    InvalidArgumentError
-        If it is neither True nor False: a text that says no is true in Python.
-    """
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(f"{argument}={value!r} is neither True nor False", argument=argument)
+    """Refuse what is neither True nor False (`InvalidArgumentError`): a text that says no is true in Python."""
+    _check(argument, value, isinstance(value, bool), "is neither True nor False")
+
+
+def _check(argument: str, value: object, is_right: bool, what_is_wrong: str) -> None:
+    if not is_right:
+        raise InvalidArgumentError(f"{argument}={value!r} {what_is_wrong}", argument=argument)

@@ -114,12 +114,7 @@ WAITING = Metric(
     _GROUP,
     "Partitions whose next messages wait for others because of a resize.",
 )
-LAG = Metric(
-    "partq_group_lag_messages",
-    "gauge",
-    _OF_GROUP,
-    "Stored messages that the group has not acknowledged.",
-)
+LAG = Metric("partq_group_lag_messages", "gauge", _OF_GROUP, "Stored messages that the group has not acknowledged.")
 IN_FLIGHT = Metric(
     "partq_group_delivered_messages",
     "gauge",

@@ -21,12 +21,12 @@ def freeing(queue: Queue, readers: Sequence[Group]) -> Sequence[Group]:
 
 
 def unread(queue: Queue, partitions: Sequence[int], readers: Sequence[Group]) -> int:
-    """Messages in these partitions that not every group has acknowledged; with no group, or of a dead-message queue, all that are stored."""
+    """Messages in these partitions that not every group has acknowledged; with no group all that are stored."""
 
     def count(number: int) -> int:
         table = queue.table(number)
         table.refresh()
-        read = [group.position((queue.state.queue_id, number)) or 0 for group in freeing(queue, readers)]
+        read = [group.position((queue.state.queue_id, number)) or 0 for group in readers]
         return max(0, table.next_offset - max(table.first_offset, min(read, default=0)))
 
     return sum(queue.store.map(count, partitions))

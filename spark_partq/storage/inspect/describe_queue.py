@@ -177,9 +177,8 @@ def _role(state: QueueState, primary: str | None) -> str:
 
 def describe_partitions(queue: Queue, groups: Sequence[Group]) -> list[PartitionDescription]:
     """The operating partitions of a queue, as of its and its groups' last refresh."""
-    partitions = []
+    partitions, readers = [], freeing(queue, groups)
     for table in queue.partitions:
-        readers = freeing(queue, groups)
         read = min((group.position((queue.state.queue_id, table.partition)) or 0 for group in readers), default=0)
         partitions.append(
             PartitionDescription(

@@ -31,7 +31,8 @@ _OTHER_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..+")
 _NUMBER = re.compile("[0-9]{20}")
 # So often a load begins again because somebody cleaned up under it.
 _ATTEMPTS = 10
-_LISTING_S = 30.0  # after which nobody deletes by a list of names
+# Who deletes a file by its name does so within this time of looking: another table may be made there, with files of the same names.
+ACT_S = 30.0
 
 # Takes the transactions of a table and the time in milliseconds; gives the app ids that a checkpoint may leave out.
 Expired = Callable[[Mapping[str, Transaction], int], Iterable[str]]
@@ -315,8 +316,8 @@ class LogFolder:
             if match is not None:
                 run = run and int(match[1]) < newest and age_ms > retention_ms
             if run if match is not None else is_litter(info, now_ns // 1_000_000):
-                if self.store.runtime.monotonic_s() - began_s > _LISTING_S:
-                    return  # a table may have been made in this one's place, with entries of the same names; the next one goes on
+                if self.store.runtime.monotonic_s() - began_s > ACT_S:
+                    return  # the next one goes on
                 self.files.delete(f"{self.path}/{info.name}")
 
     def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:

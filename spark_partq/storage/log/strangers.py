@@ -14,9 +14,9 @@ import logging
 from spark_partq.storage.files import FileAlreadyExists, FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.log.entries import Entry
-from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.log.folder import ACT_S, LogFolder
 
-_CLAIM_S, _ACT_S = 600.0, 30.0
+_CLAIM_S = 600.0
 
 _log = logging.getLogger("spark_partq")
 
@@ -40,7 +40,7 @@ def remove(log: LogFolder, version: int, entry: Entry) -> None:
         is_there = log.read(version).token == entry.token
     except (FileAlreadyExists, FileMissing):  # another one claims it, or has removed it
         return
-    if is_there and log.store.runtime.monotonic_s() - began_s < _ACT_S:
+    if is_there and log.store.runtime.monotonic_s() - began_s < ACT_S:
         _log.warning(
             "%s is an entry of a table that was here before, or of none; it is removed", log.entry_path(version)
         )

@@ -22,7 +22,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, recorded_in
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -126,9 +126,7 @@ class Batch:
         last = max((table.recorded(record.app) for table in tables), default=-1)
         if last > record.batch_id:
             raise self._ahead(last)
-        every = range(self._queue.state.generation + 1)
-        found = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
-        return {g: partitions for g, partitions in found.items() if partitions}
+        return recorded_in(self._queue, tables, record)
 
     def check_files(self, files: Sequence[NewFile], generation: int) -> None:
         """Make sure that files which somebody else has written, or this process long ago, are there to be committed.

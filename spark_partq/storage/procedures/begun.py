@@ -11,7 +11,7 @@ from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_ho
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, recorded_in
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -70,20 +70,13 @@ class BegunBatches:
         several = {batch: found for batch, found in batches.items() if len(found) > 1}
         if not several:
             return
-        state, tables = self._queue.state, self._refreshed()
-        for (sink_id, batch_id), found in several.items():
-            record = BatchRecord(sink_id, batch_id)
-            recorded = {g: {t.partition for t in tables if t.has(record, g)} for g in range(state.generation + 1)}
-            holding = last_that_holds(found, state.generations, recorded)
+        tables = self._queue.every_table()
+        for batch, found in several.items():
+            recorded = recorded_in(self._queue, tables, BatchRecord(*batch))
+            holding = last_that_holds(found, self._queue.state.generations, recorded)
             if holding is not None:
                 over = [manifest for manifest in found if manifest.generation < holding.generation]
                 self._begun = [manifest for manifest in self._begun if manifest not in over]
-
-    def _refreshed(self) -> list[PartitionTable]:
-        """Every table that the queue ever had, as it is now."""
-        tables = [self._queue.table(number) for number in self._queue.state.all_partitions]
-        self._queue.store.map(lambda table: table.refresh(), tables)
-        return tables
 
     def forget(self) -> None:
         """Remove the manifests of batches that are not the last of their sink, and then all that is left of sinks that are silent for long.
@@ -95,7 +88,7 @@ class BegunBatches:
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
         if not self._silent_sinks(self._queue.partitions):
             return
-        tables = self._refreshed()
+        tables = self._queue.every_table()
         over = self._silent_sinks(tables)
         self._manifests.delete([name for name in self._names if name.sink_id in over])
         now_ms = self._now_ms(tables)

@@ -253,11 +253,9 @@ def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[Partiti
     All that was written with one partition count comes before what was written with the next one, so messages of a key keep their order.
     """
     queue.control.refresh()
-    tables = _refreshed(queue)
-    while (
-        queue.control.refresh()
-    ):  # it must know every column and every partition count with which these files were written
-        tables = _refreshed(queue)
+    tables = queue.every_table()
+    while queue.control.refresh():  # it must know every column and partition count with which these files were written
+        tables = queue.every_table()
     read = dict(positions)
     for generation in queue.state.generations:
         for table in tables:
@@ -269,13 +267,6 @@ def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[Partiti
                 read[number] = end
                 for part in slices(queue.state, number, table.index, start, end):
                     yield table, part
-
-
-def _refreshed(queue: Queue) -> list[PartitionTable]:
-    tables = [queue.table(number) for number in queue.state.all_partitions]
-    for table in tables:
-        table.refresh()
-    return tables
 
 
 def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:

@@ -76,7 +76,7 @@ def _of(groups: Sequence[Group]) -> str:
 
 def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:
     """What these partitions hold, and how much of it not every group has acknowledged."""
-    lost = unread(queue, partitions, settled_groups(queue))
+    lost = unread(queue, partitions, freeing(queue, settled_groups(queue)))
     return Remainder(next_offsets(queue, partitions), lost)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
@@ -11,6 +11,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, is_readable_as, type_name
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.partition_map import Barrier
+from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import QueueControl, open_control
 from spark_partq.storage.queue.partition_table import PartitionTable
@@ -51,6 +52,12 @@ class Queue:
             changed = [table for table in self.partitions if table.may_have_changed()]
             return any(self.store.map(lambda table: table.refresh(), changed))
 
+    def every_table(self) -> list[PartitionTable]:
+        """Any table that the queue ever had, as it is now."""
+        tables = [self.table(number) for number in self.state.all_partitions]
+        self.store.map(lambda table: table.refresh(), tables)
+        return tables
+
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
         """What looks like damage of a partition, or cannot be written there, and comes from the queue's deletion, is told as that."""
@@ -60,6 +67,13 @@ class Queue:
             self.control.reopen()
             check_usable(self.control)
             raise
+
+
+def recorded_in(queue: Queue, tables: Iterable[PartitionTable], record: BatchRecord) -> dict[int, set[int]]:
+    """By generation of the map, the partitions of these tables, as of their last refresh, that hold a part of the batch."""
+    every = range(queue.state.generation + 1)
+    found = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
+    return {g: partitions for g, partitions in found.items() if partitions}
 
 
 def open_queue(store: Store, name: str) -> Queue:

@@ -10,7 +10,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.check import RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
-from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.handle import Queue, recorded_in
 from spark_partq.storage.queue.manifests import Manifests
 
 # A producer that finishes its batch needs less; and one that waits for the next map gives up sooner.
@@ -48,12 +48,9 @@ class ManifestCheck(Check):
         """All that the batch's last manifest names is in."""
         queue, name = self._queue, manifests[0].name
         record = BatchRecord(name.sink_id, name.batch_id)
-        tables = [queue.table(number) for number in queue.state.all_partitions]
-        for table in tables:  # after the manifests
-            table.refresh()
+        tables = queue.every_table()  # after the manifests
         queue.control.refresh()
-        every = range(queue.state.generation + 1)
-        recorded = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
+        recorded = recorded_in(queue, tables, record)
         manifest = last_that_holds(manifests, queue.state.generations, recorded)
         if manifest is None:
             return
