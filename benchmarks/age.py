@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import statistics
@@ -57,23 +58,30 @@ class Sample:
     rss_mb: float
 
 
+class Messages(enum.StrEnum):
+    """What becomes of messages that both groups have read."""
+
+    REMOVED = "removed"
+    KEPT = "kept"
+
+
 def main(
     batches: Annotated[int, typer.Option(help="micro-batches of all producers together", min=4_000)] = 100_000,
     folder: Annotated[Path | None, typer.Option(help="a folder on the disk to measure; else a temporary one")] = None,
-    out: Annotated[Path, typer.Option(help="where the JSON goes")] = Path("benchmarks/results/age.json"),
+    messages: Annotated[list[Messages], typer.Option(help="which queues to run")] = [*Messages],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="the folder for the JSON")] = Path("benchmarks/results"),
 ) -> None:
     """Print, for a queue whose messages are removed and for one that keeps them, the last thousand micro-batches against the first."""
-    found: dict[str, list[Sample]] = {}
-    for name, kept in (("removed", False), ("kept", True)):
+    out.mkdir(parents=True, exist_ok=True)
+    for name in messages:
         with _short_hours(), tempfile.TemporaryDirectory(prefix="partq-bench-", dir=folder) as place:
-            found[name] = [*run(f"{place}/store", batches, kept)]
-        first, last = found[name][0], found[name][-1]
+            samples = [*run(f"{place}/store", batches, kept=name is Messages.KEPT)]
+        (out / f"age-{name}.json").write_text(json.dumps([asdict(sample) for sample in samples]))
+        first, last = samples[0], samples[-1]
         for what in ("write_ms", "read_ms", "maintain_ms"):
             before, after = getattr(first, what), getattr(last, what)
             print(f"{name:>8} {what:12} {before:8.2f} -> {after:8.2f}  {after / before:.2f} times", flush=True)
         print(f"{name:>8} {asdict(last)}", flush=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({name: [asdict(sample) for sample in samples] for name, samples in found.items()}))
 
 
 @contextlib.contextmanager

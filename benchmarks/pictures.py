@@ -30,12 +30,12 @@ def main(
 ) -> None:
     """Draw those of which there are results."""
     matplotlib.use("agg")
-    for name, draw in (("peers", peers), ("age", age)):
-        found = results / f"{name}.json"
-        if not found.exists():
-            print(f"{found} is not there: run python -m benchmarks.{name}")
+    for name, draw, files in (("peers", peers, ["peers"]), ("age", age, ["age-removed", "age-kept"])):
+        found = [results / f"{file}.json" for file in files]
+        if missing := [str(file) for file in found if not file.exists()]:
+            print(f"{' and '.join(missing)} not there: run python -m benchmarks.{name}")
             continue
-        picture = draw(json.loads(found.read_text()))
+        picture = draw(*(json.loads(file.read_text()) for file in found))
         picture.savefig(images / f"bench-{name}.png", dpi=120)
         print(images / f"bench-{name}.png")
 
@@ -63,16 +63,15 @@ def peers(figures: Sequence[Mapping[str, Any]]) -> Figure:
     return picture
 
 
-def age(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+def age(removed: Sequence[Mapping[str, float]], kept: Sequence[Mapping[str, float]]) -> Figure:
     """What a micro-batch costs, and how many files there are, by the number of micro-batches that were before."""
     picture = Figure(figsize=(8, 6), layout="constrained")
     times, files = picture.subplots(2, 1, sharex=True)
-    told = {"removed": "messages are removed", "kept": "messages are kept"}
-    for (name, samples), line in zip(runs.items(), ("-", "--"), strict=True):
-        _line(times, samples, "write_ms", BLUE, line, f"a producer writes; {told[name]}")
-        _line(times, samples, "read_ms", ORANGE, line, f"a group reads; {told[name]}")
-        _line(files, samples, "log_files", GREEN, line, f"files of logs; {told[name]}")
-        _line(files, samples, "live_files", PURPLE, line, f"files with messages; {told[name]}")
+    for samples, line, told in ((removed, "-", "messages are removed"), (kept, "--", "messages are kept")):
+        _line(times, samples, "write_ms", BLUE, line, f"a producer writes; {told}")
+        _line(times, samples, "read_ms", ORANGE, line, f"a group reads; {told}")
+        _line(files, samples, "log_files", GREEN, line, f"files of logs; {told}")
+        _line(files, samples, "live_files", PURPLE, line, f"files with messages; {told}")
     times.set_ylabel("ms, median of a thousand")
     files.set_ylabel("files")
     files.set_yscale("log")

@@ -90,6 +90,11 @@ class _Row:
         return self.run, self.batch
 
 
+def _planned_behind(before: _Row, row: _Row) -> bool:
+    """Whether a former owner was given it after the new one, and with a mark: it stood still, and saw then what the new one had planned."""
+    return before.epoch < row.epoch and before.redelivered and before.at > row.at
+
+
 @dataclass(frozen=True)
 class _Grant:
     epoch: int
@@ -201,7 +206,7 @@ class _Checker:
                 why = self._not_allowed(where, rows[:i], row)
                 if why:
                     self._found(Violation.REPEATED, where, offset, why)
-                if not row.redelivered:
+                if not row.redelivered and not all(_planned_behind(before, row) for before in rows[:i]):
                     text = f"{row.flow} got it unmarked under epoch {row.epoch}; {rows[i - 1].flow} had it before"
                     self._found(Violation.UNMARKED, where, offset, text)
             if len(rows) > 1:
@@ -220,8 +225,9 @@ class _Checker:
             left = own.lineage_of(before.epoch)
             if left is not None and left is not lineage and left.released is not None and left.released <= row.offset:
                 return f"{before.flow} handed the partition over at {left.released} as if it had not been given this"
-        if row.redelivered and grant is not None and row.offset >= grant.delivered and last.at > grant.at:
-            return ""  # a former owner, which stood still, planned it after the grant; the new one has seen that, and marked it
+        behind = grant is not None and row.offset >= grant.delivered and last.at > grant.at
+        if behind and (row.redelivered or _planned_behind(last, row)):
+            return ""  # a former owner, which stood still, planned it after the grant; whichever of the two planned second marked it
         if grant is not None and not grant.offset <= row.offset < grant.delivered:
             return (
                 f"epoch {row.epoch} began at {grant.offset}, with {grant.delivered} as the first that nobody was given"

@@ -110,6 +110,7 @@ class History:
             self.small_disk = mount_small(self.home) if objects is None else "the store lies in an object store"
         root = str(folder) if objects is None else objects.root
         self.store, self.results, self.table = f"{root}/store", f"{root}/results", f"{root}/table"
+        self.former: list[str] = []  # stores whose place another one has taken
         columns: dict[str, Any] = {"schema": "k string, v bigint", "key": "k"}
         partq.create_queue(self.reach(self.store), "q", partitions=plan.partitions, **columns, **plan.settings)
         partq.create_queue(self.reach(self.results), RESULTS, partitions=2, **columns)

@@ -13,6 +13,7 @@ from spark_partq.testing.checker import Violation, check
 from spark_partq.testing.keycheck import check_keys
 from spark_partq.testing.progresscheck import Wait, longest_wait
 from spark_partq.testing.resultcheck import Result, check_results
+from tests.faults.promoted import with_lost_grants
 from tests.recording import Messages
 
 Record = dict[str, Any]
@@ -58,6 +59,8 @@ class Evidence:
         Queries that ended with an error for which there was no reason.
     commits : dict
         Of each group what its processes invoked on its tables, as `tests.committing` writes it down.
+    former : dict
+        Of each group its facts in each store whose place another one has taken.
     """
 
     sent: Mapping[str, tuple[Messages, Sequence[tuple[int, float, float]]]]
@@ -71,6 +74,7 @@ class Evidence:
     bound_s: float
     ended: list[str] = field(default_factory=list)
     commits: dict[str, list[Record]] = field(default_factory=dict)
+    former: dict[str, list[list[Record]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,7 +151,7 @@ def _partitions(group: str, records: Sequence[Record], evidence: Evidence) -> It
     for r in records:
         if r["kind"] == "row" and r["offset"] < evidence.ends.get(r["partition"], 0):
             keys["q", r["partition"]][r["offset"]] = r["key"]
-    report = check(records, evidence.facts[group], keys)
+    report = check(*with_lost_grants(records, evidence.facts[group], evidence.former.get(group, [])), keys)
     for f in report.findings:
         yield _KIND[f.kind], f"{f.kind} in {group}: partition {f.where[1]} offset {f.offset}: {f.text}"
 

@@ -58,6 +58,7 @@ def promote(h: History, rng: Random) -> str:
         operate(h, "promote", {"store": there, "queue": "q"}, maybe(rng))
         for role in h.roles if kills else []:
             h.kill(role)
+        h.former.append(h.store)
         h.store = there
         for role in h.roles:
             role.number += role.kind != "producer"

@@ -12,6 +12,7 @@ from tests.faults.judge import Evidence
 from tests.faults.ownership import Batch, Operation, Record, batches, between
 
 Message = tuple[str, int]
+Place = tuple[int, int]  # partition, offset
 
 # As if all rows of a target were read, one by one, within this time behind the history.
 _READING_S, _ROW_S = 1_000.0, 1e-6
@@ -44,19 +45,20 @@ class Order:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._sent = evidence, list(sent(evidence))
-        self._places: dict[Message, tuple[int, int]] = {}  # where each was first read
+        self._places: dict[Message, Place] = {}  # where each was first read
         for records in evidence.records.values():
             for r in records:
                 if r["kind"] == "row":
-                    self._places.setdefault((r["key"], r["value"]), (r["partition"], r["offset"]))
+                    self._places.setdefault((r["key"], r["value"]), _place(r))
         self._numbers = self._numbered()
 
     def operations(self) -> list[Operation]:
         found = list(self._appends())
         for group, records in self._evidence.records.items():
+            marked = _marked_under(records)
             for batch in batches(records):
                 found += self._reads(batch)
-                found += self._processed(group, batch)
+                found += self._processed(group, batch, marked)
             found += self._sent_to(group)
         for target, results in self._evidence.results.items():
             found += self._in_target(f"the {target}", results)
@@ -105,13 +107,13 @@ class Order:
         for name in names:
             yield _key(group, name, "end", between(self._evidence.end + _READING_S, None), {})
 
-    def _processed(self, group: str, batch: Batch) -> Iterator[Operation]:
+    def _processed(self, group: str, batch: Batch, marked_under: Mapping[Place, int]) -> Iterator[Operation]:
         of_stream: dict[str, list[Record]] = defaultdict(list)
         for r in batch.rows:
             of_stream[_stream(r["key"], r["value"])].append(r)
         for name, given in of_stream.items():
             numbers = {"numbers": [self._number(r["key"], r["value"]) for r in given]}
-            marked = {"marked": [bool(r["redelivered"]) for r in given]}
+            marked = {"marked": [r["redelivered"] or marked_under.get(_place(r), 0) > r["epoch"] for r in given]}
             yield _key(group, name, "begin", between(batch.began, batch.began), {**numbers, **marked})
             if batch.ended is not None:
                 yield _key(group, name, "finish", between(batch.ended, batch.ended), numbers)
@@ -123,6 +125,19 @@ class Order:
             for turn, what in enumerate(("begin", "finish")):
                 at = self._evidence.end + (2 * i + turn) * _ROW_S
                 yield _key(target, _stream(str(r.key), r.value), what, between(at, at), about)
+
+
+def _place(row: Record) -> Place:
+    return row["partition"], row["offset"]
+
+
+def _marked_under(records: Sequence[Record]) -> dict[Place, int]:
+    """The last epoch under which each was delivered with a mark. A former owner that planned it before that may begin with it afterwards, without a mark."""
+    found: dict[Place, int] = {}
+    for r in records:
+        if r["kind"] == "row" and r["redelivered"]:
+            found[_place(r)] = max(r["epoch"], found.get(_place(r), 0))
+    return found
 
 
 def _stream(key: str, value: int) -> str:

@@ -138,6 +138,7 @@ def evidence(history: History) -> Evidence:
         sent={p.name: (history.messages_of(p), history.batches(p)) for p in history.producers},
         records={group: history.records(group) for group in (WRITERS, RECORDERS)},
         facts={group: history.facts(group) for group in (WRITERS, RECORDERS)},
+        former={group: [history.facts(group, store) for store in history.former] for group in (WRITERS, RECORDERS)},
         ends={number: queue.table(number).next_offset for number in queue.state.all_partitions},
         results={
             "table": list(results(history.reach(history.table))),

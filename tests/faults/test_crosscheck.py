@@ -326,6 +326,24 @@ def test_a_stale_owner_may_plan_if_the_second_one_marks_it() -> None:
     assert cross_check(evidence)["verdict"] == "ok"
 
 
+@needs_go
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_stale_owner_may_begin_last_with_what_it_planned_first(marked: bool) -> None:
+    """`a` stood still once more before it delivered that: then its messages come behind those of `b`, and without a mark."""
+    evidence = handed_over()
+    evidence.commits["h"] += acknowledged("z", 2.80, 2.82, ("i-a", 1, 1, 0, 8, 12))
+    given = [r for r in evidence.records["h"] if r["kind"] == "row" and r["run"] == "s"]
+    late = {"run": "r", "batch": 3, "at": 4.0, "instance": "a", "flow": "a/0", "epoch": 1}
+    evidence.records["h"] += [{**r, **late} for r in given]
+    evidence.records["h"] += [{"kind": kind, "run": "r", "batch": 3, "at": 4.0} for kind in ("start", "end")]
+    for r in given:
+        r["redelivered"] = marked
+    found = cross_check(evidence)
+    assert found["verdict"] == ("ok" if marked else "illegal"), explained(found)
+    models = {one["model"] for one in found["illegal"]}
+    assert models == (set() if marked else {"keys", "ownership"})
+
+
 # ---- what cannot be checked
 def test_without_go_it_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
     crosscheck.checker.cache_clear()

@@ -196,6 +196,30 @@ def test_every_kind_is_planted() -> None:
     assert {kind for _, kind in PLANTED} == set(KINDS)
 
 
+@pytest.mark.parametrize("again", [2, 3])
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_grant_that_no_promotion_copied(again: int, marked: bool) -> None:
+    """`b` was given the last messages at the primary. The replica does not know it, and grants them with an epoch of its own, which may be the same."""
+    evidence = history()
+    lost = {"epoch": 2, "lineage_epoch": 2, "flow": "b/0", "offset": 8, "delivered": 8, "at_s": 2.9}
+    grant = {"epoch": again, "lineage_epoch": again, "flow": "c/0", "offset": 8, "delivered": 12, "at_s": 3.9}
+    evidence.former = {"h": [[*facts(), fact(4, "Granted", 0, **lost)]]}
+    evidence.facts["h"] += [fact(4, "MemberLeft", 0), fact(5, "Granted", 0, **grant)]
+    given = [r for r in evidence.records["h"] if r["kind"] == "row" and r["partition"] == 0 and r["batch"] == 2]
+    for r in given:
+        r |= {"run": "s", "instance": "b", "flow": "b/0", "epoch": 2}
+    who = {"run": "t", "instance": "c", "flow": "c/0", "epoch": again, "redelivered": marked, "at": 4.0}
+    evidence.records["h"] += [{**r, **who} for r in given]
+    evidence.records["h"] += [
+        {"kind": kind, "run": run, "batch": 2, "at": at}
+        for run, at in (("s", 3.0), ("t", 4.0))
+        for kind in ("start", "end")
+    ]
+    assert {kind for kind, _ in judge(evidence).findings} == (set() if marked else {TWICE})
+    evidence.former = {}
+    assert OWNERS in {kind for kind, _ in judge(evidence).findings}
+
+
 def test_a_wait_during_a_fault_is_none() -> None:
     evidence = history()
     stretch_a_gap(evidence)

@@ -57,6 +57,12 @@ class Story:
         self.start(run, batch, epoch, *offsets, again=again)
         self.end(run, batch)
 
+    def former(self, run: str, batch: int, epoch: int, *offsets: int, again: bool = False) -> None:
+        """A former owner, which stood still, begins only now; the grants so far were decided before."""
+        for fact in self.facts:
+            fact.setdefault("at_s", 0.5)
+        self.batch(run, batch, epoch, *offsets, again=again)
+
     def check(self, sent: int, position: int | None = None, keys: str = "", **options: Any) -> Report:
         positions = None if position is None else {("q", 0): position}
         return check(self.records, self.facts, {("q", 0): list(keys or "k" * sent)}, positions, **options)
@@ -72,6 +78,25 @@ def story() -> Story:
 
 
 # ---- what is allowed
+@pytest.mark.parametrize("marked", [("new",), ("former",), ("new", "former"), ()], ids="+".join)
+def test_one_of_two_owners_that_were_given_the_same_has_a_mark(story: Story, marked: tuple[str, ...]) -> None:
+    """H4: `a` stood still and planned behind the grant; whoever of the two planned second knows it. Nobody did: that is found."""
+    story.grant(1, "a", 0)
+    story.grant(2, "b", 0)
+    story.batch("b1", 0, 2, 0, 1, again="new" in marked)
+    story.former("a1", 0, 1, 0, 1, again="former" in marked)
+    assert kinds(story.check(2)) == ([] if marked else ["repeated", "unmarked"] * 2)
+
+
+def test_a_mark_of_a_former_owner_that_came_first_excuses_nobody(story: Story) -> None:
+    """H4: what `a` was given before `b` is marked there whether or not `a` had it again."""
+    story.grant(1, "a", 0)
+    story.former("a1", 0, 1, 0, 1, again=True)
+    story.grant(2, "b", 0)
+    story.batch("b1", 0, 2, 0, 1)
+    assert kinds(story.check(2)) == ["repeated", "unmarked"] * 2
+
+
 def test_graceful_handoff(story: Story) -> None:
     """H1: nothing twice, nothing to find."""
     story.grant(1, "a", 0)
