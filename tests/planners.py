@@ -20,7 +20,8 @@ class Query:
     def __init__(self, store: Store | str, instance: str, **settings: Any) -> None:
         self.store = Store(store) if isinstance(store, str) else store
         self.instance = instance
-        self.planner = Planner(ConsumerSettings(self.store, ("q",), **settings), "g", instance, self.connect)
+        queues = settings.pop("queues", ("q",))
+        self.planner = Planner(ConsumerSettings(self.store, queues, **settings), "g", instance, self.connect)
         self.done = StreamOffset("g", instance, {}, {})
         self.started = self.done
         self.told: list[tuple[str, Any]] = []

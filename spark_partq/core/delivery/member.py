@@ -170,27 +170,26 @@ class DeliveryTracker:
         for partition_id, r in ranges.items():
             self.planned_ends[partition_id] = (r.epoch, r.end)
 
-    def last_planned(self, partition_id: PartitionId) -> Range | None:
-        """The end of the last planned range, as an empty range; None if this process has planned nothing of the partition.
+    def last_planned(self, state: GroupState, incarnation: str, partition_id: PartitionId) -> Range | None:
+        """The end of the range that was planned last, as an empty range; None if nothing was planned in this process's unbroken ownership.
 
-        With manual acknowledgement `start` needs it: if a partition drained for a while and its handoff was cancelled, the offsets of
+        What was planned in an ownership that has ended belongs to whoever came after it: nobody here may acknowledge it.
+        With manual acknowledgement `start` needs the end: if a partition drained for a while and its handoff was cancelled, the offsets of
         the last batch do not contain it, but the application still has to acknowledge what was delivered of it.
         """
-        if partition_id not in self.planned_ends:
-            return None
-        epoch, end = self.planned_ends[partition_id]
-        return Range(epoch, end, end)
+        epoch, end = self.planned_ends.get(partition_id, (-1, 0))
+        mine = same_lineage(state.partitions.get(partition_id), incarnation, epoch)
+        return Range(epoch, end, end) if mine else None
 
     def given(self, state: GroupState, incarnation: str) -> dict[PartitionId, int]:
         """How far this process was given each partition that it owns, in its unbroken ownership.
 
         To be called while no micro-batch runs: then all that was planned has been given.
         """
-        return {
-            partition_id: end
-            for partition_id, (epoch, end) in self.planned_ends.items()
-            if same_lineage(state.partitions.get(partition_id), incarnation, epoch)
+        planned = {
+            partition_id: self.last_planned(state, incarnation, partition_id) for partition_id in self.planned_ends
         }
+        return {partition_id: last.end for partition_id, last in planned.items() if last is not None}
 
     def drained(self, state: GroupState, acks: Acks, incarnation: str) -> list[Drained]:
         """The draining partitions of which everything that was planned is acknowledged.
@@ -202,10 +201,8 @@ class DeliveryTracker:
             if own.state is not PartitionState.DRAINING:
                 continue
             position = state.position(partition_id, acks) or 0
-            epoch, end = self.planned_ends.get(partition_id, (own.epoch, position))
-            if not same_lineage(own, incarnation, epoch):
-                end = position  # it was planned in an ownership that has ended; it does not count
-            if position >= end:
+            last = self.last_planned(state, incarnation, partition_id)
+            if last is None or position >= last.end:
                 events.append(Drained(partition_id, incarnation, own.epoch, position))
         return events
 

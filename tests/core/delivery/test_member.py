@@ -107,15 +107,16 @@ def test_a_release_waits_for_what_was_planned() -> None:
     """H1: of this ownership; what was planned in one that has ended does not count."""
     group, a = drains()
     tracker = DeliveryTracker()
-    assert tracker.last_planned(at(0)) is None
+    assert tracker.last_planned(group.state, a, at(0)) is None
     tracker.record({at(0): Range(1, 0, 9), at(1): Range(1, 0, 4)})
-    assert tracker.last_planned(at(0)) == Range(1, 9, 9)
+    assert tracker.last_planned(group.state, a, at(0)) == Range(1, 9, 9)
     assert tracker.drained(group.state, group.acks, a) == []
     group.ack(1, 3)
     assert tracker.drained(group.state, group.acks, a) == []
     group.ack(1, 4)
     assert tracker.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
     tracker.record({at(1): Range(0, 0, 99)})
+    assert tracker.last_planned(group.state, a, at(1)) is None
     assert tracker.drained(group.state, group.acks, a) == [Drained(at(1), a, 1, 4)]
     assert DeliveryTracker().drained(group.state, Acks(), a) == [Drained(at(1), a, 1, 0)]
     assert tracker.drained(group.state, group.acks, "older") == []

@@ -9,6 +9,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures import drain, partition_map, scale
 from spark_partq.storage.procedures.create import make_tables
 from spark_partq.storage.procedures.remainder import ScaleProgress
@@ -247,6 +248,21 @@ def test_delete_loses_no_more_than_was_confirmed(store: str, monkeypatch: pytest
     reader.turn()
     assert partq.scale(store, "q", 1, "delete", confirm_lost=before).status == "Ready"
     assert_in_order(reader.all(), messages(0, 40))
+
+
+def test_delete_settles_what_is_read(store: str) -> None:
+    """S2: it ends the change of another one. Nothing is lost, for good: no owner goes back behind what was acknowledged."""
+    make(store, 2)
+    Sink(store).write(0, messages(0, 30))
+    reader = Reader(store)
+    reader.all()
+    queue = opened(store)
+    scale.start(queue, 1, "live")
+    partition_map.open_generation(queue)
+    end = queue.table(1).next_offset
+    partq.scale(store, "q", 1, "delete")
+    group = open_group(Store(store), "g")
+    assert [row["offset"] for row in group.history() if row["kind"] == "Floor" and row["partition"] == 1][-1] == end
 
 
 def test_a_look_from_before_removes_nothing(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

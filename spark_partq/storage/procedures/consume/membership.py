@@ -86,8 +86,6 @@ class Membership:
         self.incarnation = ""
         self._deletions = 0  # of the group, when this process joined
         self._tracker = DeliveryTracker()
-        # What it had planned when it joined again, until the application has heard what it has lost by that.
-        self._tracked_before: dict[PartitionId, tuple[int, int]] = {}
         self.beaten_s = self.called_s = self.runtime.monotonic_s()
         self._finished_batch: FinishedBatch | None = None
         self._stateful = False  # whether the query keeps state by key, as the driver reported it
@@ -155,8 +153,8 @@ class Membership:
             self._report_batch()
 
     def last_planned(self, partition_id: PartitionId) -> Range | None:
-        """The end of what this process has planned of a partition; None if it has not yet."""
-        return self._tracker.last_planned(partition_id)
+        """The end of what this process has planned of a partition since it owns it; None if it has not yet."""
+        return self._tracker.last_planned(self.group.state, self.incarnation, partition_id)
 
     def given(self) -> dict[PartitionId, int]:
         """How far this process was given what it owns, while no micro-batch runs."""
@@ -228,8 +226,7 @@ class Membership:
             return [Join(me, read.in_group, read.first_starts(state))]
 
         self.decide(join)
-        self._tracked_before |= self._tracker.planned_ends
-        self.incarnation, self._tracker = incarnation, DeliveryTracker()
+        self.incarnation = incarnation
         self._deletions = self.group.state.deletions
         self.group.refresh()
 
@@ -264,8 +261,7 @@ class Membership:
     def _report_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
         lost = [p for p, base in self._last_reported.items() if p not in mine or mine[p].lineage_epoch != base]
-        planned = {**self._tracked_before, **self._tracker.planned_ends}
-        self._tracked_before = {}
+        planned = self._tracker.planned_ends
         if not lost:
             return
         self._warn_of_state(lost)
