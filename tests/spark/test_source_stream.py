@@ -84,6 +84,16 @@ def test_available_now(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     assert consume(spark, queue, tmp_path / "cp", **options) == []
 
 
+def test_a_query_without_a_group_that_finds_nothing_at_first(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Q7: what comes after its first start belongs to it, though its first micro-batch had no messages and it was started again."""
+    options = {"startingOffsets": "latest"}
+    assert flat(consume(spark, queue, tmp_path / "cp", **options)) == []
+    for value in (100, 101):
+        put(queue, 1, [value])
+        assert [row.v for row in flat(consume(spark, queue, tmp_path / "cp", **options))] == [value]
+    assert len(opened(queue).state.groups) == 1
+
+
 def test_refused(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Bad input: an error of ours has its class and text, whether the columns are asked for or the query is planned."""
     with pytest.raises(Exception, match=r"\[QUEUE_NOT_FOUND\].*its queues: q"):
