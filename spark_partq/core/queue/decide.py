@@ -17,7 +17,6 @@ from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingI
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Kind, Mode, QueueFact
-from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.settings import QueueSettings
 from spark_partq.core.queue.state import QueueState
@@ -248,48 +247,6 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
     if not state.usable or state.ingress == enabled:
         return _NOTHING
     return [QueueFact(Kind.INGRESS_ENABLED if enabled else Kind.INGRESS_DISABLED, {})]
-
-
-# ---- what is stuck in its parent
-def start_copying_stuck(state: QueueState, unread_from: int) -> Facts:
-    """Copy what is stuck into the partitions; one copy at a time.
-
-    Parameters
-    ----------
-    unread_from : int
-        The first of the parent's messages that some group has not acknowledged.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the queue is exclusive.
-    ScalingInProgressError
-        If it is about to become exclusive.
-    """
-    if state.first == PARENT:
-        raise InvalidArgumentError(
-            f"queue {state.name!r} is exclusive: its consumers read what is in the parent, and nothing is stuck",
-            queue=state.name,
-        )
-    if not state.usable or not state.stuck or state.copying is not None:
-        return _NOTHING
-    if state.scaling is not None and state.scaling.partition_count == 0:
-        raise ScalingInProgressError(
-            f"queue {state.name!r} is about to become exclusive; then its consumers read what is in the parent",
-            queue=state.name,
-        )
-    start = max(unread_from, state.removed_ends.get(PARENT, 0))
-    return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": start})]
-
-
-def finish_copying_stuck(state: QueueState, start: int | None, end: int) -> Facts:
-    """Of the parent's messages those below `end` are in the partitions: the copy that began at `start` has ended.
-
-    A `start` of None: nothing had to be copied, as every group has acknowledged what was stuck.
-    """
-    if not state.usable or not state.stuck or state.copying != start:
-        return _NOTHING
-    return [QueueFact(Kind.STUCK_COPIED, {"end": end})]
 
 
 # ---- the groups that read it

@@ -46,7 +46,7 @@ class QueueState:
         While what is stuck is being copied: the parent's offset at which that began. It ends before the parent may come back.
     groups : dict
         The groups that read the queue, or are about to: the name of each, and how often a group of that name had been deleted
-        when it attached. Nothing that one of them has not acknowledged is removed, but by its age.
+        when it attached. Nothing that one of them has not acknowledged is removed, but by its age. `attached_in`: in which generation.
     resets : dict
         Of groups whose positions were set, or are about to be, the number of the last time: who measures what they have settled sees to it
         that this is made, or void.
@@ -77,6 +77,7 @@ class QueueState:
     scaling: Scaling | None = None
     ingress: bool = True
     groups: dict[str, int] = field(default_factory=dict)
+    attached_in: dict[str, int] = field(default_factory=dict)
     resets: dict[str, int] = field(default_factory=dict)
     format: Format = field(default_factory=format.of_new_tables)
     replicas: tuple[str, ...] = ()
@@ -129,6 +130,10 @@ class QueueState:
             and self.first != PARENT
             and self.removed_ends.get(PARENT, 0) < self.end_of_parent
         )
+
+    def shared_parent_with(self, group: str) -> bool:
+        """Whether the queue was exclusive when this group attached, or at any time since."""
+        return any(g.partition_count == 0 for g in self.generations[self.attached_in.get(group, 0) :])
 
     @property
     def end_of_parent(self) -> int:
@@ -250,7 +255,8 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
         case Kind.GROUP_ATTACHED:
             earlier = state.groups.get(body["group"], -1)
             _must(earlier < body["deletions"], f"group {body['group']!r} is attached after {earlier} deletions")
-            return replace(state, groups={**state.groups, body["group"]: body["deletions"]})
+            groups, attached_in = {body["group"]: body["deletions"]}, {body["group"]: state.generation}
+            return replace(state, groups=state.groups | groups, attached_in=state.attached_in | attached_in)
         case Kind.GROUP_DETACHED:
             _must(state.groups.get(body["group"]) == body["deletions"], f"group {body['group']!r} is not attached so")
             groups, resets = (

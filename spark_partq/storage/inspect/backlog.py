@@ -58,6 +58,13 @@ def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:
 
 
 def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
-    """The first message of the parent, as of its last refresh, that some group wants of those that have read it."""
-    positions = [group.position((queue.state.queue_id, PARENT)) for group in freeing(queue, readers)]
+    """The first message of the parent, as of its last refresh, that some group wants of those that have shared it."""
+    positions = [_in_parent(queue, group) for group in freeing(queue, readers)]
     return max(queue.table(PARENT).first_offset, min((p for p in positions if p is not None), default=0))
+
+
+def _in_parent(queue: Queue, group: Group) -> int | None:
+    """Its position there. Nothing is settled for one that attached while the queue was exclusive, and has not joined yet; None if it never had the parent."""
+    found = group.position((queue.state.queue_id, PARENT))
+    joined = queue.state.queue_id in group.state.queues
+    return 0 if found is None and not joined and queue.state.shared_parent_with(group.name) else found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spark_partq.core.errors import InvalidArgumentError, SinkAheadError
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import stuck
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import PARENT
@@ -19,11 +19,12 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.inspect.backlog import groups, left_in_parent, stuck_from
+from spark_partq.storage.inspect.backlog import left_in_parent, stuck_from
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.slices import Slice, slices
@@ -69,7 +70,7 @@ def copy_stuck(queue: Queue) -> int:
                 )
             except SinkAheadError:
                 continue  # a later file was begun, which is only done when this one is in
-        queue.control.decide(lambda state: decide.finish_copying_stuck(state, start, end))
+        queue.control.decide(lambda state: stuck.finish_copying(state, start, end))
     remove_files(queue)
     return copied
 
@@ -81,8 +82,8 @@ def _start(queue: Queue) -> int | None:
         unread_from = 0
         if state.stuck and state.copying is None:
             queue.table(PARENT).refresh()
-            unread_from = stuck_from(queue, groups(queue))
-        return decide.start_copying_stuck(state, unread_from)
+            unread_from = stuck_from(queue, settled_groups(queue))
+        return stuck.start_copying(state, unread_from)
 
     return queue.control.decide(facts).copying
 
@@ -97,8 +98,8 @@ def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:
 
 def close_parent(queue: Queue) -> bool:
     """If every group has acknowledged all that was left in the parent, say that nothing is stuck any more; was that so?"""
-    if not queue.state.stuck or queue.state.copying is not None or left_in_parent(queue, groups(queue)):
+    measured = queue.state
+    if not measured.stuck or measured.copying is not None or left_in_parent(queue, settled_groups(queue)):
         return False
     end = queue.table(PARENT).next_offset
-    queue.control.decide(lambda state: decide.finish_copying_stuck(state, None, end))
-    return True
+    return not queue.control.decide(lambda state: stuck.close_parent(state, measured, end)).stuck

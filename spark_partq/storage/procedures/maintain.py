@@ -15,7 +15,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.removal import removable
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import freeing
+from spark_partq.storage.inspect.backlog import stuck_from
 from spark_partq.storage.procedures.alter import follow_queue
 from spark_partq.storage.procedures.begun import BegunBatches
 from spark_partq.storage.procedures.copy_stuck import close_parent
@@ -139,9 +139,8 @@ def _removable(
     def floor_of(number: int) -> int:
         if number in state.partition_numbers:
             return 0 if state.holds_dead_messages else min((f.get(number, 0) for f in floors), default=0)
-        # removed, or the parent with what is stuck
-        left = [group.position((state.queue_id, number)) for group in freeing(queue, readers)]
-        return max(state.removed_ends.get(number, 0), min((p for p in left if p is not None), default=0))
+        stuck = stuck_from(queue, readers) if number == PARENT else 0
+        return max(state.removed_ends.get(number, 0), stuck)
 
     def end(table: PartitionTable) -> int:
         table.refresh()

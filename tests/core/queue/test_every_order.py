@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import alter, decide, deletion
+from spark_partq.core.queue import alter, decide, deletion, stuck
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT
@@ -56,10 +56,10 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
         yield partial(decide.fence, state, location)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
         yield partial(decide.become_primary, state, incarnation, {0: 5})
-    for start in (state.copying, None):
-        yield partial(decide.finish_copying_stuck, state, start, state.end_of_parent)
+    yield partial(stuck.finish_copying, state, state.copying or 0, state.end_of_parent)
+    yield partial(stuck.close_parent, state, state, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):
-        yield partial(decide.start_copying_stuck, state, unread_from)
+        yield partial(stuck.start_copying, state, unread_from)
     if not state.generations:
         return
     for count, mode, unread in itertools.product(counts, MODES, (0, 5)):

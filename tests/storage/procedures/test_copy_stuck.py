@@ -18,11 +18,13 @@ from spark_partq.core.payload.keys import partition_of
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.group.control import ControlTable
 from spark_partq.storage.procedures import copy_stuck, place, scale
 from spark_partq.storage.procedures.place import key_hashes
 from spark_partq.storage.queue import messages as message_files
 from spark_partq.storage.queue.messages import MessageWriter
 from tests.helpers import ROOT, eventually, in_parallel, opened, put
+from tests.planners import Query
 from tests.scaled import Crash, Reader, Sink, assert_in_order, known, make, messages, runs, stored, while_scaling
 
 
@@ -157,6 +159,29 @@ def test_of_several_groups_the_one_that_is_furthest_behind(store: str) -> None:
     parent.refresh()
     assert parent.first_offset == 10
     assert partq.copy_stuck(store, "q") == 18
+
+
+def test_a_group_that_joins_while_the_queue_becomes_partitioned(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S6: it attached while there was only the parent, and is to be given all of it; but it has no position yet. Nothing is removed, and all is stuck."""
+    make(store, 0)
+    sink, other = Sink(store), Reader(store, group="h")
+    for batch in range(2):
+        sink.write(batch, messages(batch * 10, batch * 10 + 10))
+    other.all()
+    commit = ControlTable.commit
+
+    def late(table: ControlTable, facts: Any) -> Any:
+        monkeypatch.setattr(ControlTable, "commit", commit)
+        assert partq.scale(store, "q", 2).stuck == 20
+        assert partq.maintain(store)[0].removed_messages == 0
+        return commit(table, facts)
+
+    monkeypatch.setattr(ControlTable, "commit", late)
+    joins = Query(store, "a")
+    joins.next()
+    assert partq.copy_stuck(store, "q") == 20
+    assert sum(end - start for start, end in joins.next().values()) == 20
+    joins.planner.leave()
 
 
 def test_every_type_of_key(store: str) -> None:

@@ -1,0 +1,54 @@
+"""Decisions about what is stuck in the parent of a queue that became partitioned (S6). As those of `decide`, each may come late or more than once."""
+
+from __future__ import annotations
+
+from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError
+from spark_partq.core.queue.decide import Facts
+from spark_partq.core.queue.facts import Kind, QueueFact
+from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.state import QueueState
+
+_NOTHING: Facts = ()
+
+
+def start_copying(state: QueueState, unread_from: int) -> Facts:
+    """Copy what is stuck into the partitions; one copy at a time.
+
+    Parameters
+    ----------
+    unread_from : int
+        The first of the parent's messages that some group has not acknowledged.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the queue is exclusive.
+    ScalingInProgressError
+        If it is about to become exclusive.
+    """
+    if state.first == PARENT:
+        raise InvalidArgumentError(
+            f"queue {state.name!r} is exclusive: its consumers read what is in the parent, and nothing is stuck",
+            queue=state.name,
+        )
+    if not state.usable or not state.stuck or state.copying is not None:
+        return _NOTHING
+    if state.scaling is not None and state.scaling.partition_count == 0:
+        raise ScalingInProgressError(
+            f"queue {state.name!r} is about to become exclusive; then its consumers read what is in the parent",
+            queue=state.name,
+        )
+    start = max(unread_from, state.removed_ends.get(PARENT, 0))
+    return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": start})]
+
+
+def finish_copying(state: QueueState, start: int, end: int) -> Facts:
+    """Of the parent's messages those below `end` are in the partitions: the copy that began at `start` has ended."""
+    ended = state.usable and state.stuck and state.copying == start
+    return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if ended else _NOTHING
+
+
+def close_parent(state: QueueState, measured: QueueState, end: int) -> Facts:
+    """Nothing has to be copied, as in `measured` every group had acknowledged what was stuck; since then none has attached or gone back."""
+    same = (state.groups, state.resets, state.copying) == (measured.groups, measured.resets, None)
+    return [QueueFact(Kind.STUCK_COPIED, {"end": end})] if state.usable and state.stuck and same else _NOTHING
