@@ -64,6 +64,7 @@ def scale(
             return queue.state
         if mode == "delete":  # until the partitions were sealed more came in than was confirmed
             start(queue, partitions, mode, confirm_lost)
+            queue.store.runtime.sleep(_EVERY_S)  # what keeps it from going on may be another one's change
             continue
         report(progress)
         if deadline is not None and clock() > deadline:

@@ -86,3 +86,14 @@ def test_state_by_key(queue: str, caplog: pytest.LogCaptureFixture) -> None:
         second.membership.batch_finished(planned, stateful=True)
         second.next(planned, limits)
         assert len(told(queue, STATEFUL)) == 2
+
+
+def test_state_by_key_of_a_queue_in_another_store(queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One query reads queues of the same names in two stores: each planner hears of both, and only one of them is of this group."""
+    query = planner(queue, "a")
+    end = query.next(NOTHING, Limits())
+    assert end is not None
+    with caplog.at_level(logging.WARNING):
+        query.membership.batch_finished(StreamOffset("g", "a", {"q": "of another store"}, {}), stateful=True)
+        query.membership.refresh()
+    assert not logged(caplog, STATEFUL) and not told(queue, STATEFUL)

@@ -357,8 +357,8 @@ class Membership:
 
     # ---- events of the driver
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
-        self._stateful |= stateful
         if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
+            self._stateful |= stateful
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), by_id(offset))
 
     def query_terminated(self) -> None:
