@@ -161,6 +161,7 @@ class DeadMessages:
         A group that does not know it yet may put some of it aside later.
         """
         self.held.clear()
+        self.redriven.clear()  # what was put back went with the queue
         self._former = self._former.union(ids, *self.written.values())
 
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:

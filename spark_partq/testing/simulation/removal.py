@@ -87,9 +87,10 @@ def wanted(
 
 
 def _young(queue: StoredQueue, state: QueueState, number: int, low: int, high: int, now_ns: int) -> str:
-    """Which message of those came so lately that it must stay, whoever has acknowledged it; or nothing."""
-    kept_ms = state.settings.min_retention_ms
-    return _younger(queue, number, low, high, now_ns, kept_ms) if kept_ms else ""
+    """Which message of those came so lately that it must stay, whoever has acknowledged it, unless somebody has deleted it; or nothing."""
+    kept_ms, deleted = state.settings.min_retention_ms, queue.partitions[number].deleted
+    left = [offset for offset in range(low, high) if kept_ms and offset not in deleted]
+    return next(filter(None, (_younger(queue, number, at, at + 1, now_ns, kept_ms) for at in left)), "")
 
 
 def _younger(queue: StoredQueue, number: int, low: int, high: int, now_ns: int, kept_ms: int) -> str:
