@@ -25,7 +25,7 @@ from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
-from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
 from spark_partq.storage.queue.handle import (
     Queue,
     attach_group,
@@ -162,6 +162,8 @@ class Subscription:
         ------
         CheckpointMismatchError, QueueNotFoundError
             As `check`, of queues that the query names.
+        QueueFencedError
+            The replica of one has taken over.
         """
         self._checked_s = self._store.runtime.monotonic_s()
         deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
@@ -256,9 +258,16 @@ class Subscription:
             self._queues = {queue.name: queue for queue in self._readable()}
 
     def _readable(self) -> list[Queue]:
-        """The queues that match now and have the columns of those that were there first."""
+        """The queues that match now and have the columns of those that were there first.
+
+        Raises
+        ------
+        QueueFencedError
+            The replica of one has taken over: nobody would read there what a query that goes on without it leaves.
+        """
         queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
         for queue in queues:
+            check_not_fenced(queue)
             if not self._can_read(queue) and queue.state.queue_id not in self._refused:
                 self._refused.add(queue.state.queue_id)
                 _log.warning(
