@@ -23,6 +23,7 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
@@ -37,6 +38,7 @@ from spark_partq.storage.queue.handle import (
     same_payload,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.group_copies import check_not_copied
 from spark_partq.storage.replica.table import fenced_error
 
 _CHECK_S = 1.0
@@ -95,16 +97,19 @@ class Subscription:
         return StreamOffset(group, instance, ids, planned, incarnations, former)
 
     # ---- changes
-    def attach(self, group: str, deletions: int) -> None:
+    def attach(self, group: Group) -> None:
         """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
 
         Raises
         ------
+        ReplicaError
+            If the group, as of its last refresh, is a copy; nothing was changed.
         QueueFencedError
             If a replica has taken over from a queue to which the group is not attached.
         """
+        check_not_copied(group)
         for queue in self._queues.values():
-            _attach(queue, group, deletions)
+            _attach(queue, group.name, group.state.deletions)
 
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map.
