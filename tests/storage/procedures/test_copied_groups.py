@@ -16,7 +16,7 @@ from spark_partq.storage.replica.group_copies import replica_of
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.replicas import group_of, put, table, there_fixture  # noqa: F401
-from tests.storage.procedures.test_pattern import Query, create
+from tests.storage.procedures.test_pattern import Query, create, looks_always  # noqa: F401
 
 
 def files(store: str) -> dict[str, bytes]:
@@ -25,6 +25,58 @@ def files(store: str) -> dict[str, bytes]:
 
 def lost(store: str) -> None:
     os.rename(store, f"{store}-lost")
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_pattern_leaves_out_replicas(store: str, there: str) -> None:
+    """Until they are promoted: nothing is committed into a copy, whose passes go on."""
+    create(store, "orders-1")
+    create(there, "orders-2")
+    query = Query(there, queue_pattern="orders-.*")
+    assert query.next() == {("orders-2", 0): (0, 5)}
+    partq.replicate(store, "orders-1", there)
+    copy = files(f"{there}/queues/orders-1")
+    assert query.next() == {}
+    assert files(f"{there}/queues/orders-1") == copy
+    put(store, 0, [5], queue="orders-1")
+    partq.replicate(store, "orders-1", there)
+    other = Query(there, "b", queue_pattern="orders-.*")
+    other.next()
+    other.planner.leave()
+    query.next()
+    partq.promote(there, "orders-1")
+    assert query.next() == {("orders-1", 0): (0, 6)}
+    query.planner.leave()
+
+
+def test_only_replicas_match(store: str, there: str) -> None:
+    create(store, "q")
+    partq.replicate(store, "q", there)
+    with pytest.raises(
+        partq.QueueNotFoundError, match=r"its queues: q; left out until they are promoted, as they are replicas: q$"
+    ):
+        Query(there, queue_pattern="q|r")
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_pattern_in_a_group_of_which_one_queue_was_promoted(store: str, there: str) -> None:
+    """The group is used where that is: it reads the other queue once that is promoted, too."""
+    for name in ("p", "q"):
+        create(store, name)
+    Consumer(store, "a", queues=("p", "q")).ack(0, 2, queue="p")
+    for name in ("p", "q"):
+        partq.replicate(store, name, there)
+    lost(store)
+    partq.promote(there, "p")
+    query = Query(there, queue_pattern="p|q")
+    assert query.next() == {("p", 0): (2, 5)}
+    copy = files(f"{there}/queues/q")
+    put(there, 0, [5], queue="p")
+    assert query.next() == {("p", 0): (5, 6)}
+    assert files(f"{there}/queues/q") == copy
+    partq.promote(there, "q")
+    assert query.next() == {("q", 0): (0, 5)}
+    query.planner.leave()
 
 
 @pytest.mark.parametrize("joined", [True, False])

@@ -39,7 +39,7 @@ from spark_partq.storage.queue.handle import (
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.group_copies import check_not_copied
-from spark_partq.storage.replica.table import fenced_error
+from spark_partq.storage.replica.table import fenced_error, is_replica
 
 _CHECK_S = 1.0
 
@@ -239,7 +239,7 @@ class Subscription:
         for name in sorted(ids.keys() - self._queues.keys()):
             queue = self._open(name)
             if queue is None or queue.state.queue_id != ids[name]:
-                continue  # the group learns of its deletion at the next check
+                continue  # the group learns of its deletion at the next check; a replica is read once it is promoted
             if not self._can_read(queue):
                 raise SchemaMismatchError(
                     f"the group reads queue {name!r}, which matches queuePattern={self._settings.queue_pattern!r} and has other "
@@ -285,12 +285,14 @@ class Subscription:
         return is_readable_as(queue.state.schema, queue.state.added, self._payload)
 
     def _open(self, name: str) -> Queue | None:
-        """A queue as it is now; None while it cannot be read, as when it is being made or deleted."""
+        """A queue as it is now; None while it cannot be read, as when it is being made or deleted, or is a replica."""
         known = self._queues.get(name)
         try:
             state = queue_state(self._store, name)
             if known is not None and known.state.queue_id == state.queue_id and state.usable:
                 return known
+            if is_replica(self._store, name):
+                return None
             queue = open_queue(self._store, name)
             queue.refresh()
         except PartqError:
