@@ -81,7 +81,7 @@ CASES: dict[str, list[Case]] = {
         python("scale(there, 'q', 3)", ReplicaError, "queue 'q' in THERE is a replica: it can be read as a DataFrame, and nothing else. Use its primary, or promote it", others.replicated),
         python("scale(store, 'q', 3)", ReplicaError, "there is no replica of queue 'q' in THERE any more: bring it back, or remove it and add it again", others.a_lost_replica),
         python("scale(store, 'q', 3)", QueueFencedError, "queue 'q' in STORE was taken over by its replica in THERE; use that store.", others.promoted),
-        python("delete_group(there, 'g')", ReplicaError, "group 'g' reads queue 'q', which is a replica in THERE; delete the group where the primary is", others.replicated),
+        python("delete_group(there, 'g')", ReplicaError, "group 'g' reads queue 'q', which is a replica in THERE; delete the group where the primary is, or promote the replica first", others.replicated),
         python("create_queue(there, 'q', 'v long')", ReplicaError, "THERE is to be a replica of a queue 'q'; choose another name or store", others.replicated),
         python("consume(there, group='g')", ReplicaError, "queue 'q' in THERE is a replica: it can be read as a DataFrame, and nothing else. Use its primary, or promote it", others.replicated),
     ],

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from spark_partq.core.group.facts import Kind, Member
 from spark_partq.core.group.observer import session_over
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.replica.table import is_copy
+from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.rows import Row
 
 # So many of the last facts are searched for what is recent.
@@ -58,7 +58,7 @@ def heartbeats(group: Group, facts: Sequence[Row] | None = None) -> dict[str, He
         at = heard.get(member.incarnation)
         since = joined.get(member.incarnation, now) if at is None else at
         found[member.instance] = _heartbeat(member, at is not None, max(0.0, (now - since).total_seconds()))
-    if expired(found) and is_copy(group.store, group.state):  # its heartbeats come when the replicator copies them
+    if expired(found) and is_copy(group):  # its heartbeats come when the replicator copies them
         return {instance: replace(beat, expired=False) for instance, beat in found.items()}
     return found
 

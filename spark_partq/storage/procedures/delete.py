@@ -97,7 +97,8 @@ def _attached(store: Store, group: str) -> list[QueueControl]:
         if group in control.state.groups:
             if is_replica(store, name):
                 raise ReplicaError(
-                    f"group {group!r} reads queue {name!r}, which is a replica in {store.uri}; delete the group where the primary is",
+                    f"group {group!r} reads queue {name!r}, which is a replica in {store.uri}; delete the group where the primary is, "
+                    "or promote the replica first",
                     queue=name,
                     group=group,
                 )

@@ -10,6 +10,7 @@ from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.steps.leaving import check_inactive
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.replica.group_copies import check_not_copied
 from spark_partq.storage.store import Store
 
 _CHECK_EVERY_S = 0.2
@@ -51,6 +52,8 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True, report: 
     ------
     GroupActiveError
         If a member is alive.
+    ReplicaError
+        If the group is a copy with members, which nobody takes out here.
     """
     if not group.exists():
         return
@@ -59,6 +62,7 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True, report: 
     rebalancer = Rebalancer(store, group.name) if decides else None
     members = group.state.members
     if members:
+        check_not_copied(group)
         most_ms = max(member.session_timeout_ms for member in members.values())
         report(SessionWait(group.name, tuple(sorted(members)), most_ms / 1000))
     while group.state.members:

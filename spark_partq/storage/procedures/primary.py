@@ -28,17 +28,26 @@ def check_primary(queue: Queue, opening: bool = False, options: Options | None =
     QueueFencedError, ReplicaError, NewerStoreError
     """
     queue.control.check_writable()
-    state = queue.state
-    if state.fenced_by is not None:
-        raise fenced_error(queue.store, state, state.fenced_by)
+    check_not_fenced(queue)
     if is_replica(queue.store, queue.name):
         raise ReplicaError(
             f"queue {queue.name!r} in {queue.store.uri} is a replica: it can be read as a DataFrame, and nothing else. Use its "
             "primary, or promote it",
             queue=queue.name,
         )
-    if opening and state.replicas:
-        check_not_superseded(queue.store, state, options)
+    if opening and queue.state.replicas:
+        check_not_superseded(queue.store, queue.state, options)
+
+
+def check_not_fenced(queue: Queue) -> None:
+    """Refuse a queue, as of its last refresh, whose replica took over.
+
+    Raises
+    ------
+    QueueFencedError
+    """
+    if queue.state.fenced_by is not None:
+        raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
 def fence(store: Store, queue: str, location: str) -> QueueState:

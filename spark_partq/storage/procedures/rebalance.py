@@ -14,7 +14,7 @@ from spark_partq.core.group.facts import GroupFact, Status
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.group.handle import Group, list_groups, open_group
 from spark_partq.storage.queue.control import user_and_host
-from spark_partq.storage.replica.table import is_copy
+from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.store import Store
 
 # A longer wait between two refreshes would count as time in which nobody watched.
@@ -37,7 +37,7 @@ class _Watched:
         for member in group.state.members.values():
             self.first_beats.setdefault(member.incarnation, group.acks.beats.get(member.incarnation, 0))
         due = self.observer.due(group.state, group.acks, now_ms)
-        if not due or is_copy(group.store, group.state):
+        if not due or is_copy(group):
             return []
         return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {user_and_host()}")
 

@@ -329,6 +329,8 @@ class Replicator:
         replica = self._replica(self.queue)
         if replica is not None:
             decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
+            if not replica.removed:
+                return  # each pass checks the tables, and goes on beside a group that is none of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(
                 f"{self.target.uri} holds a queue {self.queue!r} that is none of its replicas; choose another location, or delete "

@@ -47,18 +47,19 @@ def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str
         If it is another table.
     """
     theirs = token_at(source, at)
-    if theirs is None:
-        return False
-    if token != theirs:
-        ids = [_table_id(log) for log in (source, target)]
-        if None in ids or ids[0] != ids[1]:
-            raise ReplicaError(
-                f"{target.store.uri_of(target.folder)} is no copy of {source.store.uri_of(source.folder)}, or has been "
-                "written since; choose another location, or delete what is there",
-                folder=source.folder,
-            )
+    if token == theirs:
+        return theirs is not None
+    ids = [_table_id(log) for log in (source, target)]
+    unknown = None in ids
+    if (unknown and theirs is not None) or (not unknown and ids[0] != ids[1]):
+        raise ReplicaError(
+            f"{target.store.uri_of(target.folder)} is no copy of {source.store.uri_of(source.folder)}, or has been "
+            "written since; choose another location, or delete what is there",
+            folder=source.folder,
+        )
+    if theirs is not None:
         raise other_history(source, target, f"has another version {at} than")
-    return True
+    return False
 
 
 def check_not_behind(source: LogFolder, target: LogFolder, until: int, at: int) -> None:

@@ -24,7 +24,6 @@ from spark_partq.core.errors import (
     ReplicaError,
 )
 from spark_partq.core.format import check_writable
-from spark_partq.core.group.state import GroupState
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
@@ -139,11 +138,6 @@ def replica_role(store: Store, queue: str) -> Role:
 def replica_state(store: Store, queue: str) -> ReplicaState | None:
     """What the table of a replica says of the queue in this store; None if it never was one."""
     return ReplicaTable(store, queue).refresh() if store.has_folder(f"{queue_folder(queue)}/replica") else None
-
-
-def is_copy(store: Store, group: GroupState) -> bool:
-    """Whether a group reads a replica in this store. Then it is a copy, too, which nobody but the replicator changes."""
-    return any(is_replica(store, queue.name) for queue in group.queues.values())
 
 
 def is_replica(store: Store, queue: str) -> bool:

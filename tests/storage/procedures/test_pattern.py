@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
-from spark_partq.core.errors import CheckpointMismatchError, QueueNotFoundError, SchemaMismatchError
+from spark_partq.core.errors import (
+    CheckpointMismatchError,
+    QueueFencedError,
+    QueueNotFoundError,
+    SchemaMismatchError,
+)
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -113,6 +119,26 @@ def test_queues_that_are_named_and_deleted(store: str, caplog: pytest.LogCapture
         partq.delete_queue(store, name)
     with pytest.raises(QueueNotFoundError):
         query.next()
+
+
+@pytest.mark.usefixtures("looks_always")
+@pytest.mark.parametrize("reads", [{"queues": ("orders-1", "orders-2")}, {"queue_pattern": "orders-.*"}])
+def test_a_queue_whose_replica_took_over(store: str, tmp_path: Path, reads: dict[str, Any]) -> None:
+    """S7: the query ends, and begins no more, however it names the queue: nobody tells it apart from a queue without messages."""
+    there = str(tmp_path / "there")
+    for name in ("orders-1", "orders-2"):
+        create(store, name)
+    query = Query(store, **reads)
+    assert query.next().keys() == {("orders-1", 0), ("orders-2", 0)}
+    partq.replicate(store, "orders-2", there)
+    assert partq.promote(there, "orders-2").fenced
+    assert query.next() == {}, "it has not heard of it yet"
+    for _ in range(2):
+        with pytest.raises(QueueFencedError, match=f"queue 'orders-2' .* taken over by its replica in {there}"):
+            query.next()
+    query.planner.leave()
+    with pytest.raises(QueueFencedError):
+        Query(store, **reads)
 
 
 def test_partitions_that_come(store: str) -> None:

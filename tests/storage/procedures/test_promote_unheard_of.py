@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
 from spark_partq.storage.procedures.consume.subscription import Subscription
@@ -60,5 +61,5 @@ def test_a_group_that_would_attach_to_a_fenced_queue(queue: str, there: str) -> 
     sync(queue, there)
     fence(Store.at(queue), "q", there)
     with pytest.raises(partq.QueueFencedError, match="taken over"):
-        opened.attach("g", 0)
+        opened.attach(Group(Store.at(queue), "g"))
     assert queue_state(Store.at(queue), "q").groups == {}

@@ -106,8 +106,8 @@ def test_who_opened_the_former_one_does_not_bring_it_back(store: str, monkeypatc
     """A query stands still while it joins: the group keeps the queue that is there by then, and its position in it."""
     attach = Subscription.attach
 
-    def and_stand_still(read: Subscription, name: str, deletions: int) -> None:
-        attach(read, name, deletions)
+    def and_stand_still(read: Subscription, group: Group) -> None:
+        attach(read, group)
         monkeypatch.undo()
         partq.delete_queue(store, "r")
         partq.create_queue(store, "r", "v bigint", partitions=1)

@@ -101,6 +101,21 @@ def test_nothing_is_decided_in_a_replica(queue: str, tmp_path: Path) -> None:
     assert "MemberLeft" in Watch(queue).until(12_000)
 
 
+def test_members_of_a_group_are_taken_out_where_one_of_its_queues_was_promoted(queue: str, tmp_path: Path) -> None:
+    """S7: the group is used there, though another of its queues is a replica yet. So a reset waits no longer than a session."""
+    copy = str(tmp_path / "copy")
+    partq.create_queue(queue, "p", "v long", partitions=1)
+    Consumer(queue, "a", queues=("p", "q"))
+    for name in ("p", "q"):
+        partq.replicate(queue, name, copy)
+    shutil.rmtree(queue)
+    partq.promote(copy, "p")
+    Consumer(copy, "b", queues=("p",), session_timeout_ms=1_000)
+    assert "MemberLeft" in Watch(copy).until(12_000)
+    assert partq.describe_group(copy, "g").members == ()
+    assert [reset.queue for reset in partq.reset_offsets(copy, "g", "earliest", queues=["p"])] == ["p"]
+
+
 def test_groups_that_are_made_and_deleted_meanwhile(queue: str) -> None:
     """W1: all groups, also those that are made later or created again; a deleted one is forgotten."""
     Consumer(queue, "a", group="first", session_timeout_ms=1_000)

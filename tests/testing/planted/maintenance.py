@@ -109,9 +109,9 @@ def a_group_does_not_attach(original, queue, group, deletions):
 
 
 @bug("storage.procedures.consume.membership:Subscription.attach", change=as_is(JOINED_LATE))
-def a_group_attaches_after_it_has_read_where_to_start(original, subscription, group, deletions):
+def a_group_attaches_after_it_has_read_where_to_start(original, subscription, group):
     """What is removed between the two is gone, and the group wants it."""
-    subscription.attach_later = lambda: original(subscription, group, deletions)
+    subscription.attach_later = lambda: original(subscription, group)
 
 
 @a_group_attaches_after_it_has_read_where_to_start.also(

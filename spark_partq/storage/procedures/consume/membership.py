@@ -222,7 +222,7 @@ class Membership:
 
         def join() -> Sequence[Event]:
             state = self.group.state
-            read.attach(self.name, state.deletions)
+            read.attach(self.group)
             return [Join(me, read.in_group, read.first_starts(state))]
 
         self.decide(join)

@@ -11,6 +11,7 @@ from spark_partq.core.patterns import matches
 from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.group import assignors
 from spark_partq.storage.queue.control import list_queues
+from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store
 
 
@@ -66,21 +67,24 @@ class ConsumerSettings:
         return [name for name in list_queues(self.store) if self.matches(name)]
 
     def subscribed_queues(self) -> list[str]:
-        """Names of the queues that it reads now.
+        """Names of the queues that it reads now; a pattern leaves out those that are replicas.
 
         Raises
         ------
         NotAStoreError
         QueueNotFoundError
-            None matches the pattern.
+            None matches the pattern, but replicas.
         """
         if self.queue_pattern is None:
             return list(self.queues)
-        found = self.matching()
-        if not found:
+        matching = self.matching()
+        replicas = [name for name in matching if is_replica(self.store, name)]
+        if len(matching) == len(replicas):
             every = list_queues(self.store)
+            left_out = f"; left out until they are promoted, as they are replicas: {', '.join(replicas)}"
             raise QueueNotFoundError(
-                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}",
+                f"no queue in {self.store.uri} matches queuePattern={self.queue_pattern!r}; its queues: {', '.join(every) or 'none'}"
+                f"{left_out if replicas else ''}",
                 store=self.store.uri,
             )
-        return found
+        return [name for name in matching if name not in replicas]

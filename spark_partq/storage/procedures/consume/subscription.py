@@ -23,9 +23,10 @@ from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.payload.schema import is_readable_as
 from spark_partq.core.queue.partition_map import Barrier, drained
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.first_starts import first_starts
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
-from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.primary import check_not_fenced, check_primary
 from spark_partq.storage.queue.handle import (
     Queue,
     attach_group,
@@ -37,7 +38,8 @@ from spark_partq.storage.queue.handle import (
     same_payload,
 )
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.table import fenced_error
+from spark_partq.storage.replica.group_copies import check_not_copied
+from spark_partq.storage.replica.table import fenced_error, is_replica
 
 _CHECK_S = 1.0
 
@@ -95,16 +97,19 @@ class Subscription:
         return StreamOffset(group, instance, ids, planned, incarnations, former)
 
     # ---- changes
-    def attach(self, group: str, deletions: int) -> None:
+    def attach(self, group: Group) -> None:
         """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
 
         Raises
         ------
+        ReplicaError
+            If the group, as of its last refresh, is a copy; nothing was changed.
         QueueFencedError
             If a replica has taken over from a queue to which the group is not attached.
         """
+        check_not_copied(group)
         for queue in self._queues.values():
-            _attach(queue, group, deletions)
+            _attach(queue, group.name, group.state.deletions)
 
     def refresh(self) -> None:
         """Refresh the partitions, and after that the queues: then every message above a cut is known to be of a later map.
@@ -162,6 +167,8 @@ class Subscription:
         ------
         CheckpointMismatchError, QueueNotFoundError
             As `check`, of queues that the query names.
+        QueueFencedError
+            The replica of one has taken over.
         """
         self._checked_s = self._store.runtime.monotonic_s()
         deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
@@ -232,7 +239,7 @@ class Subscription:
         for name in sorted(ids.keys() - self._queues.keys()):
             queue = self._open(name)
             if queue is None or queue.state.queue_id != ids[name]:
-                continue  # the group learns of its deletion at the next check
+                continue  # the group learns of its deletion at the next check; a replica is read once it is promoted
             if not self._can_read(queue):
                 raise SchemaMismatchError(
                     f"the group reads queue {name!r}, which matches queuePattern={self._settings.queue_pattern!r} and has other "
@@ -256,9 +263,16 @@ class Subscription:
             self._queues = {queue.name: queue for queue in self._readable()}
 
     def _readable(self) -> list[Queue]:
-        """The queues that match now and have the columns of those that were there first."""
+        """The queues that match now and have the columns of those that were there first.
+
+        Raises
+        ------
+        QueueFencedError
+            The replica of one has taken over: nobody would read there what a query that goes on without it leaves.
+        """
         queues = [queue for queue in map(self._open, self._settings.matching()) if queue is not None]
         for queue in queues:
+            check_not_fenced(queue)
             if not self._can_read(queue) and queue.state.queue_id not in self._refused:
                 self._refused.add(queue.state.queue_id)
                 _log.warning(
@@ -271,12 +285,14 @@ class Subscription:
         return is_readable_as(queue.state.schema, queue.state.added, self._payload)
 
     def _open(self, name: str) -> Queue | None:
-        """A queue as it is now; None while it cannot be read, as when it is being made or deleted."""
+        """A queue as it is now; None while it cannot be read, as when it is being made or deleted, or is a replica."""
         known = self._queues.get(name)
         try:
             state = queue_state(self._store, name)
             if known is not None and known.state.queue_id == state.queue_id and state.usable:
                 return known
+            if is_replica(self._store, name):
+                return None
             queue = open_queue(self._store, name)
             queue.refresh()
         except PartqError:
