@@ -3,7 +3,7 @@
 1. If the primary can be reached, it is fenced: a fact in its control table, and a mark in the log of each partition, which whoever
    appends meets. Then a last pass copies what is left.
 2. ``Promoting`` ends the following: from now on no pass begins, and a commit in each table takes the number that a pass which is still
-   under way would put.
+   under way would put. A group's tables are closed by the first of its queues that is promoted; after that they are used.
 3. The control table of what was the replica forgets the primary's replicas and its fence, and gets a new incarnation. ``Promoted`` opens it.
 
 The primary's other replicas are asked before anything is changed, and again after ``Promoting``: of two that are promoted at once each
@@ -49,7 +49,7 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.closing import close, drop_ahead
+from spark_partq.storage.replica.closing import close
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
 from spark_partq.storage.replica.table import SYNCED, Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
@@ -142,8 +142,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     others.update(promoting.others)
     _make_known(store, promoting, others)
     _check_alone(store, table, promoting, others, force)
+    _close(store, queue_state(store, queue), promoting)
     state = queue_state(store, queue)
-    _close(store, state)
     tables = _partitions(store, state)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
@@ -278,24 +278,30 @@ def _left_behind(primary: Store, store: Store, queue: str) -> str:
     )
 
 
-def _close(store: Store, state: QueueState) -> None:
+def _close(store: Store, state: QueueState, promoting: ReplicaState) -> None:
     """Nothing that a pass had still on its way may be put into the copies any more."""
     jumps: dict[str, set[int]] = {}
     for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
         for folder, version in replica.jumps if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
-    folders = [f"{queue_folder(state.name)}/control"]
-    folders += [partition_folder(state.name, number) for number in partition_numbers(store, state.name)]
+    owners: dict[str, Mapping[str, str]] = {f"{queue_folder(state.name)}/control": {}}
+    owners |= {partition_folder(state.name, number): {} for number in partition_numbers(store, state.name)}
     for group in groups_of(store, state):
-        folders += [f"{group_folder(group.name)}/control", group.acks_folder]
-    folders = [folder for folder in folders if DeltaLog(store, folder, folder).exists()]
+        read = {id_: known.name for id_, known in group.state.queues.items() if id_ != state.queue_id}
+        owners |= {f"{group_folder(group.name)}/control": read, group.acks_folder: read}
 
     def end(folder: str) -> None:
-        close(store, folder, jumps.get(folder, ()))
-        drop_ahead(store, folder)
+        others = partial(_taking_over, store, owners[folder])
+        close(store, folder, promoting.incarnation, jumps.get(folder, ()), others)
 
-    store.map(end, folders)
+    store.map(end, [folder for folder in owners if DeltaLog(store, folder, folder).exists()])
+
+
+def _taking_over(store: Store, queues: Mapping[str, str]) -> list[ReplicaState]:
+    """What was promoted here, or is being, of these queues: id to name."""
+    replicas = [(id_, ReplicaTable(store, name).refresh()) for id_, name in queues.items()]
+    return [replica for id_, replica in replicas if replica and replica.queue_id == id_ and replica.takes_over]
 
 
 def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:

@@ -154,7 +154,7 @@ def a_fence_is_not_taken_away(original, store, state, number=None):
 
 
 @bug(f"{PROMOTE}:_close", test=lambda: in_two_stores(promotions.test_a_pass_that_sleeps_through_the_promotion))
-def a_pass_goes_on_after_the_promotion(original, store, state):
+def a_pass_goes_on_after_the_promotion(original, store, state, promoting):
     """What a pass has still on its way is put into the promoted replica."""
 
 
