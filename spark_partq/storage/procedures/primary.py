@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_partq.core.errors import ReplicaError
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import replicas
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
@@ -51,7 +51,7 @@ def fence(store: Store, queue: str, location: str) -> QueueState:
     ReplicaError
         If another replica has taken over, or there is no such replica any more.
     """
-    state = open_control(store, queue).decide(lambda state: decide.fence(state, location))
+    state = open_control(store, queue).decide(lambda state: replicas.fence(state, location))
     if state.fenced_by == location:
         fence_partitions(store, state)
     return state
@@ -62,8 +62,8 @@ def fence_partitions(store: Store, state: QueueState) -> None:
     store.map(lambda table: table.fence(state.last_fence), _tables(store, state))
 
 
-def unfence_partitions(store: Store, state: QueueState, number: int | None = None) -> None:
-    """Take the fences of each partition back up to that number, also those that are still to come; without one, what is there."""
+def unfence_partitions(store: Store, state: QueueState, number: int) -> None:
+    """Take the fences of each partition back up to that number, also those that are still to come."""
     store.map(lambda table: table.unfence(number), _tables(store, state))
 
 

@@ -6,7 +6,7 @@ import os
 from functools import partial
 
 from spark_partq.core.errors import PartqError, ReplicaError
-from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.storage.procedures.primary import unfence_partitions
@@ -66,7 +66,7 @@ def remove_replica(
         unfenced = state.last_fence if given_way else None
         if given_way and state.fenced_by == target.uri:
             unfence_partitions(store, state, state.last_fence)
-        decision = partial(decide_queue.remove_replica, location=target.uri, unfenced=unfenced)
+        decision = partial(decide_replicas.remove_replica, location=target.uri, unfenced=unfenced)
         state = open_control(store, queue).decide(decision)
         if target.uri not in state.replicas:
             return state

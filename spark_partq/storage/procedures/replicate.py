@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
-from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.partition_map import is_fenced
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
@@ -111,7 +111,7 @@ class Replicator:
                     replica, replica_id, self.store.uri, self.target.uri, state.queue_id
                 )
             )
-        open_control(self.store, self.queue).decide(lambda queue: decide_queue.add_replica(queue, self.target.uri))
+        open_control(self.store, self.queue).decide(lambda queue: decide_replicas.add_replica(queue, self.target.uri))
 
     def sync(self) -> SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.

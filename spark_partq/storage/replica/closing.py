@@ -27,7 +27,7 @@ def _nobody() -> Collection[ReplicaState]:
     return ()
 
 
-def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], others: TakingOver = _nobody) -> None:
+def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], taking_over: TakingOver = _nobody) -> None:
     """End the following of a table, unless another promotion has.
 
     A commit with a mark takes the next number. If a jump was announced beyond it, or files of later commits were copied, which would look as if
@@ -39,8 +39,8 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], oth
         Of the promotion.
     jumps : iterable of int
         Versions of all jumps that were announced before the promotion began.
-    others : function
-        The replicas here of other queues to which the table belongs, as far as they take over, too; asked after the table was read.
+    taking_over : function
+        The replicas here that take over, of all queues to which the table belongs; asked after the table was read.
     """
     mine, announced = f"{CLOSED}/{incarnation}", tuple(jumps)
 
@@ -49,10 +49,10 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], oth
         table = DeltaLog(store, folder, f"the table {folder}")
         table.refresh()
         if table.recorded(mine) < 0:
-            taking_over = others()
-            if any(replica.promoted for replica in taking_over):
+            replicas = taking_over()
+            if any(replica.promoted for replica in replicas):
                 return  # it is used
-            apps = {f"{CLOSED}/{replica.incarnation}" for replica in taking_over}
+            apps = {f"{CLOSED}/{replica.incarnation}" for replica in replicas}
             marks = {app: txn.version for app, txn in table.snapshot.transactions.items() if app.startswith(CLOSED)}
             theirs = [version for app, version in marks.items() if app in apps]
             until = max(theirs) if theirs else max((*announced, *ahead, *marks.values()), default=0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import alter, decide, deletion
+from spark_partq.core.queue import alter, decide, deletion, replicas
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT
@@ -49,13 +49,13 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(deleted, state)
     yield partial(allow_segments, state)
     for location in locations:
-        yield partial(decide.add_replica, state, location)
-        yield partial(decide.remove_replica, state, location)
+        yield partial(replicas.add_replica, state, location)
+        yield partial(replicas.remove_replica, state, location)
         for unfenced in (state.last_fence, state.last_fence - 1):
-            yield partial(decide.remove_replica, state, location, unfenced=unfenced)
-        yield partial(decide.fence, state, location)
+            yield partial(replicas.remove_replica, state, location, unfenced=unfenced)
+        yield partial(replicas.fence, state, location)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
-        yield partial(decide.become_primary, state, incarnation, {0: 5})
+        yield partial(replicas.become_primary, state, incarnation, {0: 5}, state.incarnation)
     for start in (state.copying, None):
         yield partial(decide.finish_copying_stuck, state, start, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):

@@ -126,6 +126,29 @@ def test_force_cancels_a_promotion_that_has_not_ended(two: tuple[str, str], monk
         promote(Store.at(first), "q", force=True)
 
 
+@pytest.mark.parametrize("step", ["_close", "_begin_groups_anew", "unfence_partitions", "open_control"])
+def test_a_promotion_that_wakes_up_after_the_next_one(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """S7: it slept before a step. Another process ended it, and a replica of what it made has taken over since: that stays fenced."""
+    third = f"{there}-3"
+    put(queue, 0, range(3))
+    sync(queue, there)
+    os.rename(queue, f"{queue}-lost")
+
+    def meanwhile() -> None:
+        promote(Store.at(there), "q")
+        sync(there, third)
+        promote(Store.at(third), "q")
+
+    once_before(monkeypatch, promotions, step, meanwhile)
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promote(Store.at(there), "q")
+    state = queue_state(Store.at(there), "q")
+    assert (state.fenced_by, state.replicas) == (third, (third,))
+    assert [table(there, n).fenced for n in range(2)] == [True, True]
+
+
 def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: the copy has forgotten the primary's replicas when its promotion dies, and another replica is promoted by force."""
     first, second = two

@@ -12,6 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.files.disk import DiskFiles
+from spark_partq.storage.procedures import promote as promotions
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.replica import closing
@@ -111,3 +112,39 @@ def test_a_jump_that_only_the_slower_one_knows(both: str) -> None:
     assert version(both, ACKS) == FAR + 1
     closing.close(store, ACKS, "third", [2 * FAR])  # the others were cancelled
     assert version(both, ACKS) == 2 * FAR
+
+
+# ---- whoever promotes and sleeps
+def test_a_promotion_that_slept_while_another_process_ended_it(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: it takes back no acknowledgement of the consumers that began since."""
+    began: list[Consumer] = []
+
+    def again() -> None:
+        promote(Store.at(both), "p")
+        began.append(used(both))
+
+    once_before_a_put(monkeypatch, again)
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promote(Store.at(both), "p")
+    assert position(both, began[0]) == 100 and faults(both) == []
+
+
+def test_a_promotion_that_wakes_up_unbinds_nobody(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: the group is used since."""
+    began: list[Consumer] = []
+    groups_of = promotions.groups_of
+
+    def again(*arguments: Any) -> Any:
+        found = groups_of(*arguments)
+        if calls.append(1) or len(calls) < 2:  # first they are closed, then they begin anew
+            return found
+        monkeypatch.setattr(promotions, "groups_of", groups_of)
+        promote(Store.at(both), "p")
+        began.append(used(both))
+        return found
+
+    calls: list[int] = []
+    monkeypatch.setattr(promotions, "groups_of", again)
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promote(Store.at(both), "p")
+    assert list(group_of(both).state.members) == ["new"] and position(both, began[0]) == 100

@@ -149,7 +149,7 @@ def a_group_reads_a_fenced_queue_without_being_attached(original, queue, group, 
 
 
 @bug("storage.procedures.primary:unfence_partitions", promoted)
-def a_fence_is_not_taken_away(original, store, state, number=None):
+def a_fence_is_not_taken_away(original, store, state, number):
     """The promoted replica takes no messages."""
 
 
@@ -158,16 +158,16 @@ def a_pass_goes_on_after_the_promotion(original, store, state, promoting):
     """What a pass has still on its way is put into the promoted replica."""
 
 
-@bug("core.queue.decide:become_primary", reachable)
-def a_promoted_replica_stays_fenced(original, state, incarnation, ends):
+@bug("core.queue.replicas:become_primary", reachable)
+def a_promoted_replica_stays_fenced(original, state, incarnation, ends, before):
     """The promoted replica is taken for a primary that was taken over from."""
-    return [fact for fact in original(state, incarnation, ends) if fact.kind == Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind == Kind.PROMOTED]
 
 
-@bug("core.queue.decide:become_primary", promoted)
-def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends):
+@bug("core.queue.replicas:become_primary", promoted)
+def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends, before):
     """Nobody can tell a checkpoint of before the promotion from one of after it."""
-    return [fact for fact in original(state, incarnation, ends) if fact.kind != Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind != Kind.PROMOTED]
 
 
 @bug(
