@@ -239,8 +239,9 @@ def _take_over(
     _check_alone(store, table, replica, others, force)
     try:
         if force and not replica.removed:  # it was put back to a state of before the replica was made
-            open_control(primary, queue).decide(lambda state: decide_replicas.add_replica(state, replica.location))
-        fence(primary, queue, replica.location)
+            known_as = partial(decide_replicas.add_replica, location=replica.location, replica_id=replica.replica_id)
+            open_control(primary, queue).decide(known_as)
+        fence(primary, queue, replica.location, replica.replica_id)
     except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
         raise
     except PartqError as error:

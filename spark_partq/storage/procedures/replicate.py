@@ -106,12 +106,15 @@ class Replicator:
             if state.settings.durable:
                 self.target.force_writes()
             replica_id = str(self.target.runtime.new_uuid())
-            self._table(self.queue).decide(
+            followed = self._table(self.queue).decide(
                 lambda replica: decide_replica.follow(
                     replica, replica_id, self.store.uri, self.target.uri, state.queue_id
                 )
             )
-        open_control(self.store, self.queue).decide(lambda queue: decide_replicas.add_replica(queue, self.target.uri))
+        known_as = "" if followed is None else followed.replica_id
+        open_control(self.store, self.queue).decide(
+            lambda queue: decide_replicas.add_replica(queue, self.target.uri, known_as)
+        )
 
     def sync(self) -> SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.

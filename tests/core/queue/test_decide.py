@@ -347,6 +347,28 @@ def test_a_fence_that_came_since_is_not_taken_back() -> None:
     assert again.last_fence > fenced.last_fence
 
 
+def test_another_replica_is_followed_at_the_same_place() -> None:
+    """S7: who gave up the first one takes back no fence of the second, nor removes it."""
+    first = follow(ready(), replicas.add_replica(ready(), "a", "one"))
+    assert first.replica_ids == {"a": "one"} and replicas.add_replica(first, "a", "one") == ()
+    second = follow(first, replicas.add_replica(first, "a", "two"))
+    assert (second.replicas, second.replica_ids) == (("a",), {"a": "two"})
+    assert replicas.remove_replica(second, "a", ["one"]) == ()
+    fenced = follow(second, replicas.fence(second, "a", "two"))
+    assert replicas.remove_replica(fenced, "a", ["one"], unfenced=fenced.last_fence) == ()
+    with pytest.raises(ReplicaError, match="does not know the replica in a any more"):
+        replicas.fence(second, "a", "one")
+    back = follow(fenced, replicas.remove_replica(fenced, "a", ["one", "two"], unfenced=fenced.last_fence))
+    assert (back.fenced_by, back.replicas, back.replica_ids) == (None, (), {})
+
+
+def test_a_fence_says_which_replica_an_older_program_added() -> None:
+    """S7: and while the queue is fenced for it, no other one is followed there."""
+    fenced = follow(replicated(), replicas.fence(replicated(), "a", "one"))
+    assert (fenced.fenced_by, fenced.replicas, fenced.replica_ids) == ("a", ("b", "a"), {"a": "one"})
+    assert replicas.add_replica(fenced, "a", "two") == () and replicas.remove_replica(fenced, "a", ["two"]) == ()
+
+
 LATE: dict[str, Callable[[QueueState], Facts]] = {
     "drained": lambda state: decide.finish_draining(state, state),
     "opened": lambda state: decide.open_generation(state, state.generation, {}),

@@ -49,11 +49,13 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(deleted, state)
     yield partial(allow_segments, state)
     for location in locations:
-        yield partial(replicas.add_replica, state, location)
+        for replica_id in ("", "one", "two"):
+            yield partial(replicas.add_replica, state, location, replica_id)
+            yield partial(replicas.fence, state, location, replica_id)
         yield partial(replicas.remove_replica, state, location)
         for unfenced in (state.last_fence, state.last_fence - 1):
-            yield partial(replicas.remove_replica, state, location, unfenced=unfenced)
-        yield partial(replicas.fence, state, location)
+            for gone in ((), ("one",), ("one", "two")):
+                yield partial(replicas.remove_replica, state, location, gone, unfenced=unfenced)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
         yield partial(replicas.become_primary, state, incarnation, {0: 5}, state.incarnation)
     for start in (state.copying, None):

@@ -75,7 +75,9 @@ def test_a_replica_is_taking_over_meanwhile(store: str, tmp_path: Path) -> None:
 
     def fenced_behind_it(queue: Queue, opening: bool = False) -> None:
         check_primary(queue, opening)
-        open_control(Store.at(store), "q").decide(lambda state: replicas.fence(state, replica))
+        open_control(Store.at(store), "q").decide(
+            lambda state: replicas.fence(state, replica, state.replica_ids[replica])
+        )
 
     with mock.patch.object(procedure, "check_primary", fenced_behind_it), pytest.raises(partq.QueueFencedError):
         partq.delete_messages(store, "q", {"k": "a"})

@@ -88,7 +88,7 @@ def the_last_pass_is_left_out(original, replicator):
 
 
 @bug(f"{PROMOTE}:fence", change=as_is(MOVED))
-def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
+def the_primary_is_fenced_after_the_last_pass(original, store, queue, location, replica_id):
     """What producers append between the last pass and the fence is lost."""
 
 
@@ -96,12 +96,12 @@ def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
 def _then_fences(original, replicator):
     found = original(replicator)
     if replicator._taking_over:
-        fence(replicator.store, replicator.queue, replicator.target.uri)
+        fence(replicator.store, replicator.queue, replicator.target.uri, replicator._replica_id)
     return found
 
 
 @bug(f"{PROMOTE}:fence", reachable)
-def the_primary_is_not_fenced(original, store, queue, location):
+def the_primary_is_not_fenced(original, store, queue, location, replica_id):
     """Producers go on with the primary."""
 
 
@@ -257,6 +257,6 @@ def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, eve
 @bug(
     f"{PROMOTE}:_begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
 )
-def positions_lie_below_what_was_removed(original, store, state, firsts, ends):
+def positions_lie_below_what_was_removed(original, store, state, firsts, ends, goes_on):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()
