@@ -13,6 +13,7 @@ DECISIONS = (
     "core/queue/decide.py",
     "core/queue/deletion",
     "core/queue/alter.py",
+    "core/queue/replicas.py",
     "core/queue/resetting.py",
     "core/replica/decide.py",
     "core/group/decide.py",

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_partq.core import format
-from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
+from spark_partq.core.errors import InvalidArgumentError, ScalingInProgressError
 from spark_partq.core.payload.keys import DEFAULT_HASH, KeyHash
 from spark_partq.core.payload.schema import Struct
 from spark_partq.core.queue.facts import Kind, Mode, QueueFact
@@ -277,81 +277,3 @@ def detach_group(state: QueueState, group: str, deletions: int) -> Facts:
     if not state.usable or attached >= deletions:
         return _NOTHING
     return [QueueFact(Kind.GROUP_DETACHED, {"group": group, "deletions": attached})]
-
-
-# ---- its replicas
-def add_replica(state: QueueState, location: str) -> Facts:
-    if not state.usable or location in state.replicas:
-        return _NOTHING
-    return [QueueFact(Kind.REPLICA_ADDED, {"location": location})]
-
-
-def remove_replica(state: QueueState, location: str, unfenced: int | None = None) -> Facts:
-    """Follow the queue there no more.
-
-    Parameters
-    ----------
-    unfenced : int, optional
-        A promotion of the replica that did not end is taken back: the partitions' fences are, up to this number. Nothing is decided
-        if there is a later one.
-
-    Raises
-    ------
-    ReplicaError
-        If the replica takes over, and that is not to be taken back.
-    """
-    if not state.usable or location not in state.replicas:
-        return _NOTHING
-    if state.fenced_by == location and unfenced is None:
-        raise ReplicaError(f"{location} was promoted and took over from queue {state.name!r}; use it", queue=state.name)
-    if state.fenced_by == location and unfenced is not None and unfenced < state.last_fence:
-        return _NOTHING
-    removed = QueueFact(Kind.REPLICA_REMOVED, {"location": location})
-    return [*(_fence(None) if state.fenced_by == location else _NOTHING), removed]
-
-
-def fence(state: QueueState, location: str) -> Facts:
-    """Let the queue take no messages and give none any more: its replica there takes over.
-
-    Raises
-    ------
-    ReplicaError
-        If another replica has, or there is no such replica any more.
-    """
-    if not state.usable:
-        return _NOTHING
-    if state.fenced_by not in (None, location):
-        raise ReplicaError(
-            f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
-            "interrupted, promote it again; if it is lost, remove it as a replica (with force), then promote another",
-            queue=state.name,
-            location=state.fenced_by,
-        )
-    if location not in state.replicas:
-        raise ReplicaError(
-            f"queue {state.name!r} does not know the replica in {location} any more, and goes on without it; use the queue, or "
-            "replicate it again",
-            queue=state.name,
-            location=location,
-        )
-    return _NOTHING if state.fenced_by == location else _fence(location)
-
-
-def _fence(location: str | None) -> Facts:
-    return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
-
-
-def become_primary(state: QueueState, incarnation: str, ends: Mapping[int, int]) -> Facts:
-    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation.
-
-    Parameters
-    ----------
-    ends : dict
-        The next offset of each partition that it ever had. Below them it has the messages of the incarnation before.
-    """
-    if not state.usable:
-        return _NOTHING
-    forgotten = [QueueFact(Kind.REPLICA_REMOVED, {"location": location}) for location in state.replicas]
-    body = {"incarnation": incarnation, "ends": {str(number): end for number, end in sorted(ends.items())}}
-    begun = [QueueFact(Kind.PROMOTED, body)] if state.incarnation != incarnation else _NOTHING
-    return [*(_fence(None) if state.fenced_by is not None else _NOTHING), *forgotten, *begun]

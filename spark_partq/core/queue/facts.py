@@ -57,7 +57,7 @@ class Kind(StrEnum):
     GROUP_ATTACHED = "GroupAttached"  # group, deletions; what it has not acknowledged is kept from now on
     GROUP_DETACHED = "GroupDetached"  # group, deletions; it was deleted
     GROUP_RESETTING = "GroupResetting"  # group, number; its positions are about to be set: that is reset 1, 2, 3…
-    REPLICA_ADDED = "ReplicaAdded"  # location
+    REPLICA_ADDED = "ReplicaAdded"  # location, replica_id
     REPLICA_REMOVED = "ReplicaRemoved"  # location
     QUEUE_FENCED = "QueueFenced"  # location of the replica that took over; null takes that back
     PROMOTED = "Promoted"  # incarnation, ends; the replica that the queue here was took over

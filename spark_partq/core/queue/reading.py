@@ -74,7 +74,7 @@ _FIELDS: dict[Kind, tuple[_Fields, _Fields]] = {
     Kind.GROUP_ATTACHED: ({"group": stored.name, "deletions": stored.whole}, {}),
     Kind.GROUP_DETACHED: ({"group": stored.name, "deletions": stored.whole}, {}),
     Kind.GROUP_RESETTING: ({"group": stored.name, "number": stored.whole}, {}),
-    Kind.REPLICA_ADDED: ({"location": stored.text}, {}),
+    Kind.REPLICA_ADDED: ({"location": stored.text}, {"replica_id": stored.text}),
     Kind.REPLICA_REMOVED: ({"location": stored.text}, {}),
     Kind.QUEUE_FENCED: ({"location": stored.text_or_none}, {}),
     Kind.PROMOTED: ({"incarnation": stored.text, "ends": _offsets}, {}),

@@ -50,6 +50,8 @@ class QueueState:
     resets : dict
         Of groups whose positions were set, or are about to be, the number of the last time: who measures what they have settled sees to it
         that this is made, or void.
+    replica_ids : dict
+        Of the replicas, by their locations, the UUIDs; not of those that an older program added.
     fenced_by : str or None
         Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` that named one, 0 if none did.
     incarnation : str
@@ -81,6 +83,7 @@ class QueueState:
     resets: dict[str, int] = field(default_factory=dict)
     format: Format = field(default_factory=format.of_new_tables)
     replicas: tuple[str, ...] = ()
+    replica_ids: dict[str, str] = field(default_factory=dict)
     fenced_by: str | None = None
     last_fence: int = 0
     incarnation: str = ""
@@ -269,9 +272,12 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             _must(earlier < body["number"], f"reset {earlier} of group {body['group']!r} was announced before")
             return replace(state, resets={**state.resets, body["group"]: body["number"]})
         case Kind.REPLICA_ADDED:
-            return replace(state, replicas=(*state.replicas, body["location"]))
+            ids = {body["location"]: body["replica_id"]} if "replica_id" in body else {}
+            replicas = (*state.replicas, body["location"])
+            return replace(state, replicas=replicas, replica_ids={**state.replica_ids, **ids})
         case Kind.REPLICA_REMOVED:
-            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]))
+            ids = {at: id_ for at, id_ in state.replica_ids.items() if at != body["location"]}
+            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]), replica_ids=ids)
         case Kind.QUEUE_FENCED:
             last_fence = state.last_fence if body["location"] is None else state.revision
             return replace(state, fenced_by=body["location"], last_fence=last_fence)

@@ -135,15 +135,7 @@ def finish_promotion(state: ReplicaState | None, seen: ReplicaState) -> Facts:
     ReplicaError
         If somebody else has, or the promotion was cancelled.
     """
-    if state is not None:
-        check_can_be_promoted(state, force=True)
-    if state is None or state.phase is not Phase.PROMOTING or state.incarnation != seen.incarnation:
-        raise ReplicaError(
-            f"the promotion of queue {seen.queue!r} in {seen.location} was cancelled, as another replica was being promoted at the "
-            "same time. Promote one of them again",
-            queue=seen.queue,
-            location=seen.location,
-        )
+    check_goes_on(state, seen)
     return [ReplicaFact(Kind.PROMOTED, {})]
 
 
@@ -164,6 +156,24 @@ def check_can_be_promoted(state: ReplicaState, force: bool) -> None:
             f"queue {state.queue!r} in {state.location} was removed as a replica of {state.primary}, which goes on without it. "
             "Use the queue there; if that store is lost, force promotes what this replica has",
             queue=state.queue,
+        )
+
+
+def check_goes_on(state: ReplicaState | None, seen: ReplicaState) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If the promotion that was seen has ended, or was cancelled.
+    """
+    if state is not None:
+        check_can_be_promoted(state, force=True)
+    if state is None or state.phase is not Phase.PROMOTING or state.incarnation != seen.incarnation:
+        raise ReplicaError(
+            f"the promotion of queue {seen.queue!r} in {seen.location} was cancelled, as another replica was being promoted at the "
+            "same time. Promote one of them again",
+            queue=seen.queue,
+            location=seen.location,
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from spark_partq.core.errors import ReplicaError
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import replicas
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
@@ -50,8 +52,8 @@ def check_not_fenced(queue: Queue) -> None:
         raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
-def fence(store: Store, queue: str, location: str) -> QueueState:
-    """Fence the queue, as its replica there takes over: producers and consumers get `QueueFencedError`.
+def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueState:
+    """Fence the queue, as that replica there takes over: producers and consumers get `QueueFencedError`.
 
     Also a producer that has read the control table before cannot append any more.
 
@@ -60,7 +62,7 @@ def fence(store: Store, queue: str, location: str) -> QueueState:
     ReplicaError
         If another replica has taken over, or there is no such replica any more.
     """
-    state = open_control(store, queue).decide(lambda state: decide.fence(state, location))
+    state = open_control(store, queue).decide(lambda state: replicas.fence(state, location, replica_id))
     if state.fenced_by == location:
         fence_partitions(store, state)
     return state
@@ -71,8 +73,8 @@ def fence_partitions(store: Store, state: QueueState) -> None:
     store.map(lambda table: table.fence(state.last_fence), _tables(store, state))
 
 
-def unfence_partitions(store: Store, state: QueueState, number: int | None = None) -> None:
-    """Take the fences of each partition back up to that number, also those that are still to come; without one, what is there."""
+def unfence_partitions(store: Store, state: QueueState, number: int) -> None:
+    """Take the fences of each partition back up to that number, also those that are still to come."""
     store.map(lambda table: table.unfence(number), _tables(store, state))
 
 
@@ -93,5 +95,8 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
     if state.fenced_by is not None:
         raise fenced_error(store, state, state.fenced_by)
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, options):
-        fence(store, state.name, rival.location)
+        # It may have been followed again while the process that was to tell this store of it died.
+        known_as = partial(replicas.add_replica, location=rival.location, replica_id=rival.state.replica_id)
+        open_control(store, state.name).decide(known_as)
+        fence(store, state.name, rival.location, rival.state.replica_id)
         raise fenced_error(store, state, rival.location)

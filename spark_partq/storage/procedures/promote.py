@@ -3,20 +3,21 @@
 1. If the primary can be reached, it is fenced: a fact in its control table, and a mark in the log of each partition, which whoever
    appends meets. Then a last pass copies what is left.
 2. ``Promoting`` ends the following: from now on no pass begins, and a commit in each table takes the number that a pass which is still
-   under way would put.
+   under way would put. A group's tables are closed by the first of its queues that is promoted; after that they are used.
 3. The control table of what was the replica forgets the primary's replicas and its fence, and gets a new incarnation. ``Promoted`` opens it.
 
 The primary's other replicas are asked before anything is changed, and again after ``Promoting``: of two that are promoted at once each
 has said so before it asks, so one at least finds the other. Between the two each is told of this one, as its copy may be older.
 
-Each step finds what was done of it before, so a promotion that was interrupted is finished by promoting again.
+Each step finds what was done of it before, so a promotion that was interrupted is finished by promoting again. Whoever slept meanwhile, and goes
+on after it has ended, changes nothing: each step holds on what the promotion saw, and takes back no fence but the one that it found.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,8 +35,9 @@ from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.steps.promotion import unheard_of
 from spark_partq.core.names import check_name
-from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.alter import require_features
+from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
@@ -48,8 +50,8 @@ from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.manifests import Manifests
-from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.closing import close, drop_ahead
+from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
+from spark_partq.storage.replica.closing import close
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
 from spark_partq.storage.replica.table import SYNCED, Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
@@ -142,20 +144,26 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     others.update(promoting.others)
     _make_known(store, promoting, others)
     _check_alone(store, table, promoting, others, force)
+    _close(store, queue_state(store, queue), promoting)
     state = queue_state(store, queue)
-    _close(store, state)
     tables = _partitions(store, state)
+
+    def goes_on() -> None:
+        decide_replica.check_goes_on(table.refresh(), promoting)
+
+    goes_on()  # so what was read is of before its end: a later fence is none that was copied
+    copied_fence = max((table.recorded(FENCED) for table in tables), default=-1)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
-    floors = _begin_groups_anew(store, state, firsts, ends)
-    unfence_partitions(store, state)
+    floors = _begin_groups_anew(store, state, firsts, ends, goes_on)
+    unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
-    open_control(store, queue).decide(
-        lambda state: [
-            *decide_queue.become_primary(state, promoting.incarnation, ends),
-            *(require_features(state, *_features_of(tables)) if state.usable else ()),
-        ]
-    )
+
+    def become_primary(now: QueueState) -> Sequence[QueueFact]:
+        facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation)
+        return [*facts, *require_features(now, *_features_of(tables))] if facts else facts
+
+    open_control(store, queue).decide(become_primary)
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
     return Promotion(queue, replica.primary, fenced, problem, floors)
 
@@ -231,8 +239,9 @@ def _take_over(
     _check_alone(store, table, replica, others, force)
     try:
         if force and not replica.removed:  # it was put back to a state of before the replica was made
-            open_control(primary, queue).decide(lambda state: decide_queue.add_replica(state, replica.location))
-        fence(primary, queue, replica.location)
+            known_as = partial(decide_replicas.add_replica, location=replica.location, replica_id=replica.replica_id)
+            open_control(primary, queue).decide(known_as)
+        fence(primary, queue, replica.location, replica.replica_id)
     except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
         raise
     except PartqError as error:
@@ -278,24 +287,31 @@ def _left_behind(primary: Store, store: Store, queue: str) -> str:
     )
 
 
-def _close(store: Store, state: QueueState) -> None:
+def _close(store: Store, state: QueueState, promoting: ReplicaState) -> None:
     """Nothing that a pass had still on its way may be put into the copies any more."""
     jumps: dict[str, set[int]] = {}
     for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
         for folder, version in replica.jumps if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
-    folders = [f"{queue_folder(state.name)}/control"]
-    folders += [partition_folder(state.name, number) for number in partition_numbers(store, state.name)]
+    own = {state.queue_id: state.name}
+    owners: dict[str, Mapping[str, str]] = {f"{queue_folder(state.name)}/control": own}
+    owners |= {partition_folder(state.name, number): own for number in partition_numbers(store, state.name)}
     for group in groups_of(store, state):
-        folders += [f"{group_folder(group.name)}/control", group.acks_folder]
-    folders = [folder for folder in folders if DeltaLog(store, folder, folder).exists()]
+        read = own | {id_: known.name for id_, known in group.state.queues.items()}
+        owners |= {f"{group_folder(group.name)}/control": read, group.acks_folder: read}
 
     def end(folder: str) -> None:
-        close(store, folder, jumps.get(folder, ()))
-        drop_ahead(store, folder)
+        taking_over = partial(_taking_over, store, owners[folder])
+        close(store, folder, promoting.incarnation, jumps.get(folder, ()), taking_over)
 
-    store.map(end, folders)
+    store.map(end, [folder for folder in owners if DeltaLog(store, folder, folder).exists()])
+
+
+def _taking_over(store: Store, queues: Mapping[str, str]) -> list[ReplicaState]:
+    """What was promoted here, or is being, of these queues: id to name."""
+    replicas = [(id_, ReplicaTable(store, name).refresh()) for id_, name in queues.items()]
+    return [replica for id_, replica in replicas if replica and replica.queue_id == id_ and replica.takes_over]
 
 
 def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
@@ -315,22 +331,37 @@ def _features_of(tables: Iterable[PartitionTable]) -> Iterator[str]:
 
 
 def _begin_groups_anew(
-    store: Store, state: QueueState, firsts: Mapping[int, int], ends: Mapping[int, int]
+    store: Store,
+    state: QueueState,
+    firsts: Mapping[int, int],
+    ends: Mapping[int, int],
+    goes_on: Callable[[], None],
 ) -> tuple[tuple[str, int, int, int], ...]:
     """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
 
     Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
+
+    Parameters
+    ----------
+    goes_on : function
+        Raises if the promotion has ended. It is asked after a group was read, and what is decided is committed on that: so it unbinds nobody who
+        came after the end.
     """
     raised: list[tuple[str, int, int, int]] = []
     promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
+
+    def events() -> list[Promoted]:
+        goes_on()
+        return [promoted]
+
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
-        for fact in group.decide(lambda: [promoted], "promotion"):
+        for fact in group.decide(events, "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
         rows = unheard_of(group.state, group.acks, promoted)
         if rows:
-            group.acknowledge(rows)
+            group.acknowledge(rows, goes_on)
     return tuple(raised)
 
 

@@ -6,7 +6,7 @@ import os
 from functools import partial
 
 from spark_partq.core.errors import PartqError, ReplicaError
-from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.storage.procedures.primary import unfence_partitions
@@ -49,9 +49,12 @@ def remove_replica(
     except PartqError as error:
         why = str(error)
     queue_id = state.queue_id
+    # Those that are not promoted from here on: any replica that the table has next is followed anew, and has another id.
+    gone = {state.replica_ids.get(target.uri, "")}
     if replica is not None and replica.queue_id == queue_id:
         with reaching(target):
-            table.decide(lambda replica: decide_replica.remove(replica, queue_id))
+            removed = table.decide(lambda replica: decide_replica.remove(replica, queue_id))
+        gone.add(replica.replica_id if removed is None else removed.replica_id)
     elif state.fenced_by == target.uri and not force:
         raise ReplicaError(
             f"queue {queue!r} in {store.uri} was fenced for the promotion of {target.uri}, which cannot be asked whether it took over "
@@ -59,14 +62,11 @@ def remove_replica(
             queue=queue,
             location=target.uri,
         )
-    given_way = (
-        force or replica is not None
-    )  # it is not promoted from here on; a promotion that began before may fence the queue yet
-    while True:
+    given_way = force or replica is not None  # a promotion that began before may fence the queue yet
+    while state.usable and decide_replicas.is_followed(state, target.uri, gone):
         unfenced = state.last_fence if given_way else None
         if given_way and state.fenced_by == target.uri:
             unfence_partitions(store, state, state.last_fence)
-        decision = partial(decide_queue.remove_replica, location=target.uri, unfenced=unfenced)
+        decision = partial(decide_replicas.remove_replica, location=target.uri, replica_ids=gone, unfenced=unfenced)
         state = open_control(store, queue).decide(decision)
-        if target.uri not in state.replicas:
-            return state
+    return state

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
-from spark_partq.core.queue import decide as decide_queue
+from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.partition_map import is_fenced
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
@@ -106,12 +106,15 @@ class Replicator:
             if state.settings.durable:
                 self.target.force_writes()
             replica_id = str(self.target.runtime.new_uuid())
-            self._table(self.queue).decide(
+            followed = self._table(self.queue).decide(
                 lambda replica: decide_replica.follow(
                     replica, replica_id, self.store.uri, self.target.uri, state.queue_id
                 )
             )
-        open_control(self.store, self.queue).decide(lambda queue: decide_queue.add_replica(queue, self.target.uri))
+        known_as = "" if followed is None else followed.replica_id
+        open_control(self.store, self.queue).decide(
+            lambda queue: decide_replicas.add_replica(queue, self.target.uri, known_as)
+        )
 
     def sync(self) -> SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.

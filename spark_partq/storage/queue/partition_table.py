@@ -291,14 +291,13 @@ class PartitionTable:
 
         retrying(self.store.runtime, attempt, self._log.what)
 
-    def unfence(self, number: int | None = None) -> None:
-        """Take fences back, up to this number, also those that have not come yet; without one, what is there."""
+    def unfence(self, number: int) -> None:
+        """Take fences back, up to this number, also those that have not come yet."""
 
         def attempt() -> None:
             self.refresh()
-            until = self.recorded(FENCED) if number is None else number
-            if self.recorded(UNFENCED) < until:
-                self._log.commit(transactions={UNFENCED: until}, operation="FENCE")
+            if self.recorded(UNFENCED) < number:
+                self._log.commit(transactions={UNFENCED: number}, operation="FENCE")
 
         retrying(self.store.runtime, attempt, self._log.what)
 

@@ -11,7 +11,7 @@ from spark_partq.core.format import ADDED_COLUMNS, check_readable
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.payload.dead_letters import with_origin, without_origin
 from spark_partq.core.payload.schema import Struct, check_same_columns, is_readable_as, payload_schema
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import decide, replicas
 from spark_partq.core.queue.alter import add_columns, alter_settings
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.invariants import check
@@ -67,8 +67,8 @@ def test_what_cannot_be_is_refused(ddl: str, error: type[PartqError], says: str)
 
 
 def test_nothing_is_decided_where_it_would_be_lost() -> None:
-    fenced = follow(ready(), decide.add_replica(ready(), "r"))
-    fenced = follow(fenced, decide.fence(fenced, "r"))
+    fenced = follow(ready(), replicas.add_replica(ready(), "r"))
+    fenced = follow(fenced, replicas.fence(fenced, "r"))
     for state in (create(2), fenced, follow(ready(), decide.delete(ready()))):
         assert add_columns(state, payload_schema("note string")) == ()
 

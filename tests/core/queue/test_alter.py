@@ -8,7 +8,7 @@ import pytest
 
 from spark_partq.core.errors import InvalidArgumentError
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.queue import alter, decide
+from spark_partq.core.queue import alter, decide, replicas
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.invariants import check
 from spark_partq.core.queue.settings import QueueSettings
@@ -41,8 +41,8 @@ def test_two_changes_both_apply() -> None:
 
 def test_nothing_is_decided_where_it_would_be_lost() -> None:
     """The queue has no tables yet, is deleted, or its replica takes over and would not hear of it."""
-    fenced = follow(ready(), decide.add_replica(ready(), "r"))
-    fenced = follow(fenced, decide.fence(fenced, "r"))
+    fenced = follow(ready(), replicas.add_replica(ready(), "r"))
+    fenced = follow(fenced, replicas.fence(fenced, "r"))
     deleted = follow(ready(), decide.delete(ready()))
     for state in (create(2), fenced, deleted):
         assert alter.alter_settings(state, {"retention_ms": 5}, 0) == ()

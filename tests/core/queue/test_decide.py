@@ -9,7 +9,7 @@ import pytest
 
 from spark_partq.core.errors import InvalidArgumentError, ReplicaError, ScalingInProgressError
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.queue import decide, stuck
+from spark_partq.core.queue import decide, replicas, stuck
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Phase
 from spark_partq.core.queue.partition_map import PARENT
@@ -32,14 +32,14 @@ def test_a_queue_is_created_once() -> None:
 
 def test_nothing_follows_a_deletion() -> None:
     state = scale(ready(0), 4, at=3)
-    state = follow(state, decide.add_replica(state, "r"))
+    state = follow(state, replicas.add_replica(state, "r"))
     deleted = follow(state, decide.delete(state))
     assert decide.start_scaling(deleted, 9, "live") == ()
     assert decide.cancel_scaling(deleted) == decide.end_scaling(deleted) == ()
     assert decide.set_ingress(deleted, False) == ()
     assert stuck.start_copying(deleted, 0) == stuck.close_parent(deleted, deleted, 3) == ()
-    assert decide.add_replica(deleted, "x") == decide.remove_replica(deleted, "r") == ()
-    assert decide.fence(deleted, "r") == decide.become_primary(deleted, "again", {}) == ()
+    assert replicas.add_replica(deleted, "x") == replicas.remove_replica(deleted, "r") == ()
+    assert replicas.fence(deleted, "r") == replicas.become_primary(deleted, "again", {}, deleted.incarnation) == ()
 
 
 # ---- its partition count
@@ -81,7 +81,7 @@ def test_a_drain_is_taken_back() -> None:
 def test_a_queue_has_drained_only_as_it_was_measured() -> None:
     """S4: what was measured before something else was decided counts no more."""
     state = start(ready(), 2, "drain")
-    later = follow(state, decide.add_replica(state, "r"))
+    later = follow(state, replicas.add_replica(state, "r"))
     assert decide.finish_draining(later, state) == ()
     drained = follow(later, decide.finish_draining(later, later))
     assert drained.phase is Phase.DRAINED
@@ -114,13 +114,13 @@ def test_a_map_comes_into_force_once() -> None:
 def test_a_fenced_queue_gets_no_other_map() -> None:
     """S7: whoever goes on at the replica would not know of it."""
     state = ready()
-    state = follow(state, decide.add_replica(state, "r"))
+    state = follow(state, replicas.add_replica(state, "r"))
     scaling = start(state, 6)
-    fenced = follow(scaling, decide.fence(scaling, "r"))
+    fenced = follow(scaling, replicas.fence(scaling, "r"))
     assert not decide.may_open_generation(fenced)
     assert decide.open_generation(fenced, 0, cuts(fenced)) == ()
-    assert decide.start_scaling(follow(state, decide.fence(state, "r")), 6, "live") == ()
-    back = follow(fenced, decide.remove_replica(fenced, "r", unfenced=fenced.last_fence))
+    assert decide.start_scaling(follow(state, replicas.fence(state, "r")), 6, "live") == ()
+    back = follow(fenced, replicas.remove_replica(fenced, "r", unfenced=fenced.last_fence))
     assert open_(back).partition_count == 6
 
 
@@ -261,49 +261,49 @@ def test_the_parent_of_an_exclusive_queue_is_not_copied() -> None:
 def replicated() -> QueueState:
     state = ready()
     for location in ("a", "b"):
-        state = follow(state, decide.add_replica(state, location))
+        state = follow(state, replicas.add_replica(state, location))
     return state
 
 
 def test_replicas_come_and_go() -> None:
     """S7."""
     state = replicated()
-    assert state.replicas == ("a", "b") and decide.add_replica(state, "a") == ()
-    state = follow(state, decide.remove_replica(state, "a"))
-    assert state.replicas == ("b",) and decide.remove_replica(state, "a") == ()
+    assert state.replicas == ("a", "b") and replicas.add_replica(state, "a") == ()
+    state = follow(state, replicas.remove_replica(state, "a"))
+    assert state.replicas == ("b",) and replicas.remove_replica(state, "a") == ()
 
 
 def test_one_replica_takes_over() -> None:
     """S7: of two promotions at once one is refused, and so is one of what is no replica any more."""
     state = replicated()
-    fenced = follow(state, decide.fence(state, "a"))
-    assert fenced.fenced_by == "a" and decide.fence(fenced, "a") == ()
+    fenced = follow(state, replicas.fence(state, "a"))
+    assert fenced.fenced_by == "a" and replicas.fence(fenced, "a") == ()
     with pytest.raises(ReplicaError, match="another replica of queue 'orders', a, has taken over"):
-        decide.fence(fenced, "b")
+        replicas.fence(fenced, "b")
     with pytest.raises(ReplicaError, match="does not know the replica in c any more"):
-        decide.fence(state, "c")
+        replicas.fence(state, "c")
 
 
 def test_a_replica_that_takes_over_is_removed_only_to_take_that_back() -> None:
     """S7."""
     state = replicated()
-    fenced = follow(state, decide.fence(state, "a"))
+    fenced = follow(state, replicas.fence(state, "a"))
     with pytest.raises(ReplicaError, match="a was promoted and took over from queue 'orders'"):
-        decide.remove_replica(fenced, "a")
-    back = follow(fenced, decide.remove_replica(fenced, "a", unfenced=fenced.last_fence))
+        replicas.remove_replica(fenced, "a")
+    back = follow(fenced, replicas.remove_replica(fenced, "a", unfenced=fenced.last_fence))
     assert (back.fenced_by, back.replicas) == (None, ("b",))
-    other = follow(fenced, decide.remove_replica(fenced, "b", unfenced=fenced.last_fence))
+    other = follow(fenced, replicas.remove_replica(fenced, "b", unfenced=fenced.last_fence))
     assert (other.fenced_by, other.replicas) == ("a", ("a",))
 
 
 def test_no_group_attaches_to_a_fenced_queue() -> None:
     """S7, H4: the replica that takes over must know every group that may have been given something."""
-    state = follow(ready(), decide.add_replica(ready(), "a"))
-    fenced = follow(state, decide.fence(state, "a"))
+    state = follow(ready(), replicas.add_replica(ready(), "a"))
+    fenced = follow(state, replicas.fence(state, "a"))
     assert decide.attach_group(fenced, "g", 0) == ()
     with pytest.raises(InvariantError, match="GroupAttached, although a has taken over"):
         follow(fenced, decide.attach_group(state, "g", 0))
-    back = follow(fenced, decide.become_primary(fenced, "i", {}))
+    back = follow(fenced, replicas.become_primary(fenced, "i", {}, fenced.incarnation))
     assert follow(back, decide.attach_group(back, "g", 0)).groups == {"g": 0}
 
 
@@ -316,8 +316,8 @@ def test_a_reset_is_announced_to_a_queue_that_the_group_is_attached_to() -> None
     assert told.resets == {"g": 1} and announce_reset(told, "g", 1) == ()
     assert follow(told, announce_reset(told, "g", 3)).resets == {"g": 3}
     assert follow(told, decide.detach_group(told, "g", 1)).resets == {}
-    replicated_ = follow(attached, decide.add_replica(attached, "a"))
-    fenced = follow(replicated_, decide.fence(replicated_, "a"))
+    replicated_ = follow(attached, replicas.add_replica(attached, "a"))
+    fenced = follow(replicated_, replicas.fence(replicated_, "a"))
     assert announce_reset(fenced, "g", 1) == ()
     with pytest.raises(InvariantError, match="GroupResetting, although a has taken over"):
         follow(fenced, announce_reset(replicated_, "g", 1))
@@ -337,23 +337,54 @@ def test_what_was_a_replica_becomes_a_primary(fence: bool) -> None:
     """S7: it forgets the primary's replicas, and that this was fenced, and has the incarnation of the promotion, once."""
     state = replicated()
     if fence:
-        state = follow(state, decide.fence(state, "a"))
+        state = follow(state, replicas.fence(state, "a"))
     assert state.incarnation == state.queue_id
-    primary = follow(state, decide.become_primary(state, "second", {0: 8, 1: 3}))
+    primary = follow(state, replicas.become_primary(state, "second", {0: 8, 1: 3}, state.incarnation))
     assert (primary.replicas, primary.fenced_by, primary.incarnation) == ((), None, "second")
-    assert list(decide.become_primary(primary, "second", {0: 9})) == []
-    assert follow(primary, decide.become_primary(primary, "third", {0: 9})).incarnation == "third"
+    assert follow(primary, replicas.become_primary(primary, "third", {0: 9}, "second")).incarnation == "third"
+
+
+def test_who_slept_through_a_promotion_makes_no_primary() -> None:
+    """S7: another process has ended it, or a later one; what fences the queue since is no fence of its former primary."""
+    state = follow(replicated(), replicas.fence(replicated(), "a"))
+    ended = follow(state, replicas.become_primary(state, "second", {0: 8}, state.incarnation))
+    again = follow(ended, replicas.add_replica(ended, "c"))
+    fenced = follow(again, replicas.fence(again, "c"))
+    for incarnation, before in (("second", state.incarnation), ("second", "second"), ("late", state.incarnation)):
+        assert replicas.become_primary(fenced, incarnation, {0: 9}, before) == ()
 
 
 def test_a_fence_that_came_since_is_not_taken_back() -> None:
     """S7: whoever removes a replica first takes back the partitions' fences, up to the one that he knows."""
-    fenced = follow(replicated(), decide.fence(replicated(), "a"))
+    fenced = follow(replicated(), replicas.fence(replicated(), "a"))
     assert fenced.last_fence == fenced.revision - 1
-    assert decide.remove_replica(fenced, "a", unfenced=fenced.last_fence - 1) == ()
-    back = follow(fenced, decide.remove_replica(fenced, "a", unfenced=fenced.last_fence))
+    assert replicas.remove_replica(fenced, "a", unfenced=fenced.last_fence - 1) == ()
+    back = follow(fenced, replicas.remove_replica(fenced, "a", unfenced=fenced.last_fence))
     assert (back.fenced_by, back.last_fence) == (None, fenced.last_fence)
-    again = follow(back, decide.fence(back, "b"))
+    again = follow(back, replicas.fence(back, "b"))
     assert again.last_fence > fenced.last_fence
+
+
+def test_another_replica_is_followed_at_the_same_place() -> None:
+    """S7: who gave up the first one takes back no fence of the second, nor removes it."""
+    first = follow(ready(), replicas.add_replica(ready(), "a", "one"))
+    assert first.replica_ids == {"a": "one"} and replicas.add_replica(first, "a", "one") == ()
+    second = follow(first, replicas.add_replica(first, "a", "two"))
+    assert (second.replicas, second.replica_ids) == (("a",), {"a": "two"})
+    assert replicas.remove_replica(second, "a", ["one"]) == ()
+    fenced = follow(second, replicas.fence(second, "a", "two"))
+    assert replicas.remove_replica(fenced, "a", ["one"], unfenced=fenced.last_fence) == ()
+    with pytest.raises(ReplicaError, match="does not know the replica in a any more"):
+        replicas.fence(second, "a", "one")
+    back = follow(fenced, replicas.remove_replica(fenced, "a", ["one", "two"], unfenced=fenced.last_fence))
+    assert (back.fenced_by, back.replicas, back.replica_ids) == (None, (), {})
+
+
+def test_a_fence_says_which_replica_an_older_program_added() -> None:
+    """S7: and while the queue is fenced for it, no other one is followed there."""
+    fenced = follow(replicated(), replicas.fence(replicated(), "a", "one"))
+    assert (fenced.fenced_by, fenced.replicas, fenced.replica_ids) == ("a", ("b", "a"), {"a": "one"})
+    assert replicas.add_replica(fenced, "a", "two") == () and replicas.remove_replica(fenced, "a", ["two"]) == ()
 
 
 LATE: dict[str, Callable[[QueueState], Facts]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_partq.core.errors import PartqError
 from spark_partq.core.payload.schema import payload_schema
-from spark_partq.core.queue import alter, decide, deletion, stuck
+from spark_partq.core.queue import alter, decide, deletion, replicas, stuck
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import MODES, Kind, Phase, QueueFact, Status
 from spark_partq.core.queue.partition_map import PARENT
@@ -49,13 +49,15 @@ def decisions(state: QueueState, end: int, counts: range, locations: str = "ab")
     yield partial(deleted, state)
     yield partial(allow_segments, state)
     for location in locations:
-        yield partial(decide.add_replica, state, location)
-        yield partial(decide.remove_replica, state, location)
+        for replica_id in ("", "one", "two"):
+            yield partial(replicas.add_replica, state, location, replica_id)
+            yield partial(replicas.fence, state, location, replica_id)
+        yield partial(replicas.remove_replica, state, location)
         for unfenced in (state.last_fence, state.last_fence - 1):
-            yield partial(decide.remove_replica, state, location, unfenced=unfenced)
-        yield partial(decide.fence, state, location)
+            for gone in ((), ("one",), ("one", "two")):
+                yield partial(replicas.remove_replica, state, location, gone, unfenced=unfenced)
     for incarnation in (state.incarnation, f"after {state.incarnation[:5]}"):
-        yield partial(decide.become_primary, state, incarnation, {0: 5})
+        yield partial(replicas.become_primary, state, incarnation, {0: 5}, state.incarnation)
     yield partial(stuck.finish_copying, state, state.copying or 0, state.end_of_parent)
     yield partial(stuck.close_parent, state, state, state.end_of_parent)
     for unread_from in (0, state.end_of_parent):

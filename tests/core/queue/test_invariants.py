@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_partq.core.invariants import InvariantError
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import decide, replicas
 from spark_partq.core.queue import state as queue_state
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.invariants import check, check_state
@@ -20,8 +20,8 @@ from tests.core.queue.queues import follow, ready, scale, start
 
 def fenced() -> QueueState:
     state = ready()
-    state = follow(state, decide.add_replica(state, "r"))
-    return follow(state, decide.fence(state, "r"))
+    state = follow(state, replicas.add_replica(state, "r"))
+    return follow(state, replicas.fence(state, "r"))
 
 
 def shrunk(at: int = 7) -> QueueState:

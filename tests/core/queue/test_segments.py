@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_partq.core.queue import decide, segments
+from spark_partq.core.queue import decide, replicas, segments
 from spark_partq.core.queue.segments import MOST_BYTES, MOST_FILES, SMALL_BYTES, due
 from tests.core.queue.queues import follow, ready
 
@@ -94,5 +94,5 @@ def test_older_programs_are_kept_away_once() -> None:
 def test_nothing_is_decided_of_a_queue_that_ends() -> None:
     state = ready()
     assert segments.allow_segments(follow(state, decide.delete(state))) == ()
-    state = follow(state, decide.add_replica(state, "file:///replica"))
-    assert segments.allow_segments(follow(state, decide.fence(state, "file:///replica"))) == ()
+    state = follow(state, replicas.add_replica(state, "file:///replica"))
+    assert segments.allow_segments(follow(state, replicas.fence(state, "file:///replica"))) == ()

@@ -330,7 +330,7 @@ def test_a_partition_that_is_sealed_or_fenced_for_no_reason(at: Path) -> None:
     assert not checked(at).faults
     queue.table(1).fence(1)
     assert "partition 1 is fenced, and its control table does not say why" in the_fault(at)
-    queue.table(1).unfence()
+    queue.table(1).unfence(1)
     assert not checked(at).faults
 
 

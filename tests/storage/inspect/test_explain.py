@@ -10,7 +10,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.errors import GroupNotFoundError, InvalidArgumentError
 from spark_partq.core.group.explain import Explanation, WaitKind
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import replicas
 from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.procedures.reset_offsets import reset_offsets
 from spark_partq.storage.procedures.scale import start, step
@@ -32,8 +32,8 @@ def two(store: str, **of_a: str) -> tuple[Consumer, Consumer]:
 def fenced(store: str) -> str:
     queue_of(store, 1)
     Lasting(store, "a")
-    opened(store).control.decide(lambda state: decide.add_replica(state, "/there"))
-    fence(Store(store), "q", "/there")
+    opened(store).control.decide(lambda state: replicas.add_replica(state, "/there"))
+    fence(Store(store), "q", "/there", "its-id")
     return "The replica in /there took over"
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import replicas
 from spark_partq.storage.procedures import await_map, produce
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.partition_map import open_generation
@@ -109,7 +109,7 @@ def test_a_fence_that_is_taken_back(store: str, clock: Clock) -> None:
     make(store, 2)
     sink, table = Sink(store), opened(store).table(0)
     table.fence(1)
-    clock.meanwhile = lambda: table.unfence() if clock.now_s > 3.0 else None
+    clock.meanwhile = lambda: table.unfence(1) if clock.now_s > 3.0 else None
     assert sink.write(0, messages(0, 20)) == 20
     assert in_queue(store) == 20 and clock.now_s < 5.0
 
@@ -133,11 +133,11 @@ def test_a_fence_beside_a_resize(store: str, clock: Clock) -> None:
     queue.table(1).fence(1)
     waiting = scaling.step(queue)
     assert waiting is not None and "fence" in waiting.what
-    queue.table(1).unfence()
-    queue.control.decide(lambda state: decide.add_replica(state, "/replica"))
+    queue.table(1).unfence(1)
+    queue.control.decide(lambda state: replicas.add_replica(state, "/replica"))
 
     def taken_over() -> None:
-        fence(Store.at(store), "q", "/replica")
+        fence(Store.at(store), "q", "/replica", "its-id")
 
     with pytest.raises(partq.QueueFencedError):
         sink.write(0, messages(0, 20), begun=taken_over)

@@ -10,7 +10,7 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.format import DELETED_MESSAGES
-from spark_partq.core.queue import decide
+from spark_partq.core.queue import replicas
 from spark_partq.storage.procedures import delete_messages as procedure
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
@@ -75,7 +75,9 @@ def test_a_replica_is_taking_over_meanwhile(store: str, tmp_path: Path) -> None:
 
     def fenced_behind_it(queue: Queue, opening: bool = False) -> None:
         check_primary(queue, opening)
-        open_control(Store.at(store), "q").decide(lambda state: decide.fence(state, replica))
+        open_control(Store.at(store), "q").decide(
+            lambda state: replicas.fence(state, replica, state.replica_ids[replica])
+        )
 
     with mock.patch.object(procedure, "check_primary", fenced_behind_it), pytest.raises(partq.QueueFencedError):
         partq.delete_messages(store, "q", {"k": "a"})

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.replica import decide
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.procedures import primary as primaries
 from spark_partq.storage.procedures import promote as promotions
+from spark_partq.storage.procedures import remove_replica as removals
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
+from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
@@ -126,6 +129,29 @@ def test_force_cancels_a_promotion_that_has_not_ended(two: tuple[str, str], monk
         promote(Store.at(first), "q", force=True)
 
 
+@pytest.mark.parametrize("step", ["_close", "_begin_groups_anew", "unfence_partitions", "open_control"])
+def test_a_promotion_that_wakes_up_after_the_next_one(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """S7: it slept before a step. Another process ended it, and a replica of what it made has taken over since: that stays fenced."""
+    third = f"{there}-3"
+    put(queue, 0, range(3))
+    sync(queue, there)
+    os.rename(queue, f"{queue}-lost")
+
+    def meanwhile() -> None:
+        promote(Store.at(there), "q")
+        sync(there, third)
+        promote(Store.at(third), "q")
+
+    once_before(monkeypatch, promotions, step, meanwhile)
+    with pytest.raises(partq.ReplicaError, match="already promoted"):
+        promote(Store.at(there), "q")
+    state = queue_state(Store.at(there), "q")
+    assert (state.fenced_by, state.replicas) == (third, (third,))
+    assert [table(there, n).fenced for n in range(2)] == [True, True]
+
+
 def test_a_cancelled_promotion_knows_the_others(two: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: the copy has forgotten the primary's replicas when its promotion dies, and another replica is promoted by force."""
     first, second = two
@@ -212,7 +238,7 @@ def test_a_fence_that_comes_while_the_replica_is_removed(
 
     def fenced_then(*arguments: Any) -> Any:
         monkeypatch.setattr(ReplicaTable, "decide", original)
-        primaries.fence(Store.at(queue), "q", there)
+        primaries.fence(Store.at(queue), "q", there, state_of(there).replica_id)
         return original(*arguments)
 
     monkeypatch.setattr(ReplicaTable, "decide", fenced_then)
@@ -233,6 +259,38 @@ def test_what_was_removed_and_followed_again_meanwhile(queue: str, there: str, m
         promote(Store.at(there), "q")
     assert put(queue, 0, [0]) == 0
     assert promote(Store.at(there), "q").fenced
+
+
+@pytest.mark.parametrize("promoted", [True, False])
+def test_a_removal_that_slept_while_another_replica_was_followed_there(
+    queue: str, there: str, monkeypatch: pytest.MonkeyPatch, promoted: bool
+) -> None:
+    """S7: what it goes on with concerns the replica that it gave up, and not the one at the same place."""
+    sync(queue, there)
+
+    def again() -> None:
+        sync(queue, there)
+        if promoted:
+            promote(Store.at(there), "q")
+
+    once_before(monkeypatch, removals, "open_control", again)
+    state = remove_replica(Store.at(queue), "q", there)
+    assert (state.fenced_by, state.replicas) == (there if promoted else None, (there,))
+    assert [table(queue, n).fenced for n in range(2)] == [promoted, promoted]
+    if not promoted:
+        assert promote(Store.at(there), "q").fenced
+
+
+def test_what_an_older_program_follows_is_known_by_its_id(queue: str, there: str) -> None:
+    """S7: from the next time that it is followed, or promoted, on."""
+    sync(queue, there)
+    control = open_control(Store.at(queue), "q")
+    control.commit([QueueFact(Kind.REPLICA_REMOVED, {"location": there})])
+    control.commit([QueueFact(Kind.REPLICA_ADDED, {"location": there})])
+    assert queue_state(Store.at(queue), "q").replica_ids == {}
+    sync(queue, there)
+    state = queue_state(Store.at(queue), "q")
+    assert state.replica_ids == {there: state_of(there).replica_id} and state.replicas == (there,)
 
 
 def test_nobody_insists_on_a_second_primary(queue: str, there: str) -> None:

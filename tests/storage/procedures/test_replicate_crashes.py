@@ -66,9 +66,11 @@ def test_interrupted_at_each_operation(queue: str, there: str) -> None:
     world = World(queue, 4)
     for _ in range(30):
         world.step()
-    whole = 0
+    whole, before = 0, shutil.copytree(queue, f"{queue}-before")
     for at in range(1, 1000, 3):
         shutil.rmtree(there, ignore_errors=True)
+        shutil.rmtree(queue)  # which would tell of each replica that was made at that place
+        shutil.copytree(before, queue)
         with crashing(at) as done:
             try:
                 Replicator(Store.at(queue), "q", there).register()

@@ -148,7 +148,7 @@ def test_fence(queue: str) -> None:
             put(queue, 0, [3], generation=generation, table=other)
     assert DeltaTable(folder(queue)).version() == version
     assert (other.sealed, other.fenced) == (0, True)
-    table.unfence()
+    table.unfence(7)
     assert put(queue, 0, [3], generation=1, table=other) == 2
     assert (other.sealed, other.fenced, other.seal(1)) == (0, False, 3)
 
@@ -163,7 +163,7 @@ def test_a_fence_that_was_taken_back_before_it_came(queue: str) -> None:
     assert table.fenced
     table.unfence(8)
     assert table.fenced
-    table.unfence()
+    table.unfence(9)
     assert not table.fenced
 
 

@@ -88,7 +88,7 @@ def the_last_pass_is_left_out(original, replicator):
 
 
 @bug(f"{PROMOTE}:fence", change=as_is(MOVED))
-def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
+def the_primary_is_fenced_after_the_last_pass(original, store, queue, location, replica_id):
     """What producers append between the last pass and the fence is lost."""
 
 
@@ -96,12 +96,12 @@ def the_primary_is_fenced_after_the_last_pass(original, store, queue, location):
 def _then_fences(original, replicator):
     found = original(replicator)
     if replicator._taking_over:
-        fence(replicator.store, replicator.queue, replicator.target.uri)
+        fence(replicator.store, replicator.queue, replicator.target.uri, replicator._replica_id)
     return found
 
 
 @bug(f"{PROMOTE}:fence", reachable)
-def the_primary_is_not_fenced(original, store, queue, location):
+def the_primary_is_not_fenced(original, store, queue, location, replica_id):
     """Producers go on with the primary."""
 
 
@@ -149,25 +149,25 @@ def a_group_reads_a_fenced_queue_without_being_attached(original, queue, group, 
 
 
 @bug("storage.procedures.primary:unfence_partitions", promoted)
-def a_fence_is_not_taken_away(original, store, state, number=None):
+def a_fence_is_not_taken_away(original, store, state, number):
     """The promoted replica takes no messages."""
 
 
 @bug(f"{PROMOTE}:_close", test=lambda: in_two_stores(promotions.test_a_pass_that_sleeps_through_the_promotion))
-def a_pass_goes_on_after_the_promotion(original, store, state):
+def a_pass_goes_on_after_the_promotion(original, store, state, promoting):
     """What a pass has still on its way is put into the promoted replica."""
 
 
-@bug("core.queue.decide:become_primary", reachable)
-def a_promoted_replica_stays_fenced(original, state, incarnation, ends):
+@bug("core.queue.replicas:become_primary", reachable)
+def a_promoted_replica_stays_fenced(original, state, incarnation, ends, before):
     """The promoted replica is taken for a primary that was taken over from."""
-    return [fact for fact in original(state, incarnation, ends) if fact.kind == Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind == Kind.PROMOTED]
 
 
-@bug("core.queue.decide:become_primary", promoted)
-def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends):
+@bug("core.queue.replicas:become_primary", promoted)
+def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends, before):
     """Nobody can tell a checkpoint of before the promotion from one of after it."""
-    return [fact for fact in original(state, incarnation, ends) if fact.kind != Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind != Kind.PROMOTED]
 
 
 @bug(
@@ -257,6 +257,6 @@ def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, eve
 @bug(
     f"{PROMOTE}:_begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
 )
-def positions_lie_below_what_was_removed(original, store, state, firsts, ends):
+def positions_lie_below_what_was_removed(original, store, state, firsts, ends, goes_on):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

@@ -1,0 +1,112 @@
+"""Decisions about a queue's replicas, and about what becomes of it when one takes over (S7). They are made as those in `core.queue.decide`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from spark_partq.core.errors import ReplicaError
+from spark_partq.core.queue.decide import Facts
+from spark_partq.core.queue.facts import Kind, QueueFact
+from spark_partq.core.queue.state import QueueState
+
+_NOTHING: Facts = ()
+
+
+def is_followed(state: QueueState, location: str, replica_ids: Collection[str]) -> bool:
+    """Whether one of these replicas is the queue's at that place, where another one may be followed by now.
+
+    Nobody knows which it is of one that an older program added; then it is.
+    """
+    return location in state.replicas and state.replica_ids.get(location) in (None, *replica_ids)
+
+
+def add_replica(state: QueueState, location: str, replica_id: str = "") -> Facts:
+    """Follow the queue there. One that was followed at that place before is removed, but not while the queue is fenced for it."""
+    listed = location in state.replicas
+    known = state.replica_ids.get(location, "")
+    if not state.usable or state.fenced_by == location or (listed and replica_id in ("", known)):
+        return _NOTHING
+    body = {"location": location} | ({"replica_id": replica_id} if replica_id else {})
+    return [*(_removed(location) if listed else _NOTHING), QueueFact(Kind.REPLICA_ADDED, body)]
+
+
+def _removed(location: str) -> Facts:
+    return [QueueFact(Kind.REPLICA_REMOVED, {"location": location})]
+
+
+def remove_replica(
+    state: QueueState, location: str, replica_ids: Collection[str] = (), unfenced: int | None = None
+) -> Facts:
+    """Follow the queue there no more.
+
+    Parameters
+    ----------
+    replica_ids : collection of str
+        The replicas at that place that are given up. Nothing is decided if another one is followed there by now: a fence is its own.
+    unfenced : int, optional
+        A promotion of the replica that did not end is taken back: the partitions' fences are, up to this number. Nothing is decided
+        if there is a later one.
+
+    Raises
+    ------
+    ReplicaError
+        If the replica takes over, and that is not to be taken back.
+    """
+    if not state.usable or not is_followed(state, location, replica_ids):
+        return _NOTHING
+    if state.fenced_by == location and unfenced is None:
+        raise ReplicaError(f"{location} was promoted and took over from queue {state.name!r}; use it", queue=state.name)
+    if state.fenced_by == location and unfenced is not None and unfenced < state.last_fence:
+        return _NOTHING
+    return [*(_fence(None) if state.fenced_by == location else _NOTHING), *_removed(location)]
+
+
+def fence(state: QueueState, location: str, replica_id: str = "") -> Facts:
+    """Let the queue take no messages and give none any more: its replica there takes over. From then on it is known which one that is.
+
+    Raises
+    ------
+    ReplicaError
+        If another replica has, or there is no such replica any more.
+    """
+    if not state.usable:
+        return _NOTHING
+    if state.fenced_by not in (None, location):
+        raise ReplicaError(
+            f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
+            "interrupted, promote it again; if it is lost, remove it as a replica (with force), then promote another",
+            queue=state.name,
+            location=state.fenced_by,
+        )
+    if not is_followed(state, location, (replica_id,)):
+        raise ReplicaError(
+            f"queue {state.name!r} does not know the replica in {location} any more, and goes on without it; use the queue, or "
+            "replicate it again",
+            queue=state.name,
+            location=location,
+        )
+    return _NOTHING if state.fenced_by == location else [*add_replica(state, location, replica_id), *_fence(location)]
+
+
+def _fence(location: str | None) -> Facts:
+    return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
+
+
+def become_primary(state: QueueState, incarnation: str, ends: Mapping[int, int], before: str) -> Facts:
+    """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation.
+
+    Nothing is decided if another process has, or a later promotion: what came since is of the queue that is used.
+
+    Parameters
+    ----------
+    ends : dict
+        The next offset of each partition that it ever had. Below them it has the messages of the incarnation before.
+    before : str
+        The queue's incarnation when the promotion was found under way.
+    """
+    if not state.usable or state.incarnation != before or before == incarnation:
+        return _NOTHING
+    forgotten = [fact for location in state.replicas for fact in _removed(location)]
+    body = {"incarnation": incarnation, "ends": {str(number): end for number, end in sorted(ends.items())}}
+    fence_of_before = _fence(None) if state.fenced_by is not None else _NOTHING
+    return [*fence_of_before, *forgotten, QueueFact(Kind.PROMOTED, body)]
