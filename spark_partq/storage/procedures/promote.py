@@ -32,7 +32,7 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
-from spark_partq.core.group.steps.promotion import unheard_of
+from spark_partq.core.group.steps.promotion import beyond, unheard_of
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import decide as decide_queue
 from spark_partq.core.queue.alter import require_features
@@ -319,15 +319,19 @@ def _begin_groups_anew(
 ) -> tuple[tuple[str, int, int, int], ...]:
     """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
 
-    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
+    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8). They
+    go back to the end where they lie beyond: passes of another queue copied the group, and of this one none was made any more.
     """
     raised: list[tuple[str, int, int, int]] = []
     promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
+        gone = beyond(group.state, group.acks, promoted)
         for fact in group.decide(lambda: [promoted], "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
+        if gone:
+            group.forget_acks(gone)
         rows = unheard_of(group.state, group.acks, promoted)
         if rows:
             group.acknowledge(rows)
