@@ -73,6 +73,52 @@ def test_a_copy_while_a_pass_reads_the_partitions(
     assert partq.copy_stuck(there, "q") == 0
 
 
+def resized_and_copied(store: str) -> None:
+    partq.scale(store, "q", 6)
+    partq.copy_stuck(store, "q")
+
+
+def test_a_resize_and_a_copy_after_a_pass_has_read_the_control_table(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What left the parent is behind seals that the copied control table would not explain."""
+    with_stuck(store)
+    replicate(Store(store), "q", there)
+    when(monkeypatch, "steps", PARENT, lambda: resized_and_copied(store))
+    replicate(Store(store), "q", there)
+    take_over(store, there)
+    partq.copy_stuck(there, "q")
+    assert_whole(there)
+
+
+@pytest.mark.parametrize("commits", range(1, 5))
+def test_a_pass_that_dies_on_its_way_through_a_resize_and_a_copy(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    """The parent waits until the copied control table explains where its messages went."""
+    with_stuck(store)
+    replicate(Store(store), "q", there)
+    resized_and_copied(store)
+    left, apply = [commits], TableCopy.apply
+
+    def dies(copy: TableCopy, steps: Iterable[Step]) -> int:
+        if copy.folder == "queues/q/control":
+            left[0] -= 1
+            if not left[0]:
+                raise Crash
+        return apply(copy, steps)
+
+    monkeypatch.setattr(TableCopy, "apply", dies)
+    with pytest.raises(Crash):
+        replicate(Store(store), "q", there)
+    monkeypatch.setattr(TableCopy, "apply", apply)
+    take_over(store, there)
+    if opened(there).state.scaling is not None:
+        partq.scale(there, "q", 6)
+    partq.copy_stuck(there, "q")
+    assert_whole(there)
+
+
 @pytest.mark.parametrize("number", [PARENT, 0, 1, 3])
 def test_a_pass_that_dies_between_the_partitions(
     store: str, there: str, monkeypatch: pytest.MonkeyPatch, number: int
