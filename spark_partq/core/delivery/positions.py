@@ -9,7 +9,7 @@ that they name the same, so the positions of before count as far.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_partq.core.delivery.offsets import StreamOffset
@@ -54,7 +54,7 @@ class Position:
         recorded : dict
             By incarnation, the position that was kept of this partition.
         """
-        return max(self.start, *(min(recorded.get(incarnation, 0), shared) for incarnation, shared in self.lineage))
+        return max(self.start, recorded_to(self.lineage, recorded))
 
     def moved(self, recorded: Mapping[str, int]) -> dict[str, int]:
         """What is to be kept with the rows: by incarnation, also for who still delivers under one of before."""
@@ -73,6 +73,19 @@ def _lineage(incarnation: str, former: tuple[Former, ...], partition: int) -> It
     for before in former:
         shared = min(shared, before.ends.get(partition, 0))
         yield before.incarnation, shared
+
+
+def recorded_to(incarnations: Iterable[tuple[str, int]], recorded: Mapping[str, int]) -> int:
+    """Up to which offset a table has the messages of a partition.
+
+    Parameters
+    ----------
+    incarnations : iterable
+        As `Position.lineage`.
+    recorded : dict
+        By incarnation, the position that was kept of this partition.
+    """
+    return max(min(recorded.get(incarnation, 0), shared) for incarnation, shared in incarnations)
 
 
 def position_app(group: str, name: str | None, incarnation: str, partition: int, since: int = 0) -> str:

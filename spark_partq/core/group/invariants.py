@@ -28,7 +28,7 @@ def check(
         Those on which the decision was made.
     events
         On which that was decided: by none but `Promoted` and `Reset` messages count as delivered that nobody was given; by none but these
-        and `Skip` a position may pass messages that nobody acknowledged; by none but `Reset` it may go back.
+        and `Skip` a position may pass messages that nobody acknowledged; by none but `Reset` it may go back, and by `Promoted` to the end.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def check(
         if fact.kind == Kind.FLOOR and fact.partition_id in state.partitions:
             _check_floor(state, fact, acks, firsts)
         if fact.kind == Kind.POSITION_RESET:
-            _check_reset(state, fact, acks, reset)
+            _check_reset(state, fact, acks, reset, ends)
         state.replay(fact)
     if any(fact.kind in (Kind.QUEUE_ADDED, Kind.MEMBER_JOINED) for fact in facts):
         _check_forced(after)
@@ -81,7 +81,7 @@ def check(
     everything_moves = any(body["protocol"] == Protocol.EAGER for body in computed)
     isolated = {fact.partition_id for fact in facts if fact.kind == Kind.ISOLATED}
     moved = {fact.partition_id for fact in facts if fact.kind == Kind.POSITION_RESET}
-    _check_progress(before, after, acks, rejoined, everything_moves, isolated, moved)
+    _check_progress(before, after, acks, rejoined, everything_moves, isolated, moved, ends)
     check_state(after, acks)
 
 
@@ -236,16 +236,27 @@ def _check_floor(state: GroupState, fact: GroupFact, acks: Acks, firsts: Mapping
     must_hold((fact.offset or 0) <= position, past)
 
 
-def _check_reset(state: GroupState, fact: GroupFact, acks: Acks, asked: Mapping[PartitionId, int]) -> None:
+def _check_reset(
+    state: GroupState,
+    fact: GroupFact,
+    acks: Acks,
+    asked: Mapping[PartitionId, int],
+    ends: Mapping[PartitionId, int],
+) -> None:
     own, name = state.partitions[fact.partition_id], _name(fact.partition_id)
     must_hold(not state.members, f"the position of {name} is set while somebody consumes in the group")
-    must_hold(fact.offset == asked.get(fact.partition_id), f"{name}: set to {fact.offset}, and nobody asked for that")
     must_hold((fact.epoch or 0) > own.epoch, f"W2: {name}: set under epoch {fact.epoch} after {own.epoch}")
     must_hold(fact.lineage_epoch == fact.epoch, f"H4: the lineage of {name} survives that its position is set")
     delivered = max(
         _position(state, fact.partition_id, acks), own.delivered, acks.delivered_ends.get(fact.partition_id, 0)
     )
-    expected = max(delivered, fact.offset or 0)
+    if fact.partition_id in ends:  # of a replica that was promoted
+        end = ends[fact.partition_id]
+        must_hold(delivered > end, f"S7: {name} is set back, though all that was delivered is there")
+        at, expected = min(_position(state, fact.partition_id, acks), end), end
+    else:
+        at, expected = asked.get(fact.partition_id, -1), max(delivered, fact.offset or 0)
+    must_hold(fact.offset == at, f"{name}: set to {fact.offset}, and nobody asked for that")
     must_hold(fact.delivered == expected, f"H4: {name}: delivered is {fact.delivered} instead of {expected}")
 
 
@@ -295,6 +306,7 @@ def _check_progress(
     everything_moves: bool,
     isolated: Collection[PartitionId],
     moved: Collection[PartitionId],
+    ends: Mapping[PartitionId, int],
 ) -> None:
     flows = after.flows
     for partition_id, old in before.partitions.items():
@@ -304,9 +316,10 @@ def _check_progress(
         must_hold(new.epoch >= old.epoch, f"{name}: the epoch went from {old.epoch} to {new.epoch}")
         was, now = _position(before, partition_id, acks), _position(after, partition_id, acks)
         must_hold(now >= was or partition_id in moved, f"{name}: the position went from {was} to {now}")
-        must_hold(
-            after.delivered(partition_id, acks) >= before.delivered(partition_id, acks), f"{name}: delivered went back"
-        )
+        delivered = before.delivered(partition_id, acks)
+        if partition_id in moved:
+            delivered = min(delivered, ends.get(partition_id, delivered))
+        must_hold(after.delivered(partition_id, acks) >= delivered, f"{name}: delivered went back")
         if new.flow and (new.flow, new.incarnation) != (old.flow, old.incarnation):
             must_hold(new.epoch > old.epoch, f"W2: {name} has a new owner under the same epoch")
         elif old.flow and old.target and new.target == old.target and not everything_moves:

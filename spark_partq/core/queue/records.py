@@ -36,6 +36,12 @@ class BatchRecord:
         return dict.fromkeys((self.app, self.under(generation)), self.batch_id)
 
 
+def generation_of(app: str) -> int:
+    """The generation of the map under which a transaction records a batch; -1 if it does not say."""
+    sink, _, generation = app.removeprefix(_SINK).partition("/")
+    return int(generation) if app == f"{_SINK}{sink}/{generation}" else -1
+
+
 class Record(Protocol):
     """An application transaction: its version, and when it was written."""
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.group.acks import AckRow, Acks, compacted
+from spark_partq.core.group.acks import AckRow, Acks, compacted, heartbeat
 from spark_partq.core.group.reading import ack_row
+from spark_partq.core.ids import PartitionId
 from spark_partq.storage.log import retrying
 from spark_partq.storage.rows import Row, RowTable
 from spark_partq.storage.store import Store, acks_folder
@@ -100,6 +101,25 @@ class AckTable:
 
         retrying(self._store.runtime, attempt, self._what)
         self._apply_rows()
+
+    def forget(self, partitions: Collection[PartitionId], before: Callable[[], None]) -> None:
+        """Leave only the heartbeats of rows about partitions: what else they tell was done with messages that are not there.
+
+        `before` is called with each attempt, when the table was read; what it raises ends that.
+        """
+
+        def left(row: AckRow) -> AckRow:
+            return heartbeat(row.incarnation, row.beat) if row.partition_id in partitions else row
+
+        def attempt() -> None:
+            self.refresh()
+            before()
+            rows = [left(self._row(row)) for row in self._table.rows()]
+            self._table.append(_plain(rows, self._store.now(), self.heard_at()), replace=True)
+
+        if self.exists():
+            retrying(self._store.runtime, attempt, self._what)
+            self._apply_rows()
 
     def heard_at(self) -> dict[str, dt.datetime]:
         """When each incarnation wrote its last heartbeat, by the clock of its machine, as of the last refresh."""

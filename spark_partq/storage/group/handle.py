@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -173,6 +173,10 @@ class Group:
                 control = open_control(self.store, name)
                 if control.state.queue_id != fact.queue_id:
                     raise control.created_again()
+
+    def forget_acks(self, partitions: Collection[PartitionId], before: Callable[[], None]) -> None:
+        """Remove what the acknowledgements say about partitions; `before` as `acknowledge` has it."""
+        self._acks.forget(partitions, before)
 
     def acknowledge(self, rows: Sequence[AckRow], before: Callable[[], None] = lambda: None) -> None:
         """Commit acknowledgements and a heartbeat.

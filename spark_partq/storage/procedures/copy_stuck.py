@@ -2,7 +2,7 @@
 
 It is done like a sink does it, without Spark: each of the parent's files is a batch, whose number is the file's base offset. So a
 copy that was interrupted goes on, two at once do no harm, and the map may change meanwhile. It may not become that of an exclusive
-queue, though: then the parent's messages would be read where they are, too.
+queue, though: then the parent's messages would be read where they are, too. In a queue that was promoted the tables tell what is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.inspect.backlog import left_in_parent, stuck_from
+from spark_partq.storage.procedures.missing_stuck import may_be_inherited, write_missing
 from spark_partq.storage.procedures.partition_map import remove_files, update_groups
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.primary import check_primary
@@ -59,17 +60,7 @@ def copy_stuck(queue: Queue) -> int:
         parent.refresh()
         index, end, producer = parent.index, parent.next_offset, Producer(queue)
         for piece in slices(queue.state, PARENT, index, start, end):
-            producer.refresh()
-            try:
-                copied += producer.write(
-                    # Offsets of the parent only grow, so do the numbers of the batches.
-                    BatchRecord(STUCK_SINK, piece.base_offset),
-                    lambda piece=piece: _write_files(queue, piece),  # type: ignore[misc]
-                    lambda: 0,
-                    heed_ingress=False,
-                )
-            except SinkAheadError:
-                continue  # a later file was begun, which is only done when this one is in
+            copied += _copy(queue, producer, piece)
         queue.control.decide(lambda state: stuck.finish_copying(state, start, end))
     remove_files(queue)
     return copied
@@ -86,6 +77,19 @@ def _start(queue: Queue) -> int | None:
         return stuck.start_copying(state, unread_from)
 
     return queue.control.decide(facts).copying
+
+
+def _copy(queue: Queue, producer: Producer, piece: Slice) -> int:
+    producer.refresh()
+    # Offsets of the parent only grow, so do the numbers of the batches.
+    record = BatchRecord(STUCK_SINK, piece.base_offset)
+    try:
+        added = producer.write(record, lambda: _write_files(queue, piece), lambda: 0, heed_ingress=False)
+    except SinkAheadError:
+        added = 0  # a later file was begun, which is only done when this one is in
+    if not added and may_be_inherited(queue.state, piece):
+        added = producer.write_missing(record, lambda: write_missing(queue, record, piece))
+    return added
 
 
 def _write_files(queue: Queue, piece: Slice) -> list[NewFile]:

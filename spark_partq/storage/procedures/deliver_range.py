@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.delivery.offsets import Range
-from spark_partq.core.delivery.positions import Position, lineage
+from spark_partq.core.delivery.positions import Position, lineage, position_app, recorded_to
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.state import QueueState
@@ -69,3 +69,10 @@ def deliver_range(
     return deliver_once(
         target, target.queue.store.runtime, reader, None, {place: position}, write, since={place: source.since}
     )
+
+
+def delivered_to(positions: Mapping[str, int], reader: str, queue: QueueState, partition: int) -> int:
+    """Up to which offset a target with these positions has what `deliver_range` moves of a partition; 0 if it has nothing."""
+    incarnations = lineage(queue.incarnation, queue.former, partition)
+    apps = {name: position_app(reader, None, name, partition) for name, _ in incarnations}
+    return recorded_to(incarnations, {name: positions.get(app, 0) for name, app in apps.items()})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spark_partq.core.queue.manifest import Manifest
+from spark_partq.core.queue.manifest import Manifest, NewFile
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,22 @@ class Prepared:
     deadline_s: float
     is_own: bool = True
     began_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one partition's files."""
+
+    partition: int
+    rows: int = 0
+    is_in: bool = False
+    sealed: bool = False
+    fenced: bool = False
+    too_old: bool = False
+
+
+def by_partition(files: Iterable[NewFile]) -> list[list[NewFile]]:
+    parts: dict[int, list[NewFile]] = {}
+    for file in files:
+        parts.setdefault(file.partition, []).append(file)
+    return [parts[p] for p in sorted(parts)]

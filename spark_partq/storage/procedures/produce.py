@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
@@ -14,7 +14,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
-from spark_partq.storage.procedures.prepared import Prepared
+from spark_partq.storage.procedures.prepared import Prepared, Result, by_partition
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
@@ -94,6 +94,28 @@ class Producer:
             return self._finish(Prepared(found, math.inf, is_own=False), batch)
         placed = self._begin(batch, files, messages, heed_ingress)
         return 0 if placed is None else self._finish(placed, batch)
+
+    def write_missing(self, record: BatchRecord, files: Callable[[], Sequence[NewFile]]) -> int:
+        """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages.
+
+        Raises
+        ------
+        ScalingInProgressError, CommitFailedError, ClockSkewError
+            As `write`.
+        """
+        added, rewrites = 0, 0
+        while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
+            results = self._commit(placed, record, ())
+            added += sum(result.rows for result in results)
+            if all(result.is_in for result in results):
+                break
+            self._await_unfenced(results)
+            if any(result.sealed for result in results):
+                self._await_map(placed.manifest.generation)
+            elif any(result.too_old for result in results):
+                rewrites += 1
+                self.check_rewrites(rewrites, self._queue.store.runtime.monotonic_s() - placed.began_s)
+        return added
 
     # ---- in steps, for a sink that keeps positions of a group
     def prepare(
@@ -284,14 +306,12 @@ class Producer:
                 recorded = batch.recorded()
                 done = set(recorded.get(manifest.generation, ()))
                 batch.check_files(manifest.left(recorded), manifest.generation)
-            results = self._commit(placed, batch, done)
+            results = self._commit(placed, None if batch is None else batch.record, done)
             added += sum(result.rows for result in results)
             done |= {result.partition for result in results if result.is_in}
             if all(result.is_in for result in results):
                 return added
-            fenced = [result.partition for result in results if result.fenced]
-            if fenced:
-                await_unfenced(queue, fenced)
+            self._await_unfenced(results)
             if any(result.sealed for result in results):
                 placed = self._place_again(placed, batch, done)
                 done = set()
@@ -301,26 +321,31 @@ class Producer:
                 placed = self._copy(placed.manifest, batch, {}, placed.manifest.left({manifest.generation: done}))
                 done = set()
 
-    def _commit(self, placed: Prepared, batch: Batch | None, done: Collection[int]) -> list[_Result]:
-        """Commit each partition's files, but where it is done."""
-        manifest, record = placed.manifest, None if batch is None else batch.record
+    def _await_unfenced(self, results: Sequence[Result]) -> None:
+        fenced = [result.partition for result in results if result.fenced]
+        if fenced:
+            await_unfenced(self._queue, fenced)
 
-        def commit(part: list[NewFile]) -> _Result:
+    def _commit(self, placed: Prepared, record: BatchRecord | None, done: Collection[int]) -> list[Result]:
+        """Commit each partition's files, but where it is done."""
+        manifest = placed.manifest
+
+        def commit(part: list[NewFile]) -> Result:
             number = part[0].partition
             try:
                 first = self._queue.table(number).append(
                     part, record, manifest.generation, placed.deadline_s, self._clock.time_us
                 )
             except FilesTooOld:
-                return _Result(number, too_old=True)
+                return Result(number, too_old=True)
             except Fenced:
-                return _Result(number, fenced=True)
+                return Result(number, fenced=True)
             except Sealed:
-                return _Result(number, sealed=True)
-            return _Result(number, 0 if first is None else sum(file.rows for file in part), is_in=True)
+                return Result(number, sealed=True)
+            return Result(number, 0 if first is None else sum(file.rows for file in part), is_in=True)
 
         with self._queue.explained():
-            return self._queue.store.map(commit, _by_partition(f for f in manifest.files if f.partition not in done))
+            return self._queue.store.map(commit, by_partition(f for f in manifest.files if f.partition not in done))
 
     def _place_again(self, placed: Prepared, batch: Batch | None, done: set[int]) -> Prepared:
         """The map has changed: place what is not in by the one that is in force now, from its files."""
@@ -372,22 +397,3 @@ class Producer:
                 queue.store.map(lambda table: table.refresh(), removed)
             self._removed_at = queue.state.revision
         return tables
-
-
-@dataclass(frozen=True)
-class _Result:
-    """What became of one partition's files."""
-
-    partition: int
-    rows: int = 0
-    is_in: bool = False
-    sealed: bool = False
-    fenced: bool = False
-    too_old: bool = False
-
-
-def _by_partition(files: Iterable[NewFile]) -> list[list[NewFile]]:
-    parts: dict[int, list[NewFile]] = {}
-    for file in files:
-        parts.setdefault(file.partition, []).append(file)
-    return [parts[p] for p in sorted(parts)]

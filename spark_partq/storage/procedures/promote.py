@@ -33,7 +33,7 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.group.events import Promoted
 from spark_partq.core.group.facts import Kind
-from spark_partq.core.group.steps.promotion import unheard_of
+from spark_partq.core.group.steps.promotion import beyond, unheard_of
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.alter import require_features
@@ -339,7 +339,8 @@ def _begin_groups_anew(
 ) -> tuple[tuple[str, int, int, int], ...]:
     """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
 
-    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8).
+    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8). They
+    go back to the end where they lie beyond: passes of another queue copied the group, and of this one none was made any more.
 
     Parameters
     ----------
@@ -356,9 +357,12 @@ def _begin_groups_anew(
 
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
+        gone = beyond(group.state, group.acks, promoted)
         for fact in group.decide(events, "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
+        if gone:
+            group.forget_acks(gone, goes_on)
         rows = unheard_of(group.state, group.acks, promoted)
         if rows:
             group.acknowledge(rows, goes_on)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_partq.core.delivery.offsets import Range
-from spark_partq.core.delivery.positions import position_app
 from spark_partq.core.errors import (
     InvalidArgumentError,
     QueueFencedError,
@@ -26,7 +25,7 @@ from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.sink_ids import redriven_sink
 from spark_partq.storage.arrow import arrow_schema, in_schema, rows_of
 from spark_partq.storage.procedures.consume.left_out import DEAD, EXPIRED, HELD
-from spark_partq.storage.procedures.deliver_range import Source, deliver_range
+from spark_partq.storage.procedures.deliver_range import Source, deliver_range, delivered_to
 from spark_partq.storage.procedures.place import write_rows
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
 from spark_partq.storage.procedures.release_keys import release_keys
@@ -275,8 +274,7 @@ def _redriven_to(queue: Queue, origin: str) -> dict[int, int]:
         positions = read_positions(open_queue(queue.store, origin), redriven_sink(queue.name))
     except (QueueNotFoundError, QueueNotReadyError):
         return {}
-    apps = {n: position_app(_READER, None, queue.state.incarnation, n) for n in queue.state.all_partitions}
-    return {number: positions[app] for number, app in apps.items() if app in positions}
+    return {n: delivered_to(positions, _READER, queue.state, n) for n in queue.state.all_partitions}
 
 
 def _payload(queue: Queue) -> Any:

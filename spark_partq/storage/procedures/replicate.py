@@ -18,7 +18,7 @@ from spark_partq.core.errors import CorruptTableError, OtherHistoryError, Replic
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import replicas as decide_replicas
-from spark_partq.core.queue.partition_map import is_fenced
+from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.state import ReplicaState
@@ -27,7 +27,7 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.queue.partition_table import FENCED, SEALED, UNFENCED
+from spark_partq.storage.replica.explained import Read, go_on
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
@@ -89,7 +89,7 @@ class Replicator:
         self._groups: dict[str, Group] = {}
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
-        self._marks: dict[str, tuple[int, bool]] = {}  # by queue what its copied control table explains
+        self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
 
     def register(self) -> None:
         """Make the replica known to both sides, unless it is.
@@ -169,14 +169,9 @@ class Replicator:
                 queues |= together
         read_queues, manifests = [], []
         for queue in sorted(queues):
-            copy = self._copy(f"{queue_folder(queue)}/control", (queue,))
             known = state if queue == self.queue else queue_state(self.store, queue)
             manifests.append(self._manifests(queue, known.queue_id))
-            steps, state_then = self._capture(copy, known)
-            numbers = partition_numbers(self.store, queue)
-            partitions = [self._copy(partition_folder(queue, number), (queue,)) for number in numbers]
-            new = self.target.map(lambda partition: (partition, list(partition.steps())), partitions)
-            read_queues.append((copy, steps, state_then, new))
+            read_queues.append(self._read_queue(known))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
             begun.copy()
         commits = sum(self._apply(*read) for read in read_queues)
@@ -184,25 +179,34 @@ class Replicator:
             begun.remove()
         return commits + sum(copy.apply(steps) for copy, steps in captured), problems
 
-    def _apply(
-        self, control: TableCopy, steps: list[Step], state: QueueState, partitions: list[tuple[TableCopy, list[Step]]]
-    ) -> int:
+    def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:
+        """What is new in a queue's tables; again if messages may have left the parent meanwhile, to where they are not explained (S6)."""
+        queue = state.name
+        control = self._copy(f"{queue_folder(queue)}/control", (queue,))
+        while True:
+            steps, state = self._capture(control, state)
+            numbers = partition_numbers(self.store, queue)
+            partitions = [self._copy(partition_folder(queue, number), (queue,)) for number in numbers]
+            new = self.target.map(lambda partition: (partition, list(partition.steps())), partitions)
+            newest = queue_state(self.store, queue) if PARENT in numbers else state
+            if (newest.generation, newest.stuck) == (state.generation, state.stuck):
+                return control, steps, state, new
+
+    def _apply(self, control: TableCopy, steps: list[Step], state: QueueState, partitions: Read) -> int:
         """Let the copies of a queue go on to that state: the partitions before the control table, but for seals and fences, which it explains."""
         known = self._marks.get(state.name)
         if known is None and control.version >= 0:
-            known = queue_state(self.target, state.name).may_be_marked
+            known = _explains(queue_state(self.target, state.name))
 
-        def partitions_go_on(state: QueueState) -> int:
-            return sum(self.target.map(lambda pair: pair[0].apply(_explained(pair[1], state)), partitions))
-
-        if known in (None, state.may_be_marked):
-            commits = partitions_go_on(state) + control.apply(steps)
+        if known in (None, _explains(state)):
+            commits = go_on(self.target, partitions, state) + control.apply(steps)
         else:
             commits = 0
             for step in steps:
-                commits += partitions_go_on(queue_state(self.target, state.name)) + control.apply([step])
-            commits += partitions_go_on(state)
-        self._marks[state.name] = state.may_be_marked
+                commits += go_on(self.target, partitions, queue_state(self.target, state.name), is_last=False)
+                commits += control.apply([step])
+            commits += go_on(self.target, partitions, state)
+        self._marks[state.name] = _explains(state)
         return commits
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
@@ -363,24 +367,14 @@ def _tables(store: Store, queue: str) -> list[str]:
     ]
 
 
+def _explains(state: QueueState) -> tuple[int, bool, int]:
+    """What decides how far partitions may go on."""
+    return *state.may_be_marked, state.generation
+
+
 def _folders(group: Group) -> list[str]:
     """Of its tables, in the order in which they are read: no position lies past the state that it belongs to."""
     return [group.acks_folder, f"{group_folder(group.name)}/control"]
-
-
-def _explained(steps: Iterable[Step], state: QueueState) -> Iterator[Step]:
-    """As many of a partition's steps as end where the copied control table says why the partition is sealed or fenced, or is not.
-
-    A seal that belongs to a change which began after the control table was read waits for the next pass; so does a fence.
-    """
-    held: list[Step] = []
-    marks = dict.fromkeys((SEALED, FENCED, UNFENCED), -1)  # what the copy says already was explained when it was copied
-    for step in steps:
-        marks = {app: step.recorded.get(app, mark) for app, mark in marks.items()}
-        held.append(step)
-        if state.explains(marks[SEALED], is_fenced(marks[FENCED], marks[UNFENCED])):
-            yield from held
-            held.clear()
 
 
 def replicate(

@@ -250,7 +250,8 @@ class PartitionTable:
                 adds.append(Add(file.path, file.size_bytes, values, file.stats, self.store.now_ms()))
                 base += file.rows
             recorded = record.transactions(generation) if record else {}
-            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
+            raised = {app: max(batch, self.recorded(app)) for app, batch in recorded.items()}
+            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **raised})
             return start
 
         return retrying(self.store.runtime, attempt, self._log.what)

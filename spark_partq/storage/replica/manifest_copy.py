@@ -2,6 +2,7 @@
 
 A pass captures what is new in the partitions, then copies the manifests that there are by then, and only then lets the copies go on. A
 batch that has a part in what was captured has its manifest, unless it was complete, and the sink further, when the manifests were listed.
+Of such a batch the copy may have a part until the next pass. What moves stuck messages copes with that (`storage.procedures.missing_stuck`).
 """
 
 from __future__ import annotations

@@ -355,3 +355,32 @@ def test_only_messages_that_are_gone_are_skipped() -> None:
     facts = group.promoted({0: 7}, {})
     with pytest.raises(InvariantError, match="the floor of partition 0 of id lies past its position 6"):
         check(before, group.state, facts, group.acks, [Promoted("id", {0: 6}, {})])
+
+
+@pytest.mark.parametrize(("acked", "given"), [(20, 20), (6, 20), (9, 20)])
+def test_a_promoted_replica_sets_nobody_beyond_its_end(acked: int, given: int) -> None:
+    """S7: its messages from there on are others; of a partition that has all that was read nothing changes."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(0, acked, delivered=given)
+    group.floors()
+    epoch = group.state.partitions[at(0)].epoch
+    facts = group.promoted({}, {0: 9, 1: 0})
+    assert group.state.members == {} and group.state.unbound == {"a"}
+    (moved,) = [fact for fact in facts if fact.kind == Kind.POSITION_RESET]
+    assert (moved.partition, moved.offset, moved.delivered) == (0, min(acked, 9), 9) and "promoted" in moved.cause
+    own = group.state.partitions[at(0)]
+    assert group.position(0) == group.state.committed_floor(at(0)) == min(acked, 9)
+    assert own.epoch == own.lineage_epoch > epoch and own.delivered == 9
+
+
+def test_who_reads_another_queue_is_unbound_too_when_a_position_is_set_back() -> None:
+    """No fact may set a position back beside members; they bind again at once."""
+    group = Decided(2)
+    group.join("a")
+    group.ack(0, 20)
+    group.leave("a")
+    group.join("b", queues=["other"])
+    assert group.promoted({}, {0: 20, 1: 0}) == [] and set(group.state.members) == {"b"}
+    group.promoted({}, {0: 9, 1: 0})
+    assert group.state.members == {} and group.state.unbound == {"b"} and group.position(0) == 9

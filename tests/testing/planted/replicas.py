@@ -69,8 +69,8 @@ def groups_are_copied_as_they_are_later(original, copy, steps):
     return original(copy, copy.steps() if copy.folder.startswith("groups/") else steps)
 
 
-@bug("storage.procedures.replicate:_explained", change=as_is(LOST_BESIDE_A_RESIZE))
-def a_seal_is_copied_that_nothing_explains(original, steps, state):
+@bug("storage.replica.explained:explained", change=as_is(LOST_BESIDE_A_RESIZE))
+def a_seal_is_copied_that_nothing_explains(original, steps, state, sealed=-1):
     """A pass beside a resize copies seals of a change that the copied control table does not know."""
     return iter(steps)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spark_partq.core.group.acks import AckRow, Acks
 from spark_partq.core.group.events import Promoted
-from spark_partq.core.group.facts import Kind
+from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.group.steps import leaving, rebalancing
 from spark_partq.core.group.steps.decision import Decision
-from spark_partq.core.ids import instance_of
+from spark_partq.core.ids import PartitionId, instance_of
 
 _CAUSE = "the replica was promoted"
 # In place of an incarnation. No process of a group has that name, so nothing else of the row counts.
@@ -16,16 +18,18 @@ BY_A_PROMOTION = "promotion"
 
 
 def begin_anew(decision: Decision, event: Promoted) -> None:
-    """Unbind who read the queue at the primary, go on behind what was removed, and take all that is there for delivered."""
+    """Unbind who read the queue at the primary, go on behind what was removed, at the latest at the end, and take all that is there for delivered."""
     state = decision.state
     queue = state.queues.get(event.queue_id)
     if queue is None:
         return
-    readers = [member for _, member in sorted(state.members.items()) if member.subscribes(queue.name)]
-    for member in readers:
+    set_back = beyond(state, decision.acks, event)
+    members = [member for _, member in sorted(state.members.items()) if set_back or member.subscribes(queue.name)]
+    for member in members:
         leaving.unbind(decision, member, _CAUSE, forced=True)
-    if readers:
+    if members:
         rebalancing.begin(decision, _CAUSE)
+    _set_back(decision, set_back)
     for number, first in sorted(event.firsts.items()):
         position = state.position((event.queue_id, number), decision.acks)
         if position is not None and position < first:
@@ -40,6 +44,28 @@ def begin_anew(decision: Decision, event: Promoted) -> None:
                 offset=state.position(partition_id, decision.acks), delivered=end, epoch=own.epoch + 1,
                 lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
             )  # fmt: skip
+
+
+def beyond(state: GroupState, acks: Acks, event: Promoted) -> dict[PartitionId, int]:
+    """The partitions of which the group has read, or was given, messages that are not there, each with its end.
+
+    Messages that come get those offsets. The replica followed its primary no more, and the group was copied beside another queue.
+    """
+    ends = {(event.queue_id, number): end for number, end in sorted(event.ends.items())}
+    return {id_: end for id_, end in ends.items() if id_ in state.partitions and state.delivered(id_, acks) > end}
+
+
+def _set_back(decision: Decision, ends: Mapping[PartitionId, int]) -> None:
+    """Let the group go on at the end, if it is beyond; nobody is in it, and what was delivered there names other messages."""
+    state, cause = decision.state, f"{_CAUSE}, which does not have what the group had read of its primary"
+    if ends:
+        decision.emit(GroupFact(Kind.OFFSETS_RESET, cause=cause, by=decision.by))
+    for partition_id, end in ends.items():
+        own, position = state.partitions[partition_id], state.position(partition_id, decision.acks) or 0
+        decision.emit_partition(
+            Kind.POSITION_RESET, partition_id, cause, offset=min(position, end), delivered=end, epoch=own.epoch + 1,
+            lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
+        )  # fmt: skip
 
 
 def unheard_of(state: GroupState, acks: Acks, event: Promoted) -> list[AckRow]:

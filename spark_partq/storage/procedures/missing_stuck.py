@@ -1,0 +1,57 @@
+"""What a promoted queue lacks of the stuck messages that its primary had copied (S6, S7).
+
+A pass takes each partition as it was at some moment, not all at the same. So a file of the parent may be in by half, and its manifest gone, as
+the primary went on to the next file. The tables tell what is missing: each is the beginning of its original, and files are copied in their
+order. So a partition that records a file has its part of that one and of each before. A map that the primary had ended has all that it placed, as
+the seals are copied before the next map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_partq.core.queue.manifest import NewFile
+from spark_partq.core.queue.partition_map import PARENT, target
+from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.state import QueueState
+from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.procedures.place import key_hashes, write_rows
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.slices import Slice
+
+
+def may_be_inherited(state: QueueState, piece: Slice) -> bool:
+    """Whether the primary may have copied this file of the parent, before a replica took over."""
+    return bool(state.former) and piece.base_offset < state.former[0].ends.get(PARENT, 0)
+
+
+def write_missing(queue: Queue, record: BatchRecord, piece: Slice) -> list[NewFile]:
+    """Write the rows of a file of the parent that are in no partition where a map since has put them."""
+    has = _parts(queue, record)
+    if any(all(of_map) for of_map in has.values()):
+        return []
+    hashes: dict[int, Sequence[int]] = {}
+
+    def missing() -> Iterator[tuple[int, pa.RecordBatch]]:
+        state = queue.state
+        for first, rows in read_slice(queue.store, replace(piece, may_lack=state.added), arrow_schema(state.schema)):
+            number = piece.base_offset + first
+            of_rows = key_hashes(state, rows, range(number, number + rows.num_rows))
+            is_missing = [not any(of_map[target(h, len(of_map))] for of_map in has.values()) for h in of_rows]
+            hashes[number] = [h for h, is_so in zip(of_rows, is_missing, strict=True) if is_so]
+            if hashes[number]:
+                yield number, rows.filter(pa.array(is_missing, pa.bool_()))
+
+    return write_rows(queue, missing(), lambda number, _: hashes.pop(number))
+
+
+def _parts(queue: Queue, record: BatchRecord) -> dict[int, list[bool]]:
+    """Of each map since the queue became partitioned, by partition whether it has its part of a batch, or one of a later batch."""
+    tables = {table.partition: table for table in queue.every_table()}
+    counts = [generation.partition_count for generation in queue.state.generations]
+    since = max((g for g, count in enumerate(counts) if count == 0), default=-1) + 1
+    return {g: [tables[n].has(record, g) for n in range(counts[g])] for g in range(since, len(counts))}
