@@ -235,6 +235,8 @@ class PartitionTable:
 
         def attempt() -> int | None:
             self.refresh()
+            # Before the offset is read: another thread may let this handle go on at any moment.
+            onto = self._log.version
             if record and self.has(record, generation):
                 return None
             if not may_append(self.sealed, self.fenced, generation):
@@ -250,7 +252,7 @@ class PartitionTable:
                 adds.append(Add(file.path, file.size_bytes, values, file.stats, self.store.now_ms()))
                 base += file.rows
             recorded = record.transactions(generation) if record else {}
-            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded})
+            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **recorded}, onto=onto)
             return start
 
         return retrying(self.store.runtime, attempt, self._log.what)
