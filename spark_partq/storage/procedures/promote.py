@@ -283,7 +283,7 @@ def _close(store: Store, state: QueueState) -> None:
     jumps: dict[str, set[int]] = {}
     for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
-        for folder, version in replica.jumps if replica is not None else ():
+        for folder, version in replica.jumps.items() if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
     folders = [f"{queue_folder(state.name)}/control"]
     folders += [partition_folder(state.name, number) for number in partition_numbers(store, state.name)]
