@@ -33,6 +33,9 @@ def queue_sink(
 
     The driver writes a micro-batch of up to 20,000 rows and 16 MiB itself if the one before was as small; executors write all others.
 
+    Several queries of a program may have the same function: their micro-batches take turns. With a `sink_id` and without `exactly_once` that
+    is refused, as for each two queries with one `sink_id`.
+
     Parameters
     ----------
     order_by : str or list of str, optional
@@ -92,6 +95,8 @@ def delta_sink(
     The rows come from queues of one group, row by row (select, filter, explode, a join with a table), and keep ``_queue``, ``_partition`` and
     ``_offset``. They are committed together with the group's position in each partition. So it does not matter that a consumer is killed, is
     too slow, or hands a partition over, that the queue is resized, or that a checkpoint is lost: a row is neither lost nor there twice.
+
+    Several queries of a program may have the same function: their micro-batches take turns.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, open_sources, queue_ends
+from spark_partq.spark.turns import in_turn
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.queue.handle import Queue
@@ -34,12 +36,14 @@ class DeltaSink:
     def __init__(
         self, place: Store, partition_by: Sequence[str], name: str | None, *, create: bool, merge_schema: bool
     ) -> None:
+        self._turn = threading.RLock()
         self._place, self._partition_by = place, list(partition_by)
         self._name = None if name is None else check_name("sink", name)
         self._create, self._merge_schema = create, merge_schema
         self._target: DeltaTarget | None = None
         self._sources: dict[str, Queue] = {}  # by their ids
 
+    @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         planned = micro_batch(batch)
         given = _columns_of(batch)

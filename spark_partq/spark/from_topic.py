@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -17,6 +18,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import SOURCE, MicroBatch, ends_of
 from spark_partq.spark.sink import append_once
+from spark_partq.spark.turns import in_turn
 from spark_partq.spark.write_job import WrittenRows
 from spark_partq.storage.log import retrying
 from spark_partq.storage.procedures.positions_queue import PositionsQueue, read_positions
@@ -124,12 +126,14 @@ class TopicSink:
         topic: Callable[[], Topic],
         null_keys: bool = False,
     ) -> None:
+        self._turn = threading.RLock()
         self._queue = open_queue(store, queue)
         self._sink_id = check_name("sink", sink_id)
         self._columns, self._topic, self._null_keys = tuple(columns), topic, null_keys
         self._target = PositionsQueue(self._queue, positions_sink(sink_id, sink_id))
         self._last: WrittenRows | None = None
 
+    @in_turn
     def starting_offsets(self, otherwise: str, fail_on_data_loss: bool) -> str:
         """Where to begin with a new checkpoint, in Spark's JSON: behind what the queue has.
 
@@ -144,6 +148,7 @@ class TopicSink:
         check_reachable(topic, known, fail_on_data_loss)
         return starting_offsets(topic, known, otherwise)
 
+    @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         topic = self._topic()
         ends: list[dict[str, int]] = [
@@ -168,6 +173,7 @@ class TopicSink:
         if lacking:
             self._target.commit([self._target.prepare(lambda: [], lambda: 0)], lacking)
 
+    @in_turn
     def write(self, batch: DataFrame, topic: Topic, ends: Mapping[str, int]) -> None:
         """Append those messages of a micro-batch that the queue lacks.
 

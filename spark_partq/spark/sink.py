@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
 from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
+from spark_partq.spark.turns import in_turn
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -35,12 +37,14 @@ class QueueSink:
     Attributes
     ----------
     added : int
-        How many messages the last micro-batch has added to the queue: 0 if all of it was in already, or if the queue takes no messages.
+        How many messages the last micro-batch has added to the queue: 0 if all of it was in already, or if the queue takes no messages. Of
+        several queries that share the sink, the last micro-batch of any.
     """
 
     def __init__(
         self, store: Store, queue: str, order_by: Sequence[str], sink_id: str | None, exactly_once: bool = False
     ) -> None:
+        self._turn = threading.RLock()
         self._queue: Queue = open_queue(store, queue)
         self._producer = Producer(self._queue)
         self._order_by, self._exactly_once = tuple(order_by), exactly_once
@@ -57,6 +61,7 @@ class QueueSink:
                     queue=queue,
                 )
 
+    @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.added = 0
         if self._exactly_once:
@@ -68,6 +73,7 @@ class QueueSink:
             raise InvalidArgumentError("outside of a streaming query the sink needs a sink_id; or use partq.append")
         self.added = self._write(batch, (sink_id, int(batch_id), query_id))
 
+    @in_turn
     def append(self, df: DataFrame, batch_id: int | None) -> int:
         """Write a batch DataFrame; exactly once if the sink and the batch have ids."""
         if self._sink_id is None and batch_id is None:

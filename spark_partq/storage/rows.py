@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -291,9 +291,9 @@ class RowTable:
         self._fresh, self._gone = [], False
         return None if gone else fresh
 
-    def vacuum(self, grace_ms: int) -> None:
-        """Delete files that are not live, because they were replaced or lost a race, and are older than `grace_ms`."""
-        self._log.vacuum(grace_ms)
+    def vacuum(self, grace_ms: int, kept: Collection[str] = ()) -> None:
+        """Delete files that are not live, because they were replaced or lost a race, and are older than `grace_ms`; but not those `kept`."""
+        self._log.vacuum(grace_ms, kept)
 
     @property
     def version(self) -> int:

@@ -290,7 +290,7 @@ def test_a_replica(store: str) -> None:
     with running(NEWER):
         table.decide(lambda _: [ReplicaFact("FormatRaised", needs(2, 2))])
     with pytest.raises(NewerStoreError, match=r"the replica table of queue 'q' in .* needs reader version 2"):
-        table.refresh()
+        ReplicaTable(Store.at(store), "q").refresh()
 
 
 def test_unknown_columns_are_ignored(store: str) -> None:

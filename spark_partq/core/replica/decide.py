@@ -39,6 +39,8 @@ def follow(state: ReplicaState | None, replica_id: str, primary: str, location: 
 def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Facts:
     """A copy is about to skip to a version of that table: who promotes the replica can then take its place.
 
+    He takes that of the highest one: what is put below it counts for nobody.
+
     Raises
     ------
     ReplicaError
@@ -47,9 +49,14 @@ def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Fact
     if state is None:
         return _NOTHING
     check_follows(state)
-    if (folder, version) in state.jumps:
+    if state.jumps.get(folder, -1) >= version:
         return _NOTHING
     return [ReplicaFact(Kind.JUMPING, {"folder": folder, "version": version})]
+
+
+def still_needed(state: ReplicaState, fact: ReplicaFact) -> bool:
+    """Whether the state would be another one without a fact that led to it, which can be read."""
+    return fact.kind != Kind.JUMPING or fact.body["version"] == state.jumps[fact.body["folder"]]
 
 
 def remove(state: ReplicaState | None, queue_id: str) -> Facts:

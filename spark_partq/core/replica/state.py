@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,8 +48,8 @@ class ReplicaState:
         URIs of both stores.
     queue_id : str
         Of the queue that it follows.
-    jumps : tuple
-        (folder, version) of each jump of a copy that was announced.
+    jumps : dict
+        By a table's folder the highest version to which a jump of its copy was announced.
     incarnation : str
         UUID of the queue's incarnation here, once it is promoted; another one for each promotion. Empty before the first began.
     others : tuple of str
@@ -63,7 +63,7 @@ class ReplicaState:
     primary: str
     location: str
     queue_id: str
-    jumps: tuple[tuple[str, int], ...] = ()
+    jumps: Mapping[str, int] = field(default_factory=dict, hash=False)
     phase: Phase = Phase.FOLLOWING
     incarnation: str = ""
     others: tuple[str, ...] = ()
@@ -114,8 +114,8 @@ def after(queue: str, state: ReplicaState | None, fact: ReplicaFact) -> ReplicaS
     if state is None:
         raise ValueError(f"fact {kind} cannot follow nothing")
     if kind is Kind.JUMPING:
-        jump = stored.text(fact.body["folder"], "folder"), stored.whole(fact.body["version"], "version")
-        return replace(state, jumps=(*state.jumps, jump))
+        folder, version = stored.text(fact.body["folder"], "folder"), stored.whole(fact.body["version"], "version")
+        return replace(state, jumps={**state.jumps, folder: max(version, state.jumps.get(folder, version))})
     if kind is Kind.FORMAT_RAISED:
         return replace(state, format=state.format.raised(fact.body))
     if kind is Kind.OTHER_REPLICA:

@@ -303,24 +303,26 @@ class DeltaLog:
         transactions: Mapping[str, int] | None = None,
         operation: str = "WRITE",
         metadata: Metadata | None = None,
+        onto: int | None = None,
     ) -> None:
         """Become the version after that of the last refresh; the handle then knows it. With `metadata` the table has that from there on.
 
         Raises
         ------
         Conflict
-            If another commit came first; nothing was written.
+            If another commit came first, or the handle knows another version than `onto` by now; nothing was written.
         CommitFailedError
             If the store refused for another reason.
         """
         snapshot = self._snapshot
-        if snapshot is None:  # what the caller decided on is not what would be read now
+        version = None if snapshot is None else snapshot.version
+        if snapshot is None or version is None or onto not in (None, version):  # not what the caller decided on
             raise Conflict
         at = self.store.now_ms()
         recorded = {app: Transaction(version, at) for app, version in (transactions or {}).items()}
         info = commit_info(self.store, operation, snapshot.metadata, snapshot.token)
         entry = Entry(info, metadata is not None, metadata, tuple(adds), tuple(removes), recorded)
-        self._put(snapshot.version + 1, entry)
+        self._put(version + 1, entry)
         self._apply(snapshot, entry)
         if self._is_checkpoint_due(self._checkpoint):
             self.store.runtime.request_upkeep(self.uri, self._upkeep)

@@ -4,7 +4,7 @@ Four rules let any number of processes write a batch at once, each dying whereve
 
 - Manifests are read first and the tables' records after. So what a manifest says of the tables is there by then.
 - A manifest is put only if there is none of its number. Whoever finds another one goes on with that.
-- A sink's manifests go only once there is one of a later batch, which begins when this one is in as a whole. So the last one stays, and
+- A sink's manifests go only once a later batch is in, which begins when this one is in as a whole. So the last one stays, and
   who lists the manifests after having put one learns that others are further.
 - Under generations of the map that have ended nobody writes. So what the tables record under them, and with it the next manifest, is the
   same to everybody.
@@ -23,7 +23,7 @@ from spark_partq.storage.files import FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, recorded_in
-from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.manifests import Manifests, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 
@@ -41,7 +41,7 @@ class Batch:
         self._queue, self._tables = queue, tables
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
         self.is_in = False  # as a whole, though it has no manifest any more
-        self.begun: Manifest | None = None  # the last that does not hold, of a batch of which nothing is in
+        self.begun: Manifest | None = None  # the last that neither holds nor is void, if nothing of the batch is in
         self._next = 0  # the number of its next manifest
         self._earlier: list[ManifestName] = []  # of batches that are in
 
@@ -65,9 +65,12 @@ class Batch:
             if manifests:
                 self._queue.control.refresh()
             recorded = self.recorded()
-            found = last_that_holds(manifests, self._queue.state.generations, recorded)
+            known = [manifest for manifest in manifests if not is_void(self._queue, manifest, recorded)]
+            if len(known) < len(manifests) and self.recorded() != recorded:
+                continue  # its files were committed meanwhile, and may have been removed since
+            found = last_that_holds(known, self._queue.state.generations, recorded)
             if found is not None or not recorded:
-                self.begun = manifests[-1] if manifests and found is None else None
+                self.begun = known[-1] if known and found is None else None
                 return found
             if names == self._names():  # else it was begun after the manifests were listed
                 break
@@ -81,6 +84,27 @@ class Batch:
             )
         self.is_in = True
         return None
+
+    def earlier(self) -> Manifest | None:
+        """That of the batch before, which is in as a whole; None if there is none any more, or never was.
+
+        Raises
+        ------
+        SinkAheadError
+        FileMissing
+            If the sink has gone on.
+        """
+        self._names()
+        if not self._earlier:
+            return None
+        before = BatchRecord(self.record.sink_id, self._earlier[-1].batch_id)
+        manifests = [self._manifests.read(name) for name in self._earlier if name.batch_id == before.batch_id]
+        tables = self._tables()
+        discarded = self._queue.control.last_discarded(before.sink_id)
+        last = max([discarded, *(table.recorded(before.app) for table in tables)])
+        if last > before.batch_id:  # it is that of a process that slept
+            return None
+        return last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
 
     def put(self, batch: Manifest) -> tuple[Manifest, bool]:
         """Make the batch durable, unless somebody else has; returns the manifest with which to go on, and whether it is this one.
@@ -106,11 +130,9 @@ class Batch:
                 raise self._no_queue() from None
             names = self._names()
             if was_put and names[-1:] == [manifest.name]:
-                self._forget_earlier()
                 return manifest, True
             found = self.find()
             if found is not None:
-                self._forget_earlier()
                 return (manifest, True) if found == manifest else (found, False)
             if self.is_in or not names:
                 raise self._no_queue()
@@ -179,8 +201,8 @@ class Batch:
         self._next = own[-1].number + 1 if own else 0
         return own
 
-    def _forget_earlier(self) -> None:
-        """Remove the manifests of earlier batches, which are in; maintenance does it for who may not."""
+    def forget_earlier(self) -> None:
+        """Remove the manifests of earlier batches, once this one is in; maintenance does it for who may not."""
         with contextlib.suppress(StoreUnavailableError):
             self._manifests.delete(self._earlier)
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Sequence
 
 from spark_partq.core.errors import CorruptTableError
-from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
+from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.queue.handle import Queue, recorded_in
-from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.queue.manifests import Manifests, last_to_go_on_with
 from spark_partq.storage.queue.partition_table import PartitionTable
 
 _log = logging.getLogger("spark_partq")
@@ -73,18 +73,18 @@ class BegunBatches:
         tables = self._queue.every_table()
         for batch, found in several.items():
             recorded = recorded_in(self._queue, tables, BatchRecord(*batch))
-            holding = last_that_holds(found, self._queue.state.generations, recorded)
+            holding = last_to_go_on_with(self._queue, found, recorded)
             if holding is not None:
                 over = [manifest for manifest in found if manifest.generation < holding.generation]
                 self._begun = [manifest for manifest in self._begun if manifest not in over]
 
     def forget(self) -> None:
-        """Remove the manifests of batches that are not the last of their sink, and then all that is left of sinks that are silent for long.
+        """Remove the manifests of batches before the last of their sink that is in, and then all that is left of sinks that are silent for long.
 
         The last manifest says which query wrote a batch, and what of it is to be finished. So it goes before any table forgets its part, and
         not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of what is stuck.
         """
-        last = {name.sink_id: name.batch_id for name in self._names}  # they are sorted
+        last = {sink_id: self._last_in(sink_id) for sink_id in {name.sink_id for name in self._names}}
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
         if not self._silent_sinks(self._queue.partitions):
             return
@@ -93,6 +93,12 @@ class BegunBatches:
         self._manifests.delete([name for name in self._names if name.sink_id in over])
         now_ms = self._now_ms(tables)
         self._queue.store.map(lambda table: table.forget(over, now_ms), tables)
+
+    def _last_in(self, sink_id: str) -> int:
+        """The last batch of which a part is in, as of the last refresh; of a later one the manifest may be void, and then this one's counts."""
+        app = BatchRecord(sink_id, 0).app
+        recorded = max((table.recorded(app) for table in self._queue.partitions), default=-1)
+        return max(recorded, self._queue.control.last_discarded(sink_id))
 
     def _now_ms(self, tables: Sequence[PartitionTable]) -> int:
         """The time as far as the queue was written: a clock that is wrong makes no sink silent by itself."""

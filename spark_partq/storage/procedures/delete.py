@@ -81,7 +81,9 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
     for control in controls:
         control.decide(lambda state: decide.detach_group(state, name, deletions))
     for folder in store.names(group_folder(name)):
-        if deletions_before(folder) is not None and f"{group_folder(name)}/{folder}" != group.acks_folder:
+        before = deletions_before(folder)
+        # The group may have been made and deleted again meanwhile; what came after this deletion is not its own to remove.
+        if before is not None and before < deletions:
             _remove_tree(store, f"{group_folder(name)}/{folder}")
 
 

@@ -16,6 +16,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import next_batch
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import Conflict
+from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue
@@ -66,8 +67,20 @@ class PositionsQueue:
                 continue
             if manifest is not None:
                 self._last, self._positions = name.batch_id, manifest.positions
+            elif self._last_name() == name:
+                with contextlib.suppress(FileMissing, SinkAheadError):  # another consumer has gone on
+                    return self._go_on_from_before(name)
         if name is None and (self._last >= 0 or self._lacks_manifest()):
             self._producer.refresh()  # there are none of a queue that was deleted meanwhile
+            raise self._lost()
+
+    def _go_on_from_before(self, void: ManifestName) -> None:
+        """Nothing of the last batch is in, and its files are gone: the next commit writes it anew."""
+        record = BatchRecord(self._sink_id, void.batch_id)
+        earlier = Batch(self.queue, record, self.queue.every_table).earlier()
+        if earlier is not None:
+            self._last, self._positions = earlier.name.batch_id, earlier.positions
+        elif self._last >= 0 or self._producer.was_begun(BatchRecord(self._sink_id, 0)):
             raise self._lost()
 
     def recorded(self, app: str) -> int | None:
@@ -144,6 +157,9 @@ def read_positions(queue: Queue, sink_id: str) -> Mapping[str, int]:
     """The positions of a sink as they are now, also if its last batch is still to be finished."""
     manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
     while (name := max(manifests.of_sink(sink_id), default=None)) is not None:
-        with contextlib.suppress(FileMissing):  # the sink has gone on
-            return manifests.read(name).positions
+        batch = Batch(queue, BatchRecord(sink_id, name.batch_id), queue.every_table)
+        with contextlib.suppress(FileMissing, SinkAheadError):  # the sink has gone on
+            found = batch.find() or batch.begun or batch.earlier()
+            if not batch.is_in:
+                return {} if found is None else found.positions
     return {}

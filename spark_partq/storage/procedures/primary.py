@@ -11,7 +11,7 @@ from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica.rivals import taking_over
-from spark_partq.storage.replica.table import Options, fenced_error, is_replica
+from spark_partq.storage.replica.table import Options, ReplicaTable, fenced_error
 from spark_partq.storage.store import Store, partition_numbers
 
 
@@ -31,7 +31,8 @@ def check_primary(queue: Queue, opening: bool = False, options: Options | None =
     """
     queue.control.check_writable()
     check_not_fenced(queue)
-    if is_replica(queue.store, queue.name):
+    replica = queue.kept(ReplicaTable).refresh()
+    if replica is not None and not replica.promoted:
         raise ReplicaError(
             f"queue {queue.name!r} in {queue.store.uri} is a replica: it can be read as a DataFrame, and nothing else. Use its "
             "primary, or promote it",

@@ -139,7 +139,7 @@ class Producer:
         return self._queue.state.ingress == (prepared.manifest.discarded is None)
 
     def add(self, record: BatchRecord, prepared: Prepared, positions: Mapping[str, int]) -> bool:
-        """Append what was prepared as a batch with these positions; False if there is another batch of that record.
+        """Append what was prepared as a batch with these positions; False if there is another batch of that record, or its manifest is void.
 
         Raises
         ------
@@ -150,12 +150,15 @@ class Producer:
         """
         batch = self._batch(record)
         manifest, is_own = batch.put(replace(prepared.manifest, positions=positions))
+        in_time = not self.is_stale(prepared)
+        if is_own and not in_time:
+            is_own = (found := batch.find()) is not None and found.name == manifest.name
         if is_own:
-            self._finish(Prepared(manifest, math.inf, not self.is_stale(prepared)), batch)
+            self._finish(Prepared(manifest, math.inf, in_time), batch)
         return is_own
 
     def finish(self, record: BatchRecord) -> Manifest | None:
-        """Place a batch that is durable, and return it; None if it is in and forgotten, or was never begun.
+        """Place a batch that is durable, and return it; None if it is in and forgotten, was never begun, or its manifest is void.
 
         Raises
         ------
@@ -259,13 +262,14 @@ class Producer:
             )
             if batch is None:
                 return Prepared(made, began_s + half_s, began_s=began_s)
-            if runtime.monotonic_s() - began_s > half_s:
-                rewrites += 1
-                self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
-                continue
-            manifest, is_own = batch.put(made)
-            # Maintenance that began before the manifest was there may have deleted the files of one that was put late.
-            return Prepared(manifest, math.inf, is_own and runtime.monotonic_s() - began_s <= half_s)
+            if runtime.monotonic_s() - began_s <= half_s:
+                manifest, is_own = batch.put(made)
+                if not is_own or runtime.monotonic_s() - began_s <= half_s:
+                    return Prepared(manifest, math.inf, is_own)
+                if (found := batch.find()) is not None:  # it was put late, and may be void
+                    return Prepared(found, math.inf, is_own=False)
+            rewrites += 1
+            self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
 
     def _half_grace_s(self, began: QueueState) -> float:
         """How long files may take that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
@@ -299,6 +303,7 @@ class Producer:
             manifest = placed.manifest
             if manifest.discarded is not None and batch is not None:
                 self._discard(manifest.discarded, batch.record)
+                batch.forget_earlier()
                 return added
             if batch is not None and not placed.is_own:
                 if self._clock.is_due():  # what is found was written at another time
@@ -310,6 +315,8 @@ class Producer:
             added += sum(result.rows for result in results)
             done |= {result.partition for result in results if result.is_in}
             if all(result.is_in for result in results):
+                if batch is not None:
+                    batch.forget_earlier()
                 return added
             self._await_unfenced(results)
             if any(result.sealed for result in results):

@@ -292,7 +292,7 @@ def _close(store: Store, state: QueueState, promoting: ReplicaState) -> None:
     jumps: dict[str, set[int]] = {}
     for queue in store.named("queues"):
         replica = ReplicaTable(store, queue).refresh()
-        for folder, version in replica.jumps if replica is not None else ():
+        for folder, version in replica.jumps.items() if replica is not None else ():
             jumps.setdefault(folder, set()).add(version)
     own = {state.queue_id: state.name}
     owners: dict[str, Mapping[str, str]] = {f"{queue_folder(state.name)}/control": own}

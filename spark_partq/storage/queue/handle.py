@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
@@ -17,6 +18,8 @@ from spark_partq.storage.queue.control import QueueControl, open_control
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 
+T = TypeVar("T")
+
 
 class Queue:
     """An open queue: its state and its partition tables, each as of its last refresh. Not safe for use by several threads at once."""
@@ -24,6 +27,7 @@ class Queue:
     def __init__(self, control: QueueControl) -> None:
         self.store, self.name, self.control = control.store, control.name, control
         self._tables: dict[int, PartitionTable] = {}
+        self._kept: dict[object, Any] = {}
 
     @property
     def state(self) -> QueueState:
@@ -39,6 +43,13 @@ class Queue:
         if number not in self._tables:
             self._tables[number] = PartitionTable(self.store, self.name, number, self.state.schema, self.state.queue_id)
         return self._tables[number]
+
+    def kept(self, opened: Callable[[Store, str], T]) -> T:
+        """A handle on something else of the queue, which is opened once, as this one is kept."""
+        if opened not in self._kept:
+            self._kept[opened] = opened(self.store, self.name)
+        found: T = self._kept[opened]
+        return found
 
     def refresh(self) -> bool:
         """Read what is new in all operating partitions; True if one has changed.

@@ -8,9 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError
-from spark_partq.core.queue.manifest import MAX_BYTES, Manifest, ManifestName, decode, encode, parse_name
+from spark_partq.core.queue.manifest import (
+    MAX_BYTES,
+    Manifest,
+    ManifestName,
+    NewFile,
+    Recorded,
+    decode,
+    encode,
+    last_that_holds,
+    parse_name,
+)
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileTooLarge, is_litter
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.store import Store, manifests_folder
 
 
@@ -97,3 +108,18 @@ class Manifests:
     def delete(self, names: Iterable[ManifestName]) -> None:
         for name in names:
             self._files.delete(self.path(name))
+
+
+def last_to_go_on_with(queue: Queue, manifests: Iterable[Manifest], recorded: Recorded) -> Manifest | None:
+    """Of a batch's manifests, in order, the last that holds and is not void."""
+    left = [manifest for manifest in manifests if not is_void(queue, manifest, recorded)]
+    return last_that_holds(left, queue.state.generations, recorded)
+
+
+def is_void(queue: Queue, manifest: Manifest, recorded: Recorded) -> bool:
+    """Whether nothing of it is in, and a file of it is gone: it was put so late that maintenance had deleted the files, which nothing named."""
+
+    def is_there(file: NewFile) -> bool:
+        return queue.store.files.info(f"{queue.table(file.partition).folder}/{file.path}") is not None
+
+    return not recorded.get(manifest.generation) and not all(queue.store.map(is_there, manifest.files))

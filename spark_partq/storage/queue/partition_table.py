@@ -235,6 +235,8 @@ class PartitionTable:
 
         def attempt() -> int | None:
             self.refresh()
+            # Before the offset is read: another thread may let this handle go on at any moment.
+            onto = self._log.version
             if record and self.has(record, generation):
                 return None
             if not may_append(self.sealed, self.fenced, generation):
@@ -251,7 +253,7 @@ class PartitionTable:
                 base += file.rows
             recorded = record.transactions(generation) if record else {}
             raised = {app: max(batch, self.recorded(app)) for app, batch in recorded.items()}
-            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **raised})
+            self._log.commit(adds, transactions={NEXT: base, CLOCK: clock_us, **raised}, onto=onto)
             return start
 
         return retrying(self.store.runtime, attempt, self._log.what)

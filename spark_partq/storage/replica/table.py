@@ -25,38 +25,46 @@ from spark_partq.core.errors import (
 )
 from spark_partq.core.format import check_writable
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.decide import still_needed
 from spark_partq.core.replica.facts import ReplicaFact
 from spark_partq.core.replica.state import ReplicaState, replay
 from spark_partq.core.stored import MALFORMED, body_of, reason
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.log import DeltaLog, retrying
 from spark_partq.storage.queue.partition_table import NEXT
-from spark_partq.storage.rows import RowTable, in_order
+from spark_partq.storage.rows import Row, RowTable, in_order
 from spark_partq.storage.store import Store, partition_folder, queue_folder
 
 Role = Literal["primary", "replica", "promoted"]
 Options = Mapping[str, str]
 
-# Of one replica; the copy of each table that skips a version leaves one.
+# Of one replica. Until files were merged, each jump of a copy left one.
 MOST_FACTS = 1_000_000
+# So many files are merged into one.
+MERGE_AFTER = 64
+# Merged files stay for so long, for who is about to read them.
+_GRACE_MS = 86_400_000
+# When the last pass ended, for people; a file beside the table's.
+SYNCED = "synced.json"
 _COLUMNS = (("seq", "long"), ("kind", "string"), ("body", "string"), ("by", "string"), ("at", "timestamp"))
 
 
 class ReplicaTable:
-    """One process's view of a replica's table. Tables are copied by several threads, which all may ask."""
+    """One process's view of a replica's table, which there may be none of. Tables are copied by several threads, which all may ask."""
 
     def __init__(self, store: Store, queue: str) -> None:
         self.store, self._queue, self._folder = store, queue, f"{queue_folder(queue)}/replica"
         self._about = f"the replica table of queue {queue!r}"
         self._what = f"{self._about} in {store.uri}"
         self._rows = self._open()
+        self._state: ReplicaState | None = None
         self._lock = store.runtime.lock()
 
     def _open(self) -> RowTable:
         return RowTable(self.store, self._folder, self._about, _COLUMNS, MOST_FACTS)
 
     def refresh(self) -> ReplicaState | None:
-        """The state as it is now; None if there is no replica.
+        """The state as it is now; None if there is no replica, for which the store is asked once.
 
         Raises
         ------
@@ -67,25 +75,31 @@ class ReplicaTable:
             return self._refresh()
 
     def _refresh(self) -> ReplicaState | None:
+        if self._rows.version < 0 and not self.store.has_folder(self._folder):
+            return None
         try:
-            if not self.store.is_local:
-                self._rows = self._open()  # only so a table that was created again is seen there
             if not self._rows.exists():
                 return None
-            self._rows.refresh()
+            self._rows.refresh(sure=not self.store.is_local)  # it may have been created again
         except CorruptTableError:
-            self._rows = self._open()
+            self._rows, self._state = self._open(), None
             if not self._rows.exists():
                 return None
             self._rows.refresh()
-        return self._replayed()
+        return self._take_in()
 
-    def _replayed(self) -> ReplicaState | None:
-        state: ReplicaState | None = None
+    def _take_in(self) -> ReplicaState | None:
+        """Bring the state to the rows as of the last refresh."""
+        state, self._state = self._state, None  # an error leaves none, so that the next refresh begins with all rows
+        fresh = self._rows.take_fresh()
+        self._state = self._replayed(*((None, self._rows.rows()) if state is None or fresh is None else (state, fresh)))
+        return self._state
+
+    def _replayed(self, state: ReplicaState | None, rows: Sequence[Row]) -> ReplicaState | None:
         version = self._rows.version
-        for row in in_order(self._rows.rows(), self._what, version):
+        for row in in_order(rows, self._what, version):
             try:
-                state = replay(self._queue, [ReplicaFact(row["kind"], body_of(row["body"]))], state)
+                state = replay(self._queue, [_fact(row)], state)
             except MALFORMED as error:
                 raise CorruptTableError(
                     f"{self._what}, version {version}, holds a fact that cannot be (number {row['seq']}, "
@@ -105,30 +119,42 @@ class ReplicaTable:
 
         def attempt() -> ReplicaState | None:
             state = self._refresh()
-            rows = [
-                {
-                    "seq": seq,
-                    "kind": fact.kind,
-                    "body": json.dumps(fact.body),
-                    "by": "replication",
-                    "at": self.store.now(),
-                }
-                for seq, fact in enumerate(facts(state), len(self._rows.rows()) if state is not None else 0)
-            ]
-            if rows and state is not None:
+            decided = facts(state)
+            if not decided:
+                return state
+            if state is None:
+                self._rows.create([self._row(fact, seq) for seq, fact in enumerate(decided)])
+            else:
                 check_writable(state.format, self._what)
-            if rows and state is None:
-                self._rows.create(rows)
-            elif rows:
-                self._rows.append(rows)
-            return self._replayed() if rows else state
+                self._append(state, decided)
+            return self._take_in()
 
         with self._lock:
             return retrying(self.store.runtime, attempt, self._what)
 
+    def _row(self, fact: ReplicaFact, seq: int) -> Row:
+        at = self.store.now()
+        return {"seq": seq, "kind": fact.kind, "body": json.dumps(fact.body), "by": "replication", "at": at}
+
+    def _append(self, state: ReplicaState, facts: Sequence[ReplicaFact]) -> None:
+        """Commit facts; with those that are still needed, from their files to one, if they are many files."""
+        if len(self._rows.files) < MERGE_AFTER:
+            count = self._rows.count()
+            return self._rows.append([self._row(fact, seq) for seq, fact in enumerate(facts, count)])
+        before = in_order(self._rows.rows(), self._what, self._rows.version)
+        kept = [row for row in before if still_needed(state, _fact(row))]
+        rows = [{**row, "seq": seq} for seq, row in enumerate(kept)]
+        rows += [self._row(fact, seq) for seq, fact in enumerate(facts, len(rows))]
+        self._rows.append(rows, replace=True)
+        self.store.runtime.request_upkeep(self._what, lambda: self._open().vacuum(_GRACE_MS, [SYNCED]))
+
+
+def _fact(row: Row) -> ReplicaFact:
+    return ReplicaFact(row["kind"], body_of(row["body"]))
+
 
 def replica_role(store: Store, queue: str) -> Role:
-    """What the queue in this store is. Asks the file system once, if it never was a replica."""
+    """What the queue in this store is."""
     state = replica_state(store, queue)
     if state is None:
         return "primary"
@@ -137,7 +163,7 @@ def replica_role(store: Store, queue: str) -> Role:
 
 def replica_state(store: Store, queue: str) -> ReplicaState | None:
     """What the table of a replica says of the queue in this store; None if it never was one."""
-    return ReplicaTable(store, queue).refresh() if store.has_folder(f"{queue_folder(queue)}/replica") else None
+    return ReplicaTable(store, queue).refresh()
 
 
 def is_replica(store: Store, queue: str) -> bool:
@@ -201,7 +227,3 @@ def fenced_error(store: Store, state: QueueState, location: str) -> QueueFencedE
         queue=state.name,
         location=location,
     )
-
-
-# When the last pass ended, for people.
-SYNCED = "synced.json"

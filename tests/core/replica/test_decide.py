@@ -107,10 +107,20 @@ def test_a_jump_is_announced_once() -> None:
     """S7: also by a pass that was under way when the replica was removed."""
     for state in (following(), removed()):
         jumped = follow(state, decide.announce_jump(state, *JUMP))
-        assert jumped.jumps == (JUMP,) and decide.announce_jump(jumped, *JUMP) == ()
+        assert jumped.jumps == dict([JUMP]) and decide.announce_jump(jumped, *JUMP) == ()
+        assert decide.announce_jump(jumped, "queues/q/control", 6) == ()
         assert decide.announce_jump(jumped, "queues/q/control", 8)
     again = follow(removed(), decide.announce_jump(removed(), *JUMP))
-    assert follow(again, decide.follow(again, "r2", "/primary", "/standby", "id")).jumps == (JUMP,)
+    assert follow(again, decide.follow(again, "r2", "/primary", "/standby", "id")).jumps == dict([JUMP])
+
+
+def test_of_the_jumps_of_a_table_the_highest_is_needed() -> None:
+    """S7: the state keeps no more, in whatever order they were announced, and neither need the table."""
+    others = [*decide.follow(None, "r1", "/primary", "/standby", "id"), ReplicaFact("FormatRaised", FORMAT)]
+    jumps = [ReplicaFact(Kind.JUMPING, {"folder": f, "version": n}) for n in (7, 9, 8) for f in ("acks", "control")]
+    state = replay("q", [*others, *jumps])
+    assert state is not None and state.jumps == {"acks": 9, "control": 9}
+    assert [fact for fact in (*others, *jumps) if decide.still_needed(state, fact)] == [*others, *jumps[2:4]]
 
 
 def test_a_promotion_goes_on_where_it_was_interrupted() -> None:
@@ -259,7 +269,7 @@ def test_bodies_that_cannot_be() -> None:
     ("why", "state"),
     [
         ("follows itself", lambda: replace(following(), location="/primary")),
-        ("a jump was announced twice", lambda: replace(following(), jumps=(JUMP, JUMP))),
+        ("another replica is known twice", lambda: replace(following(), others=("/other", "/other"))),
     ],
 )
 def test_a_state_that_must_not_be(why: str, state: Callable[[], ReplicaState]) -> None:

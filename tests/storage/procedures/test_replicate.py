@@ -126,7 +126,7 @@ def test_goes_on_at_a_checkpoint(queue: str, there: str) -> None:
     assert group_of(there).position(consumer.partition_id(0)) == 250
     assert len(log_names(there, "groups/g/acks")) <= len(log_names(queue, "groups/g/acks")) + 1
     about = ReplicaTable(Store.at(there), "q").refresh()
-    assert about is not None and [folder for folder, _ in about.jumps] == ["groups/g/acks"]
+    assert about is not None and list(about.jumps) == ["groups/g/acks"]
     consumer.ack(0, 300)
     sync(queue, there)
     assert group_of(there).position(consumer.partition_id(0)) == 300

@@ -6,7 +6,11 @@ import statistics
 
 import pytest
 
+from spark_partq.core.replica.decide import announce_jump
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
 from tests.planners import Query
@@ -54,3 +58,19 @@ def test_a_micro_batch(s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatc
         assert min(later) == usual[what], what
         # Meanwhile checkpoints are written and old entries deleted, in any of these steps.
         assert statistics.mean(later) <= 1.75 * usual[what] + 4, what
+
+
+@pytest.mark.parametrize("jumps", [0, 20])
+def test_a_queue_that_was_promoted(s3: S3Server, prefix: str, jumps: int) -> None:
+    """However often its copies have jumped."""
+    here, there = Store(f"{prefix}/here", s3.options), Store(f"{prefix}/there", s3.options)
+    make(here, 1)
+    replicate(here, "q", there.uri)
+    for version in range(jumps):
+        ReplicaTable(there, "q").decide(lambda state, v=version: announce_jump(state, "groups/g/acks", v))  # type: ignore[misc]
+    promote(there, "q")
+    sink = Sink(there)
+    sink.write(0, messages(0, 10))
+    s3.asked()
+    sink.write(1, messages(10, 20))
+    assert len(s3.asked()) == 9 + 5 + 1

@@ -65,6 +65,23 @@ def test_several_files_in_one_commit(queue: str) -> None:
     assert table.index.base.tolist() == [0, 2, 7]
 
 
+def test_a_handle_that_another_thread_lets_go_on(queue: str) -> None:
+    """Q4: what was decided on an older version is no commit after a newer one."""
+    table = opened(queue).partitions[0]
+    others: list[int | None] = []
+
+    def time_us() -> int:
+        if not others:
+            others.append(None)
+            others[0] = put(queue, 0, [10, 11], table=table)
+        return SYSTEM.time_ns() // 1_000
+
+    files = [new_file(queue, "q", 0, {"v": pa.array([20, 21, 22], pa.int64())})]
+    assert table.append(files, None, time_us=time_us) == 2 and others == [0]
+    assert values(queue) == [10, 11, 20, 21, 22]
+    assert opened(queue).partitions[0].index.base.tolist() == [0, 2]
+
+
 def test_threads_that_append_at_once(queue: str) -> None:
     """Q5, Q4: dense offsets, nothing lost, each producer's order kept; also for handles that had refreshed before."""
     handles = [opened(queue).partitions[0] for _ in range(6)]

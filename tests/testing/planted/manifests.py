@@ -52,7 +52,7 @@ def manifests_are_not_listed_again(original, batch, manifest):
     """A producer that slept until its twin had gone on begins the batch anew."""
     own = named(batch, manifest)
     if batch._manifests.put(own):
-        batch._forget_earlier()
+        batch.forget_earlier()
         return own, True
     return original(batch, manifest)
 
