@@ -204,7 +204,7 @@ def a_replica_that_was_removed_meanwhile_is_promoted(original, state, seen, inca
 
 
 @bug(f"{TABLE}.unfence", change=as_is(FENCED_LATE))
-def only_fences_that_are_there_are_taken_back(original, table, number=None):
+def only_fences_that_are_there_are_taken_back(original, table, number):
     """A promotion that slept fences partitions after the replica was removed."""
     table.refresh()
     if table.fenced:
