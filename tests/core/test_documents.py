@@ -180,7 +180,12 @@ def test_every_option_is_explained_with_its_default() -> None:
     assert set(told) == set(Options.model_fields)
     for name, field in Options.model_fields.items():
         if field.default is None or name in ("path", "queue", "storageOptions"):
-            assert told[name] in ("required", "", "one of its own", "made up, kept in the checkpoint")
+            assert told[name] in (
+                "required",
+                "",
+                "one of its own, kept in the checkpoint",
+                "made up, kept in the checkpoint",
+            )
         else:
             assert told[name] == (str(field.default).lower() if name == "failOnDataLoss" else str(field.default))
 

@@ -15,6 +15,7 @@ DECISIONS = (
     "core/queue/alter.py",
     "core/queue/replicas.py",
     "core/queue/resetting.py",
+    "core/queue/stuck.py",
     "core/replica/decide.py",
     "core/group/decide.py",
     "core/group/steps/",

@@ -50,10 +50,9 @@ class QueueState:
     resets : dict
         Of groups whose positions were set, or are about to be, the number of the last time: who measures what they have settled sees to it
         that this is made, or void.
-    replica_ids : dict
-        Of the replicas, by their locations, the UUIDs; not of those that an older program added.
     fenced_by : str or None
         Location of the replica that takes over. `last_fence`: the number of the last `QueueFenced` that named one, 0 if none did.
+        `replica_ids`: by location the UUID of each replica, but of those that an older program added.
     incarnation : str
         UUID: `queue_id`, until a replica is promoted, which gets another one. Under another incarnation offsets may name other
         messages, so a checkpoint carries it.
@@ -262,39 +261,35 @@ def _after(state: QueueState, kind: Kind, body: dict[str, Any]) -> QueueState:
             return replace(state, groups=state.groups | groups, attached_in=state.attached_in | attached_in)
         case Kind.GROUP_DETACHED:
             _must(state.groups.get(body["group"]) == body["deletions"], f"group {body['group']!r} is not attached so")
-            groups, resets = (
-                {g: n for g, n in known.items() if g != body["group"]} for known in (state.groups, state.resets)
-            )
-            return replace(state, groups=groups, resets=resets)
+            left = [{g: n for g, n in known.items() if g != body["group"]} for known in (state.groups, state.resets)]
+            return replace(state, groups=left[0], resets=left[1])
         case Kind.GROUP_RESETTING:
             _must(body["group"] in state.groups, f"group {body['group']!r} is not attached")
             earlier = state.resets.get(body["group"], 0)
             _must(earlier < body["number"], f"reset {earlier} of group {body['group']!r} was announced before")
             return replace(state, resets={**state.resets, body["group"]: body["number"]})
         case Kind.REPLICA_ADDED:
-            ids = {body["location"]: body["replica_id"]} if "replica_id" in body else {}
-            replicas = (*state.replicas, body["location"])
-            return replace(state, replicas=replicas, replica_ids={**state.replica_ids, **ids})
+            added = {body["location"]: body["replica_id"]} if "replica_id" in body else {}
+            return replace(state, replicas=(*state.replicas, body["location"]), replica_ids=state.replica_ids | added)
         case Kind.REPLICA_REMOVED:
-            ids = {at: id_ for at, id_ in state.replica_ids.items() if at != body["location"]}
-            return replace(state, replicas=tuple(r for r in state.replicas if r != body["location"]), replica_ids=ids)
+            locations = tuple(location for location in state.replicas if location != body["location"])
+            ids = {location: id_ for location, id_ in state.replica_ids.items() if location in locations}
+            return replace(state, replicas=locations, replica_ids=ids)
         case Kind.QUEUE_FENCED:
             last_fence = state.last_fence if body["location"] is None else state.revision
             return replace(state, fenced_by=body["location"], last_fence=last_fence)
         case Kind.PROMOTED:
             _must(state.incarnation != body["incarnation"], "it was promoted so before")
             ends = {int(number): end for number, end in body["ends"].items()}
-            return replace(
-                state, incarnation=body["incarnation"], former=(Former(state.incarnation, ends), *state.former)
-            )
+            former = Former(state.incarnation, ends), *state.former
+            return replace(state, incarnation=body["incarnation"], former=former)
         case Kind.QUEUE_ALTERED:
             return _altered(state, body)
         case Kind.COLUMNS_ADDED:
             return _with_columns(state, body["columns"])
         case Kind.MESSAGES_DELETED:
-            _must(
-                format.DELETED_MESSAGES in state.format.features, "the format says nothing of messages that are deleted"
-            )
+            known = format.DELETED_MESSAGES in state.format.features
+            _must(known, "the format says nothing of messages that are deleted")
             return state
         case Kind.FORMAT_RAISED:
             return replace(state, format=state.format.raised(body))

@@ -96,13 +96,7 @@ class Producer:
         return 0 if placed is None else self._finish(placed, batch)
 
     def write_missing(self, record: BatchRecord, files: Callable[[], Sequence[NewFile]]) -> int:
-        """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages.
-
-        Raises
-        ------
-        ScalingInProgressError, CommitFailedError, ClockSkewError
-            As `write`.
-        """
+        """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages."""
         added, rewrites = 0, 0
         while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
             results = self._commit(placed, record, ())
@@ -329,8 +323,7 @@ class Producer:
                 done = set()
 
     def _await_unfenced(self, results: Sequence[Result]) -> None:
-        fenced = [result.partition for result in results if result.fenced]
-        if fenced:
+        if fenced := [result.partition for result in results if result.fenced]:
             await_unfenced(self._queue, fenced)
 
     def _commit(self, placed: Prepared, record: BatchRecord | None, done: Collection[int]) -> list[Result]:

@@ -75,8 +75,7 @@ def _of(groups: Sequence[Group]) -> str:
 
 
 def measure_remainder(queue: Queue, partitions: Sequence[int]) -> Remainder:
-    """What these partitions hold, and how much of it not every group has acknowledged. If that is nothing, it is settled: no owner goes back behind it."""
-    undrained(queue, partitions)
+    """What these partitions hold, and how much of it not every group has acknowledged."""
     lost = unread(queue, partitions, freeing(queue, settled_groups(queue)))
     return Remainder(next_offsets(queue, partitions), lost)
 

@@ -22,7 +22,7 @@ from spark_partq.storage.procedures.drain import decide_drained, remove_drained,
 from spark_partq.storage.procedures.partition_map import open_generation, remove_files, update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
-from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder
+from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.replica.table import Options
 
@@ -103,6 +103,10 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
         check_primary(queue)
         remainder = None
         if mode == "delete" and state.scaling is None:
+            if partitions == state.partition_count:
+                undrained(
+                    queue, state.removing
+                )  # what every group has acknowledged is settled first: no owner goes back behind it
             remainder = measure_remainder(queue, state.not_named_by(partitions))
         return decide.start_scaling(state, partitions, mode, remainder, confirm_lost, finished)
 
