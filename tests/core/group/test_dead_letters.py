@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from spark_partq.core.group import snapshot
 from spark_partq.core.group.events import Isolate, Skip
 from spark_partq.core.group.facts import GroupFact, Kind
 from tests.core.group.groups import Decided, at
@@ -52,6 +53,14 @@ def test_a_group_goes_on_behind_what_is_left_out(end: int, why: str, dead_letter
     )
     assert group.position(1) == end and group.position(0) == 0
     assert group.state.partitions[at(1)].epoch == epoch
+
+
+def test_a_snapshot_has_the_keys_that_are_held() -> None:
+    """Else the later messages of a key would be given before those that are put back."""
+    group, incarnation = reading()
+    group.do(Skip(at(1), incarnation, 10, 12, "dead", "dead", frozenset({3, -(2**63), 7})))
+    again = snapshot.from_json(json.loads(json.dumps(snapshot.to_json(group.state))))
+    assert again.held == group.state.held and set(again.held.values()) == {frozenset({3, -(2**63), 7})}
 
 
 def test_only_what_lies_at_the_position_is_left_out() -> None:

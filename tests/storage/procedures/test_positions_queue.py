@@ -70,7 +70,7 @@ def test_a_commit_of_others_costs_no_other_file(store: str) -> None:
 
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_a_zombie_whose_number_was_given_and_deleted(store: str, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
-    """It wakes when it is about to put its manifest, and others have written that batch and later ones: nothing of it gets in."""
+    """It wakes when it is about to put its manifest, and others have written that batch and later ones: what they have does not get in, the rest does."""
     make(store, 2)
     Relay(store).deliver({0: (0, 3)})
     zombie, add = Relay(store), Producer.add
@@ -82,8 +82,8 @@ def test_a_zombie_whose_number_was_given_and_deleted(store: str, monkeypatch: py
         return add(producer, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Producer, "add", late)
-    zombie.deliver({0: (0, 4)})
-    assert arrived(store) == numbers((0, 0, 3 * batches + 3))
+    zombie.deliver({0: (0, 4), 1: (0, 2)})
+    assert arrived(store) == numbers((0, 0, 3 * batches + 3), (1, 0, 2))
 
 
 def test_sinks_of_groups(store: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
@@ -264,6 +266,26 @@ def test_queues_of_one_group(queue: str, there: str) -> None:
     sync(queue, there)  # q goes on, but the group is used there
     assert table(there, 0).next_offset == 7
     assert group_of(there).position(consumer.partition_id(0, "p")) == 8
+
+
+def test_what_a_group_does_during_a_pass_comes_with_the_next(queue: str, there: str) -> None:
+    """S7: else its position could lie past the messages of this one."""
+    put(queue, 0, range(3))
+    consumer = Consumer(queue, "i")
+    consumer.ack(0, 3)
+    apply = table_copy.TableCopy.apply
+
+    def meanwhile(copy: table_copy.TableCopy, steps: Iterable[table_copy.Step]) -> int:
+        moved = apply(copy, steps)
+        if copy.folder.endswith("partition=0") and table(queue, 0).next_offset == 3:
+            put(queue, 0, range(3, 9))
+            consumer.ack(0, 9)
+        return moved
+
+    with mock.patch.object(table_copy.TableCopy, "apply", meanwhile):
+        sync(queue, there)
+    assert table(queue, 0).next_offset == 9
+    assert group_of(there).position(consumer.partition_id(0)) == table(there, 0).next_offset == 3
 
 
 def test_replicas_are_kept(queue: str, there: str) -> None:

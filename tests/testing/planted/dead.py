@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spark_partq.core.stored import MOST
+from tests.core.group.test_dead_letters import test_a_snapshot_has_the_keys_that_are_held
 from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
 from tests.storage.procedures.test_lifetimes import (
     clock,
@@ -18,7 +19,6 @@ from tests.storage.procedures.test_lifetimes import (
     test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next,
 )
 from tests.testing.planted.bugs import bug
-from tests.testing.planted.setups import restarts
 from tests.testing.planted.stores import in_a_store
 
 LEFT_OUT = "storage.procedures.consume.left_out:LeftOut"
@@ -185,7 +185,7 @@ def what_was_looked_at_is_not_looked_at_again(original, held, queue, table, keys
     return original(held, queue, table, keys, start, end)
 
 
-@bug("core.group.snapshot:to_json", lambda setup: holds(setup) and restarts(setup))
+@bug("core.group.snapshot:to_json", test=test_a_snapshot_has_the_keys_that_are_held)
 def a_snapshot_forgets_what_is_held(original, state):
     """Who starts from it gives the later messages of these keys."""
     return {**original(state), "held": []}

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from spark_partq.core.errors import SinkAheadError
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.log import Conflict
 from spark_partq.testing.simulation.setup import Faults
+from tests.storage.procedures import test_positions_queue as relaying
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import WRITING_AT_ONCE, as_is
+from tests.testing.planted.stores import in_a_store
 
 TARGET, PRODUCER = "storage.procedures.positions_queue:PositionsQueue", "storage.procedures.produce:Producer"
 
 RELAYING = replace(
     WRITING_AT_ONCE, queries=tuple(replace(q, writes=False, relays=True) for q in WRITING_AT_ONCE.queries)
 )
+
+
+def a_zombie_wakes():
+    with pytest.MonkeyPatch.context() as patch:
+        in_a_store(relaying.test_a_zombie_whose_number_was_given_and_deleted, patch, 3)
+
+
 KILLED = replace(RELAYING, faults=Faults(slow=0.3, kill=0.01))
 RESIZED = replace(RELAYING, relayed_scaled_s=1.0, faults=Faults(slow=0.3, kill=0.003))
 
@@ -47,7 +58,7 @@ def positions_of_the_last_batch_are_left_out(original, target, files, transactio
     original(target, files, transactions)
 
 
-@bug(f"{TARGET}.commit", change=as_is(RELAYING))
+@bug(f"{TARGET}.commit", test=a_zombie_wakes)
 def a_sink_that_is_ahead_is_taken_for_finished(original, target, files, transactions):
     """Others have gone on, so what was to be written seems to be in."""
     (prepared,) = files

@@ -12,10 +12,10 @@ from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.queue.handle import attach_group
 from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.storage.replica.history import token_at
-from spark_partq.testing.simulation.setup import Faults
 from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
 from tests.storage.procedures import test_replica_of_deletions as deletions
+from tests.storage.procedures import test_replicate as passes
 from tests.storage.procedures import test_replicate_crashes as crashes
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
@@ -63,7 +63,10 @@ def positions_are_copied_before_messages(original, copy, steps):
     return put
 
 
-@bug("storage.replica.table_copy:TableCopy.apply", change=as_is(replace(LOST, faults=Faults(slow=0.3))))
+@bug(
+    "storage.replica.table_copy:TableCopy.apply",
+    test=lambda: in_two_stores(passes.test_what_a_group_does_during_a_pass_comes_with_the_next),
+)
 def groups_are_copied_as_they_are_later(original, copy, steps):
     """A pass takes the groups as they are when it ends, with positions past its messages."""
     return original(copy, copy.steps() if copy.folder.startswith("groups/") else steps)
