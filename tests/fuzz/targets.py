@@ -80,7 +80,7 @@ def _queue(rows: list[Row]) -> None:
 
 def _replica_rows(rows: list[Row]) -> None:
     _replica._rows._files = {"file": values.stored(rows)}
-    _replica._replayed()
+    _replica._replayed(None, _replica._rows.rows())
 
 
 def _manifest(plain: Any) -> None:

@@ -191,6 +191,7 @@ class Replicator:
             newest = queue_state(self.store, queue) if PARENT in numbers else state
             if (newest.generation, newest.stuck) == (state.generation, state.stuck):
                 return control, steps, state, new
+            state = newest  # of which another pass may have copied all, so that no step is left
 
     def _apply(self, control: TableCopy, steps: list[Step], state: QueueState, partitions: Read) -> int:
         """Let the copies of a queue go on to that state: the partitions before the control table, but for seals and fences, which it explains."""

@@ -196,3 +196,17 @@ def test_whatever_a_pass_meets(store: str, there: str, monkeypatch: pytest.Monke
     assert_whole(there)
     assert sum(map(len, stored(there).values())) == 60
     assert Path(there, "groups").exists()
+
+
+def test_another_pass_copies_a_resize_meanwhile(store: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: this one has no step of the control table left then, and ends with the state that the other has copied."""
+    with_stuck(store)
+    replicate(Store(store), "q", there)
+
+    def resized() -> None:
+        partq.scale(store, "q", 6)
+        replicate(Store(store), "q", there)
+
+    when(monkeypatch, "steps", PARENT, resized)
+    replicate(Store(store), "q", there)
+    assert partq.describe_queue(there, "q").operating_partitions == 6
