@@ -13,9 +13,10 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures import scale
 from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.replicate import replicate
+from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.runtime import SystemRuntime
@@ -202,11 +203,14 @@ def test_another_pass_copies_a_resize_meanwhile(store: str, there: str, monkeypa
     """S7: this one has no step of the control table left then, and ends with the state that the other has copied."""
     with_stuck(store)
     replicate(Store(store), "q", there)
+    pass_ = Replicator._pass
 
-    def resized() -> None:
+    def late(replicator: Replicator, state: QueueState) -> Any:
+        monkeypatch.setattr(Replicator, "_pass", pass_)
         partq.scale(store, "q", 6)
         replicate(Store(store), "q", there)
+        return pass_(replicator, state)
 
-    when(monkeypatch, "steps", PARENT, resized)
+    monkeypatch.setattr(Replicator, "_pass", late)
     replicate(Store(store), "q", there)
     assert partq.describe_queue(there, "q").operating_partitions == 6
