@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.committing import known_by
 from tests.faults.crosscheck import cross_check, explained
 from tests.faults.judge import Evidence
 from tests.faults.test_crosscheck import acknowledged, decided, handed_over, line, program  # noqa: F401
@@ -57,6 +58,18 @@ def test_what_was_acknowledged_nowhere_may_not_be_skipped() -> None:
 def test_what_was_given_may_not_be_forgotten() -> None:
     told = explained(cross_check(promoted(handed_over(), 8, delivered=8)))
     assert "messages below 12 may have been given to somebody, and not only those below 8" in told
+
+
+def test_the_last_fact_of_a_promotion_says_what_was_given() -> None:
+    """Before it the member leaves, as of which the copy knows less."""
+    evidence = promoted(handed_over(), 8, epoch=4)
+    left, granted = evidence.facts["h"][-2:]
+    first = {**left, "epoch_before": 2, "epoch": 3, "lineage_epoch": 2, "delivered": 8}
+    evidence.facts["h"][-2:] = [first, {**left, "seq": left["seq"] + 1}, {**granted, "seq": granted["seq"] + 1}]
+    known = [{"seq": found["seq"], **known_by(found)} for found in evidence.facts["h"][-3:]]
+    line(evidence, "d8")["facts"], line(evidence, "d9")["facts"] = known[:2], known[2:]
+    found = cross_check(evidence)
+    assert found["verdict"] == "ok", explained(found)
 
 
 def test_what_goes_on_at_the_primary_does_not_count() -> None:

@@ -84,7 +84,7 @@ func commits(s owned, op *operation) (state, string) {
 	if op.Looked && s.looked != op.Seq {
 		return s, "its decider has not looked yet"
 	}
-	before, said := s, int64(-1)
+	before, said, given := s, int64(-1), int64(-1)
 	s.seq, s.store = op.Seq, op.Store
 	for _, c := range op.Changes {
 		if c.Kind != "HandoffStarted" && c.Kind != "HandoffCancelled" {
@@ -115,12 +115,16 @@ func commits(s owned, op *operation) (state, string) {
 			}
 		case "Granted", "Unassigned", "Released":
 			s, why = s.changes(c, op.Moved)
+			given = max(given, c.Delivered)
 		default:
 			why = c.Kind + " is not in this model"
 		}
 		if why != "" {
 			return before, why
 		}
+	}
+	if op.Moved && given >= 0 && given < before.delivered { // by what the commit says in the end
+		return before, fmt.Sprintf("messages below %d may have been given to somebody, and not only those below %d", before.delivered, given)
 	}
 	return s, ""
 }
@@ -138,8 +142,6 @@ func (s owned) changes(c change, moved bool) (owned, string) {
 		return s, fmt.Sprintf("%s released what %s owned", c.Incarnation, s.owner)
 	case c.Kind == "Released" && !s.fresh && c.Offset != s.planned:
 		return s, fmt.Sprintf("it was released at %d, and planned up to %d", c.Offset, s.planned)
-	case moved && c.Delivered < s.delivered:
-		return s, fmt.Sprintf("messages below %d may have been given to somebody, and not only those below %d", s.delivered, c.Delivered)
 	}
 	s.epoch, s.owner = c.Epoch, ""
 	// An acknowledgement that came since the decider looked is void.
