@@ -22,7 +22,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
-from spark_partq.storage.queue.handle import Queue, recorded_in
+from spark_partq.storage.queue.handle import Queue, last_batch, recorded_in
 from spark_partq.storage.queue.manifests import Manifests, is_void
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -100,9 +100,7 @@ class Batch:
         before = BatchRecord(self.record.sink_id, self._earlier[-1].batch_id)
         manifests = [self._manifests.read(name) for name in self._earlier if name.batch_id == before.batch_id]
         tables = self._tables()
-        discarded = self._queue.control.last_discarded(before.sink_id)
-        last = max([discarded, *(table.recorded(before.app) for table in tables)])
-        if last > before.batch_id:  # it is that of a process that slept
+        if last_batch(self._queue, tables, before.sink_id) > before.batch_id:  # it is that of a process that slept
             return None
         return last_that_holds(manifests, self._queue.state.generations, recorded_in(self._queue, tables, before))
 

@@ -11,7 +11,7 @@ from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
-from spark_partq.storage.queue.handle import Queue, recorded_in
+from spark_partq.storage.queue.handle import Queue, last_batch, recorded_in
 from spark_partq.storage.queue.manifests import Manifests, last_to_go_on_with
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -84,7 +84,9 @@ class BegunBatches:
         The last manifest says which query wrote a batch, and what of it is to be finished. So it goes before any table forgets its part, and
         not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of what is stuck.
         """
-        last = {sink_id: self._last_in(sink_id) for sink_id in {name.sink_id for name in self._names}}
+        sinks, tables = {name.sink_id for name in self._names}, self._queue.partitions
+        # Of a later batch than the last that is in the manifest may be void, and then that one's counts.
+        last = {sink_id: last_batch(self._queue, tables, sink_id) for sink_id in sinks}
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
         if not self._silent_sinks(self._queue.partitions):
             return
@@ -93,12 +95,6 @@ class BegunBatches:
         self._manifests.delete([name for name in self._names if name.sink_id in over])
         now_ms = self._now_ms(tables)
         self._queue.store.map(lambda table: table.forget(over, now_ms), tables)
-
-    def _last_in(self, sink_id: str) -> int:
-        """The last batch of which a part is in, as of the last refresh; of a later one the manifest may be void, and then this one's counts."""
-        app = BatchRecord(sink_id, 0).app
-        recorded = max((table.recorded(app) for table in self._queue.partitions), default=-1)
-        return max(recorded, self._queue.control.last_discarded(sink_id))
 
     def _now_ms(self, tables: Sequence[PartitionTable]) -> int:
         """The time as far as the queue was written: a clock that is wrong makes no sink silent by itself."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue import replicas
 from spark_partq.core.queue.state import QueueState
@@ -53,6 +51,11 @@ def check_not_fenced(queue: Queue) -> None:
         raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
+def know_replica(store: Store, queue: str, location: str, replica_id: str) -> None:
+    """Let the queue know which replica follows it there."""
+    open_control(store, queue).decide(lambda state: replicas.add_replica(state, location, replica_id))
+
+
 def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueState:
     """Fence the queue, as that replica there takes over: producers and consumers get `QueueFencedError`.
 
@@ -97,7 +100,6 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
         raise fenced_error(store, state, state.fenced_by)
     for rival in taking_over(store, state.name, state.queue_id, state.replicas, options):
         # It may have been followed again while the process that was to tell this store of it died.
-        known_as = partial(replicas.add_replica, location=rival.location, replica_id=rival.state.replica_id)
-        open_control(store, state.name).decide(known_as)
+        know_replica(store, state.name, rival.location, rival.state.replica_id)
         fence(store, state.name, rival.location, rival.state.replica_id)
         raise fenced_error(store, state, rival.location)

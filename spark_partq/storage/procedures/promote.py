@@ -45,7 +45,7 @@ from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.procedures.primary import fence, unfence_partitions
+from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
@@ -239,8 +239,7 @@ def _take_over(
     _check_alone(store, table, replica, others, force)
     try:
         if force and not replica.removed:  # it was put back to a state of before the replica was made
-            known_as = partial(decide_replicas.add_replica, location=replica.location, replica_id=replica.replica_id)
-            open_control(primary, queue).decide(known_as)
+            know_replica(primary, queue, replica.location, replica.replica_id)
         fence(primary, queue, replica.location, replica.replica_id)
     except ReplicaError:  # it goes on, or another replica has taken over: nobody can insist on two
         raise

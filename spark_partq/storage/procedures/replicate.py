@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
-from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
@@ -25,7 +24,7 @@ from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
-from spark_partq.storage.queue.control import open_control
+from spark_partq.storage.procedures.primary import know_replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.explained import Read, go_on
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
@@ -112,9 +111,7 @@ class Replicator:
                 )
             )
         known_as = "" if followed is None else followed.replica_id
-        open_control(self.store, self.queue).decide(
-            lambda queue: decide_replicas.add_replica(queue, self.target.uri, known_as)
-        )
+        know_replica(self.store, self.queue, self.target.uri, known_as)
 
     def sync(self) -> SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.

@@ -80,6 +80,12 @@ class Queue:
             raise
 
 
+def last_batch(queue: Queue, tables: Iterable[PartitionTable], sink_id: str) -> int:
+    """The last batch of a sink that one of these tables records, or whose messages are counted as discarded; -1 if there is none."""
+    app = BatchRecord(sink_id, 0).app
+    return max([queue.control.last_discarded(sink_id), *(table.recorded(app) for table in tables)])
+
+
 def recorded_in(queue: Queue, tables: Iterable[PartitionTable], record: BatchRecord) -> dict[int, set[int]]:
     """By generation of the map, the partitions of these tables, as of their last refresh, that hold a part of the batch."""
     every = range(queue.state.generation + 1)

@@ -46,6 +46,13 @@ def assert_whole(there: str) -> None:
     assert_in_order(Reader(there, "x", group="new").all(), messages(0, 60))
 
 
+def assert_ends_there(store: str, there: str) -> None:
+    """The primary is lost, and what is stuck is copied where the replica took over."""
+    take_over(store, there)
+    partq.copy_stuck(there, "q")
+    assert_whole(there)
+
+
 def when(monkeypatch: pytest.MonkeyPatch, name: str, number: int, happens: Callable[[], object]) -> None:
     """Before a pass reads, or puts, what is new in a partition, something happens, once."""
     method = getattr(TableCopy, name)
@@ -68,9 +75,7 @@ def test_a_copy_while_a_pass_reads_the_partitions(
     replicate(Store(store), "q", there)
     when(monkeypatch, "steps", number, lambda: partq.copy_stuck(store, "q"))
     replicate(Store(store), "q", there)
-    take_over(store, there)
-    partq.copy_stuck(there, "q")
-    assert_whole(there)
+    assert_ends_there(store, there)
     assert partq.copy_stuck(there, "q") == 0
 
 
@@ -87,9 +92,7 @@ def test_a_resize_and_a_copy_after_a_pass_has_read_the_control_table(
     replicate(Store(store), "q", there)
     when(monkeypatch, "steps", PARENT, lambda: resized_and_copied(store))
     replicate(Store(store), "q", there)
-    take_over(store, there)
-    partq.copy_stuck(there, "q")
-    assert_whole(there)
+    assert_ends_there(store, there)
 
 
 @pytest.mark.parametrize("commits", range(1, 5))
@@ -135,9 +138,7 @@ def test_a_pass_that_dies_between_the_partitions(
     when(monkeypatch, "apply", number, dies)
     with pytest.raises(Crash):
         replicate(Store(store), "q", there)
-    take_over(store, there)
-    partq.copy_stuck(there, "q")
-    assert_whole(there)
+    assert_ends_there(store, there)
 
 
 def some_of_the_copy(store: str, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:

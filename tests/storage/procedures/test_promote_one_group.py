@@ -71,6 +71,18 @@ def once_before_a_put(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object])
     monkeypatch.setattr(closing, "put_same", slow)
 
 
+def promoted_meanwhile(there: str, monkeypatch: pytest.MonkeyPatch) -> list[Consumer]:
+    """Then another process promotes p, and a consumer begins; which it is."""
+    began: list[Consumer] = []
+
+    def other() -> None:
+        promote(Store.at(there), "p")
+        began.append(used(there))
+
+    once_before_a_put(monkeypatch, other)
+    return began
+
+
 def test_a_second_promotion_leaves_alone_what_is_used(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: whatever was announced; and no file goes that a consumer is about to commit."""
     promote(Store.at(both), "p")
@@ -91,13 +103,7 @@ def test_a_second_promotion_leaves_alone_what_is_used(both: str, monkeypatch: py
 
 def test_two_queues_of_a_group_are_promoted_at_once(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: the one that is slower knows the group's tables as they were before the other one's consumers began."""
-    began: list[Consumer] = []
-
-    def other() -> None:
-        promote(Store.at(both), "p")
-        began.append(used(both))
-
-    once_before_a_put(monkeypatch, other)
+    began = promoted_meanwhile(both, monkeypatch)
     promote(Store.at(both), "q")
     assert position(both, began[0]) == 100 and version(both, ACKS) > FAR and faults(both) == []
 
@@ -117,13 +123,7 @@ def test_a_jump_that_only_the_slower_one_knows(both: str) -> None:
 # ---- whoever promotes and sleeps
 def test_a_promotion_that_slept_while_another_process_ended_it(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: it takes back no acknowledgement of the consumers that began since."""
-    began: list[Consumer] = []
-
-    def again() -> None:
-        promote(Store.at(both), "p")
-        began.append(used(both))
-
-    once_before_a_put(monkeypatch, again)
+    began = promoted_meanwhile(both, monkeypatch)
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(both), "p")
     assert position(both, began[0]) == 100 and faults(both) == []
