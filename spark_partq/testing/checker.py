@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.ids import instance_of
@@ -90,7 +90,15 @@ class _Row:
         return self.run, self.batch
 
 
-def _planned_behind(before: _Row, row: _Row) -> bool:
+class Delivery(NamedTuple):
+    """Of one message: under which epoch, whether with the mark, and when."""
+
+    epoch: int
+    redelivered: bool
+    at: float
+
+
+def planned_behind(before: Delivery | _Row, row: Delivery | _Row) -> bool:
     """Whether a former owner was given it after the new one, and with a mark: it stood still, and saw then what the new one had planned."""
     return before.epoch < row.epoch and before.redelivered and before.at > row.at
 
@@ -206,7 +214,7 @@ class _Checker:
                 why = self._not_allowed(where, rows[:i], row)
                 if why:
                     self._found(Violation.REPEATED, where, offset, why)
-                if not row.redelivered and not all(_planned_behind(before, row) for before in rows[:i]):
+                if not row.redelivered and not all(planned_behind(before, row) for before in rows[:i]):
                     text = f"{row.flow} got it unmarked under epoch {row.epoch}; {rows[i - 1].flow} had it before"
                     self._found(Violation.UNMARKED, where, offset, text)
             if len(rows) > 1:
@@ -226,7 +234,7 @@ class _Checker:
             if left is not None and left is not lineage and left.released is not None and left.released <= row.offset:
                 return f"{before.flow} handed the partition over at {left.released} as if it had not been given this"
         behind = grant is not None and row.offset >= grant.delivered and last.at > grant.at
-        if behind and (row.redelivered or _planned_behind(last, row)):
+        if behind and (row.redelivered or planned_behind(last, row)):
             return ""  # a former owner, which stood still, planned it after the grant; whichever of the two planned second marked it
         if grant is not None and not grant.offset <= row.offset < grant.delivered:
             return (

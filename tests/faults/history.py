@@ -246,9 +246,9 @@ class History:
             self.in_force.append((began, time.monotonic()))
 
     # ---- what is seen
-    def look(self) -> None:
-        """Start again what has ended, as a supervisor does."""
-        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+    def look(self, at_once: bool = False) -> None:
+        """Start again what has ended, as a supervisor does; not more often than needed, unless `at_once`."""
+        if not at_once and time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return
         self._looked_s = time.monotonic()
         for role in self.roles:
@@ -335,6 +335,7 @@ class History:
         self.until(produced, "a micro-batch of each producer")
         for group in (WRITERS, RECORDERS):
             self.until(lambda group=group: self._finished(group, since), f"progress of {group}")  # type: ignore[misc]
+        self.look(at_once=True)  # at what ended while it might
         self._excused = False
 
     def _finished(self, group: str, since: float) -> bool:

@@ -73,6 +73,15 @@ def test_a_former_owner_that_was_too_slow() -> None:
     assert judged([*batches, *later], again=True)[3] == [("a", 3), ("b", 3)], "before the new one had ended"
 
 
+def test_a_former_owner_that_planned_behind_the_new_one() -> None:
+    """It stood still before its plan, so the mark is its own. Who was given a message first never has it."""
+    batches = [batch("r", v, 2.0 * v, ("a", v), ("b", v), epoch=2) for v in range(6)]
+    behind = batch("s", 0, 5.5, ("a", 2), redelivered=True, epoch=1)
+    assert judged([*batches, behind], again=True) == (True, [], [], [])
+    in_front = batch("s", 0, 3.5, ("a", 2), redelivered=True, epoch=1)
+    assert judged([*batches, in_front], again=True)[2] == [("a", 2)]
+
+
 def test_a_group_that_is_set_back() -> None:
     """The earlier messages of a key come again, and not the later ones, whose partition is gone."""
     again = batch("s", 0, 20.0, ("a", 0), ("a", 1), redelivered=True, epoch=2)
