@@ -40,7 +40,7 @@ def console(
     """Show the store in a browser, live, until SIGTERM or Ctrl-C. Needs spark_partq[console].
 
     The page shows groups with their clients and partitions, queues, who owned what when, why a partition waits, and the history. Nothing is written,
-    unless with --actions. Who can reach the port can see names, hosts and settings: there is no password.
+    unless with --actions. Everybody who can reach the port can see names, hosts and settings: there is no password.
     """
     target: Target = context.obj
     store = target.opened

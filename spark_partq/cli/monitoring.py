@@ -51,7 +51,7 @@ def metrics(
 ) -> None:
     """Serve the metrics of the store for Prometheus, at /metrics, until SIGTERM or Ctrl-C. Needs spark_partq[metrics].
 
-    Each scrape reads the store; nobody else is asked for anything, and nothing is written. Who can reach the port can read the names of queues,
+    Each scrape reads the store; nobody else is asked for anything, and nothing is written. Everybody who can reach the port can read the names of queues,
     groups and members: there is no password.
     """
     target: Target = context.obj
