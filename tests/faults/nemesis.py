@@ -31,8 +31,9 @@ def kill_producer(h: History, rng: Random) -> str:
         time.sleep(rng.uniform(0, 2 * h.plan.every_s))  # anywhere
         h.kill(role)
     else:
-        _put(hold, str(commits))
-        _holds(h, role, lambda: [line for line in h.lines(f"{role.name}.jsonl") if line == ["held"]])
+        hold_up(
+            h, role, hold, lambda: [line for line in h.lines(f"{role.name}.jsonl") if line == ["held"]], str(commits)
+        )
         h.kill(role)
         hold.unlink()
     h.start(role)
@@ -48,8 +49,7 @@ def kill_consumer(h: History, rng: Random) -> str:
         time.sleep(rng.uniform(0, 1))  # anywhere
         h.kill(role)
     else:
-        hold.touch()
-        held = _holds(h, role, said)
+        held = hold_up(h, role, hold, said)
         h.kill(role)
         hold.unlink()
     role.number += fresh
@@ -79,19 +79,16 @@ def _hold(h: History, role: Role, rng: Random) -> tuple[Path | None, Callable[[]
     return rng.choice([h.folder / f"{role.name}.hold", None]), lambda: [r for r in h.lines(name) if r["kind"] == "row"]
 
 
-def _holds(h: History, role: Role, said: Callable[[], list[Any]]) -> bool:
-    """Wait until it is held up; a consumer that has no partition, or none with messages, never is."""
+def hold_up(h: History, role: Role, hold: Path, said: Callable[[], list[Any]], text: str = "") -> bool:
+    """Put the file, and wait until it is held up; a consumer that has no partition, or none with messages, never is."""
     before = len(said())
+    written = hold.with_suffix(".new")
+    written.write_text(text)
+    written.rename(hold)
     with contextlib.suppress(AssertionError):
         h.until(lambda: len(said()) > before, f"{role.name} to be held up", _HELD_WITHIN_S)
         return True
     return False
-
-
-def _put(file: Path, text: str) -> None:
-    written = file.with_suffix(".new")
-    written.write_text(text)
-    written.rename(file)
 
 
 def operation(h: History, rng: Random) -> tuple[str, dict[str, Any]]:
@@ -155,8 +152,7 @@ def stop_consumer(h: History, rng: Random) -> str:
     role = rng.choice(h.consumers)
     hold, said = _hold(h, role, rng)
     if hold is not None:
-        hold.touch()
-        _holds(h, role, said)
+        hold_up(h, role, hold, said)
     else:
         h.started(role)
     left = h.has_left(role.group)

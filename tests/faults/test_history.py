@@ -1,4 +1,4 @@
-"""What a history takes for an error that a step explains."""
+"""What a history takes for an error that a step explains, and when its nemesis sees that somebody is held up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.history import History, Role
+from tests.faults.nemesis import hold_up
 from tests.faults.plan import draw
 
 
@@ -56,3 +57,9 @@ def test_what_ended_in_time_is_explained_by_the_step(history: History, in_time: 
         history.look(at_once=True)
     assert history.happened["ended: COMMIT_FAILED"] == 1
     assert history.ended == ([] if in_time else ["w1 ended: [COMMIT_FAILED] no space"])
+
+
+def test_a_consumer_that_is_held_up_at_once(history: History, tmp_path: Path) -> None:
+    """It says so before the nemesis looks for the first time; nobody waits then."""
+    hold = tmp_path / "w1.before"
+    assert hold_up(history, Role("w1", "writer"), hold, lambda: ["held"] if hold.exists() else [])
