@@ -98,7 +98,12 @@ class Delivery(NamedTuple):
     at: float
 
 
-def planned_behind(before: Delivery | _Row, row: Delivery | _Row) -> bool:
+def lacks_mark(row: Delivery | _Row, earlier: Sequence[Delivery | _Row]) -> bool:
+    """Whether a delivery has no mark, and is not the one that was planned first; `earlier` are those before it in the order of their epochs."""
+    return not row.redelivered and not all(_planned_behind(before, row) for before in earlier)
+
+
+def _planned_behind(before: Delivery | _Row, row: Delivery | _Row) -> bool:
     """Whether a former owner was given it after the new one, and with a mark: it stood still, and saw then what the new one had planned."""
     return before.epoch < row.epoch and before.redelivered and before.at > row.at
 
@@ -214,7 +219,7 @@ class _Checker:
                 why = self._not_allowed(where, rows[:i], row)
                 if why:
                     self._found(Violation.REPEATED, where, offset, why)
-                if not row.redelivered and not all(planned_behind(before, row) for before in rows[:i]):
+                if lacks_mark(row, rows[:i]):
                     text = f"{row.flow} got it unmarked under epoch {row.epoch}; {rows[i - 1].flow} had it before"
                     self._found(Violation.UNMARKED, where, offset, text)
             if len(rows) > 1:
@@ -234,7 +239,7 @@ class _Checker:
             if left is not None and left is not lineage and left.released is not None and left.released <= row.offset:
                 return f"{before.flow} handed the partition over at {left.released} as if it had not been given this"
         behind = grant is not None and row.offset >= grant.delivered and last.at > grant.at
-        if behind and (row.redelivered or planned_behind(last, row)):
+        if behind and (row.redelivered or _planned_behind(last, row)):
             return ""  # a former owner, which stood still, planned it after the grant; whichever of the two planned second marked it
         if grant is not None and not grant.offset <= row.offset < grant.delivered:
             return (

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_partq.testing.checker import Delivery, planned_behind
+from spark_partq.testing.checker import Delivery, lacks_mark
 
 Record = Mapping[str, Any]
 Message = tuple[Hashable, int]  # key, value
@@ -81,21 +81,14 @@ def check_keys(records: Iterable[Record], sent: Iterable[Message], again: bool =
         if finished:
             first[message] = min(finished, key=lambda d: ended(d[1]))
             last[message] = next(d for d in finished if epoch(d[1]) == epoch(finished[-1][1]))
-        if len(finished) > 1 and not (again and _marked([delivery(d[1]) for d in finished])):
+        given = [delivery(d[1]) for d in finished]
+        if len(given) > 1 and (not again or any(lacks_mark(one, given[:i]) for i, one in enumerate(given))):
             twice.append(message)
         elif message not in wanted:
             twice.append(message)  # nobody sent it, or it was sent under another value before
     by_owner = set(_out_of_order(last, spans))
     out_of_order = [message for message in _out_of_order(first, spans) if message in by_owner]
     return KeyReport(len(first), sorted(wanted - first.keys(), key=str), twice, out_of_order)
-
-
-def _marked(deliveries: Sequence[Delivery]) -> bool:
-    """Whether each but the one that was planned first has the mark; in the order of their epochs."""
-    return all(
-        row.redelivered or all(planned_behind(before, row) for before in deliveries[:i])
-        for i, row in enumerate(deliveries)
-    )
 
 
 def _out_of_order(

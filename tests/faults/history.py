@@ -335,7 +335,7 @@ class History:
         self.until(produced, "a micro-batch of each producer")
         for group in (WRITERS, RECORDERS):
             self.until(lambda group=group: self._finished(group, since), f"progress of {group}")  # type: ignore[misc]
-        self.look(at_once=True)  # at what ended while it might
+        self.look(at_once=True)  # a query that ended before this moment is excused
         self._excused = False
 
     def _finished(self, group: str, since: float) -> bool:

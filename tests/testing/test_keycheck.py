@@ -74,7 +74,7 @@ def test_a_former_owner_that_was_too_slow() -> None:
 
 
 def test_a_former_owner_that_planned_behind_the_new_one() -> None:
-    """It stood still before its plan, so the mark is its own. Who was given a message first never has it."""
+    """It stood still before its plan, so its own delivery has the mark. The first delivery of a message never needs one."""
     batches = [batch("r", v, 2.0 * v, ("a", v), ("b", v), epoch=2) for v in range(6)]
     behind = batch("s", 0, 5.5, ("a", 2), redelivered=True, epoch=1)
     assert judged([*batches, behind], again=True) == (True, [], [], [])

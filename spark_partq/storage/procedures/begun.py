@@ -85,7 +85,7 @@ class BegunBatches:
         not while a part is missing. A sink that keeps positions of a group is never forgotten, nor is the copy of what is stuck.
         """
         sinks, tables = {name.sink_id for name in self._names}, self._queue.partitions
-        # Of a later batch than the last that is in the manifest may be void, and then that one's counts.
+        # The manifest of a later batch may be void. Then the manifest of the last batch that a table records still counts.
         last = {sink_id: last_batch(self._queue, tables, sink_id) for sink_id in sinks}
         self._manifests.delete([name for name in self._names if name.batch_id < last[name.sink_id]])
         if not self._silent_sinks(self._queue.partitions):
