@@ -23,7 +23,7 @@ def reject(
     """Put messages of a micro-batch into the dead-message queue of their queue, each once, whoever delivers them again.
 
     For use in a ``foreachBatch`` function, with rows of its DataFrame that still have all of their columns. They are acknowledged with the
-    micro-batch; leave them out of what else the function writes.
+    micro-batch; leave them out of what else the function writes. A repeat of the micro-batch must reject the same messages.
 
     Parameters
     ----------

@@ -91,8 +91,8 @@ class DeadMessages:
     _died_again: set[str] = field(default_factory=set)
     _former: set[str] = field(default_factory=set)  # of a queue that was deleted
     _batches: _Batches = field(default_factory=_Batches)
-    # Of each message there (group, partition, offset, id) the positions that said that it is there
-    _moves: dict[tuple[str, int, int, str], set[frozenset[str]]] = field(default_factory=dict)
+    # Of each message there (group, partition, offset, id) the positions that said that it is there, and how often the group had been reset
+    _moves: dict[tuple[str, int, int, str], dict[frozenset[str], int]] = field(default_factory=dict)
     _resets: list[tuple[str, int | None]] = field(default_factory=list)  # of a group in a partition; None is all
 
     def changed(self, files: Files, path: str, data: bytes) -> str:
@@ -105,21 +105,25 @@ class DeadMessages:
         for add in (add for add in decode(data).adds if not add.tags):  # with tags it was rewritten
             for row in rows_of(files, f"{match[1]}/{add.path}"):
                 place = row["origin_group"], row["origin_partition"], row["origin_offset"], row["id"]
-                before = self._moves.setdefault(place, set())
-                if self._batches.moves[add.path] in before or len(before) > self._times_reset(*place[:2]):
+                before, times_reset = self._moves.setdefault(place, {}), self._times_reset(*place[:2])
+                if self._batches.moves[add.path] in before or len(before) > times_reset:
                     return f"DEAD TWICE: {row['id']} of group {row['origin_group']} was there before"
-                before.add(self._batches.moves[add.path])
+                before[self._batches.moves[add.path]] = times_reset
                 self._died_again |= {row["id"]} & self.all_redriven
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
 
     def in_range(self, group: str, log: StoredPartition, skipped: GroupFact) -> dict[int, str]:
-        """What a group leaves out by a fact, by offset: what is there, and what it put aside though somebody was deleting it."""
+        """What a group leaves out by a fact, by offset: what is there, and what it put aside though somebody was deleting it.
+
+        What it put aside before it was reset says nothing.
+        """
         number = skipped.partition_id[1]
+        times_reset = self._times_reset(group, number)
         return {
             n: log.ids[n]
             for n in range(skipped.offset or 0, skipped.delivered or 0)
-            if n not in log.deleted or (group, number, n, log.ids[n]) in self._moves
+            if n not in log.deleted or times_reset in self._moves.get((group, number, n, log.ids[n]), {}).values()
         }
 
     def left_out(

@@ -55,3 +55,30 @@ def test_who_plans_second_marks_what_both_deliver(store: str, first: bool) -> No
     assert others == [[(5, 8, True)] if first else [(0, 5, True), (5, 8, False)]]
     assert given(former) == [(5, 8, not first)]
     owner.planner.leave()
+
+
+def test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does(store: str) -> None:
+    """H4: its last acknowledgement came too late to count. So what it has finished comes again, and may be dead or too old then."""
+    expired = {"message_ttl_column": "v", "expired_messages": "dead_letter", "dead_letter_queue": "dead"}
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0, max_handoff_time_ms=0, **expired)
+    for lives_ms in (60_000, 0):
+        put(store, 0, [lives_ms])
+    former, owner = Query(store, "a"), Query(store, "b")
+    assert former.next() == {0: (0, 1)}
+    commit = former.planner.membership.group.acknowledge
+
+    def too_late(*rows: object) -> None:
+        group = Group(Store(store), "g")
+        group.refresh()
+        group.decide(lambda: [Leave("a", former.planner.membership.incarnation, expired=True)], "b")
+        assert owner.next() == {0: (0, 1)}
+        commit(*rows)
+
+    with mock.patch.object(former.planner.membership.group, "acknowledge", too_late):
+        former.next()
+    owner.planner.leave()
+    now_ms, late = Store.now_ms, Query(store, "c")
+    with mock.patch.object(Store, "now_ms", lambda self: now_ms(self) + 61_000):
+        assert late.next() == {}
+    assert [message.payload["v"] for message in partq.dead_letters(store, "q")] == [60_000, 0]
+    late.planner.leave()

@@ -11,6 +11,9 @@ import pytest
 from spark_partq.core.stored import MOST
 from tests.core.group.test_dead_letters import test_a_snapshot_has_the_keys_that_are_held
 from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_again, test_message_that_kills
+from tests.storage.procedures.test_former_owner import (
+    test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does,
+)
 from tests.storage.procedures.test_lifetimes import (
     clock,
     test_a_clock_that_is_wrong_makes_nothing_too_old,
@@ -59,6 +62,15 @@ def what_is_suspect_comes_with_the_rest(original, left_out, starts, ends):
 @bug("storage.procedures.dead_letters:DeadLetters.send", leaves_out)
 def what_is_left_out_is_not_sent(original, letters, queue, table, epoch, messages, since):
     """It is nowhere."""
+
+
+@bug(
+    f"{LEFT_OUT}._at_floors",
+    test=lambda: in_a_store(test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does),
+)
+def what_is_sent_lies_beyond_the_position_of_the_next_owner(original, left_out, due):
+    """What that one puts aside seems to be in the dead-message queue already."""
+    return due
 
 
 @bug(

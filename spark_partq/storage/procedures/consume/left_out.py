@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from spark_partq.core.delivery.member import plannable
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
-from spark_partq.core.group.events import Isolate, Skip
+from spark_partq.core.group.events import Isolate, RaiseFloors, Skip
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
@@ -91,6 +91,7 @@ class LeftOut:
             If messages seem too old to a clock that is wrong.
         """
         membership, queues = self._membership, self._subscription.queues
+        due = self._at_floors(due)
         for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
             checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         if any(item.held for item in due):
@@ -114,6 +115,24 @@ class LeftOut:
             )
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
         membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
+
+    def _at_floors(self, due: list[Due]) -> list[Due]:
+        """Make the positions of messages that are about to be sent floors; leaves out those that turn out not to be at the position.
+
+        A dead-message queue counts all below the last message that was sent for sent. So the next owner must not begin before the first.
+        """
+        group, numbers = self._membership.group, dict[str, tuple[int, ...]]()
+        for queue_id, number in (item.partition_id for item in due if item.dead_letter_queue is not None):
+            numbers[queue_id] = (*numbers.get(queue_id, ()), number)
+
+        def is_at_floor(item: Due) -> bool:
+            return item.dead_letter_queue is None or item.messages.start == group.state.committed_floor(
+                item.partition_id
+            )
+
+        if not all(map(is_at_floor, due)):
+            self._membership.decide(lambda: [RaiseFloors(*of_queue) for of_queue in numbers.items()])
+        return list(filter(is_at_floor, due))
 
     def _dead(self, partition_id: PartitionId, queue: Queue, start: int) -> list[Due]:
         settings, (attempts, delivered) = queue.state.settings, self._attempts(partition_id)
