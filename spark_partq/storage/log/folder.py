@@ -33,6 +33,7 @@ _NUMBER = re.compile("[0-9]{20}")
 _ATTEMPTS = 10
 # Who deletes a file by its name does so within this time of looking: another table may be made there, with files of the same names.
 ACT_S = 30.0
+CLEAN_UP_EVERY = 250
 
 # Takes the transactions of a table and the time in milliseconds; gives the app ids that a checkpoint may leave out.
 Expired = Callable[[Mapping[str, Transaction], int], Iterable[str]]
@@ -240,6 +241,10 @@ class LogFolder:
                 raise DamagedLog(f"{other[-1]}: it is a checkpoint of a kind that spark_partq does not write")
         return names
 
+    def last_checkpoint(self) -> int:
+        """The newest version with a checkpoint; -1 if there is none."""
+        return max(self._names_from_hint().checkpoints, default=-1)
+
     def hint(self) -> int | None:
         """The version that `_last_checkpoint` names, if it can be read."""
         try:
@@ -257,8 +262,13 @@ class LogFolder:
             raise DamagedLog(f"{path.rpartition('/')[2]}: {error}") from error
 
     # ---- upkeep
-    def write_checkpoint(self, expired: Expired = nothing_expires) -> int:
+    def write_checkpoint(self, expired: Expired = nothing_expires, last: int = -1) -> int:
         """Put a checkpoint of the newest version, unless it has one, and remove what it stands for; returns that version.
+
+        Parameters
+        ----------
+        last : int
+            The checkpoint before, if one in `CLEAN_UP_EVERY` versions is to clean up, which lists the whole folder.
 
         Raises
         ------
@@ -278,16 +288,13 @@ class LogFolder:
             if not self._stands_for(snapshot):
                 self.files.delete(self.checkpoint_path(snapshot.version))
                 raise LogMissing
-            hint = {
-                "version": snapshot.version,
-                "size": count,
-                "sizeInBytes": len(data),
-                "numOfAddFiles": len(snapshot.files),
-            }
-            last = self.hint()
-            if last is None or last < snapshot.version or self.files.info(self.checkpoint_path(last)) is None:
+            hint = {"version": snapshot.version, "size": count, "sizeInBytes": len(data)}
+            hint["numOfAddFiles"] = len(snapshot.files)
+            named = self.hint()
+            if named is None or named < snapshot.version or self.files.info(self.checkpoint_path(named)) is None:
                 self.files.put(f"{self.path}/{HINT}", json.dumps(hint).encode())
-        self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
+        if snapshot.version // CLEAN_UP_EVERY > last // CLEAN_UP_EVERY:
+            self.clean_up(_duration_ms(snapshot, "delta.logRetentionDuration"))
         return snapshot.version
 
     def _stands_for(self, snapshot: Snapshot) -> bool:

@@ -378,8 +378,8 @@ class DeltaLog:
     def _upkeep(self) -> None:
         """What runs in the background, beside the handle's own thread."""
         try:
-            last = max(self.log.names().checkpoints, default=-1)
-            self._checkpoint = self.log.write_checkpoint(self._expired) if self._is_checkpoint_due(last) else last
+            last = self.log.last_checkpoint()
+            self._checkpoint = self.log.write_checkpoint(self._expired, last) if self._is_checkpoint_due(last) else last
         except (LogMissing, FileMissing):
             pass  # the table was deleted
 

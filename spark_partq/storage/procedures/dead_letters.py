@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.delivery.positions import lineage
 from spark_partq.core.payload.dead_letters import ORIGIN, with_origin
 from spark_partq.core.payload.schema import check_same_columns
 from spark_partq.core.queue.manifest import NewFile
@@ -29,14 +30,14 @@ class DeadMessages:
 
     Attributes
     ----------
-    delivery_count : int
-        How often they were delivered.
+    delivery_count : int or None
+        How often each was delivered; None if nobody counted.
     """
 
     start: int
     end: int
     reason: str
-    delivery_count: int
+    delivery_count: int | None
 
 
 class DeadLetters:
@@ -74,7 +75,13 @@ class DeadLetters:
         deliver_range(
             self._target,
             self._group,
-            Source(state, table.partition, Range(epoch, messages.start, messages.end), since),
+            # What was put aside under a former incarnation may lie beyond the position that a replica had of the group.
+            Source(
+                (state.queue_id, table.partition),
+                lineage(state.incarnation, (), table.partition),
+                Range(epoch, messages.start, messages.end),
+                since,
+            ),
             lambda first: self._files(queue, table, messages, first),
             lambda first: messages.end - first,
         )

@@ -21,12 +21,14 @@ class Source:
 
     Attributes
     ----------
+    lineage : tuple of (str, int)
+        As `Position` has it: the incarnations of the queue whose positions count.
     since : int
         As `deliver_once` has it.
     """
 
-    queue: QueueState
-    partition: int
+    place: PartitionId
+    lineage: tuple[tuple[str, int], ...]
     messages: Range
     since: int = 0
 
@@ -51,15 +53,8 @@ def deliver_range(
     ------
     IngressDisabledError, ClockSkewError, CommitFailedError, CorruptTableError
     """
-    state, messages = source.queue, source.messages
-    place = state.queue_id, source.partition
-    position = Position(
-        messages.start,
-        messages.end,
-        messages.epoch,
-        state.queue_id,
-        lineage(state.incarnation, state.former, source.partition),
-    )
+    place, messages = source.place, source.messages
+    position = Position(messages.start, messages.end, messages.epoch, place[0], source.lineage)
 
     def write(left: Mapping[PartitionId, int]) -> Written[Prepared]:
         first = left[place]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_partq.core.delivery.offsets import Range
+from spark_partq.core.delivery.positions import lineage
 from spark_partq.core.errors import (
     InvalidArgumentError,
     QueueFencedError,
@@ -141,7 +142,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     IngressDisabledError, SchemaMismatchError
     """
     queue = open_dead_letters(store, name)
-    origins = _origins(queue)
+    origins, ends = _origins(queue)
     targets = {origin: open_queue(store, origin) for origin in origins}
     for origin, target in targets.items():
         check_same_columns(
@@ -154,8 +155,10 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             may_add=queue.state.added,
         )
         _check_nothing_is_cut(queue, target)
-    release_keys([(target, origins[origin]) for origin, target in targets.items()])
-    return {origin: _redrive(queue, target) for origin, target in targets.items()}
+    # Keys may be held in the queue that was named, though nothing is left to put back: it was deleted, or removed by its age.
+    named = {} if name == queue.name else {name: open_queue(store, name)}
+    release_keys([(target, origins.get(origin, ())) for origin, target in {**named, **targets}.items()])
+    return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
 
 
 def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
@@ -182,12 +185,13 @@ def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:
                 )
 
 
-def _redrive(queue: Queue, origin: Queue) -> int:
+def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
+    """Put back what lies below those ends: of what came later nobody knows whether groups have read all behind it."""
     # A queue that holds keys back takes no messages of producers meanwhile.
     heed_ingress = origin.state.settings.dead_letter_order == "skip"
     target = PositionsQueue(origin, redriven_sink(queue.name), heed_ingress)
     put_back = 0
-    for table, part in _parts(queue, _redriven_to(queue, origin.name)):
+    for table, part in _parts(queue, _redriven_to(queue, origin.name), ends):
         of_part = 0
 
         def files(first: int, part: Slice = part) -> Sequence[NewFile]:
@@ -201,19 +205,25 @@ def _redrive(queue: Queue, origin: Queue) -> int:
             of_part = sum(batch.num_rows for _, batch in _rows(queue, origin, part, first))
             return of_part
 
+        place = queue.state.queue_id, table.partition
+        incarnations = lineage(queue.state.incarnation, queue.state.former, table.partition)
         messages = Range(0, part.base_offset + part.first_row, part.base_offset + part.last_row)
-        if deliver_range(target, _READER, Source(queue.state, table.partition, messages), files, count):
+        if deliver_range(target, _READER, Source(place, incarnations, messages), files, count):
             put_back += of_part
     return put_back
 
 
-def _origins(queue: Queue) -> dict[str, set[str]]:
-    """The queues to which there is something to put back, each with the groups that put it aside; no group for what was rejected."""
+def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int]]:
+    """The queues to which there is something to put back, each with the groups that put it aside, no group for what was rejected; and the
+    ends of the partitions up to which that was found.
+    """
     names = ["origin_queue", "origin_group", "dead_reason"]
     schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
     # Of each queue, by partition, group, and whether it was put aside or rejected, where the last message lies.
     last: dict[str, dict[tuple[int, str, bool], int]] = {}
+    ends: dict[int, int] = {}
     for table, part in _parts(queue, {}):
+        ends[table.partition] = part.base_offset + part.last_row
         for first, rows in read_slice(queue.store, part, schema):
             columns = [rows.column(name).to_pylist() for name in names]
             for at, (name, group, reason) in enumerate(zip(*columns, strict=True), part.base_offset + first):
@@ -225,7 +235,7 @@ def _origins(queue: Queue) -> dict[str, set[str]]:
         left = [(group, aside) for (number, group, aside), at in of.items() if at >= positions.get(number, 0)]
         if left:
             found[name] = {group for group, aside in left if aside}
-    return found
+    return found, ends
 
 
 def _finish(queue: Queue, origin: str) -> None:
@@ -246,8 +256,10 @@ def _rows(queue: Queue, origin: Queue, part: Slice, from_offset: int) -> Iterato
             yield part.base_offset + first + left_out, in_schema(rows, payload)
 
 
-def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[PartitionTable, Slice]]:
-    """The files of a dead-message queue, of each partition from its position on.
+def _parts(
+    queue: Queue, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
+) -> Iterator[tuple[PartitionTable, Slice]]:
+    """The files of a dead-message queue, of each partition from its position on, up to its end or to that of `ends`.
 
     All that was written with one partition count comes before what was written with the next one, so messages of a key keep their order.
     """
@@ -262,6 +274,8 @@ def _parts(queue: Queue, positions: Mapping[int, int]) -> Iterator[tuple[Partiti
             is_last = generation is queue.state.generations[-1]
             start = max(table.first_offset, read.get(number, 0))
             end = table.next_offset if is_last else min(generation.cuts.get(number, 0), table.next_offset)
+            if ends is not None:
+                end = min(end, ends.get(number, 0))
             if start < end:
                 read[number] = end
                 for part in slices(queue.state, number, table.index, start, end):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable
 
 from spark_partq.storage.files import MemoryFiles, open_files
 from spark_partq.storage.log import LONG_LOG, Add, Remove, TableSpec, table
+from spark_partq.storage.log.folder import CLEAN_UP_EVERY, LogFolder
+from spark_partq.storage.log.spec import CHECKPOINT_INTERVALS
 from spark_partq.storage.runtime import SYSTEM
+from spark_partq.storage.upkeep import UPKEEP
 from tests.storage.log.tables import (
     DAY_MS,
     FIELDS,
@@ -53,6 +57,19 @@ def test_a_clean_up_that_slept_deletes_nothing_more(files: MemoryFiles, monkeypa
         cleaner.log.write_checkpoint()
         assert len(deleted) == n and deleted == sorted(deleted)
     assert_same(fresh(files), expected)
+
+
+def test_commits_clean_up_once_in_so_many_versions(files: MemoryFiles) -> None:
+    """Each time the whole folder is listed, and it may hold an hour's entries; old ones go all the same."""
+    writer, most = made(files), 0
+    with mock.patch.object(LogFolder, "clean_up", autospec=True, side_effect=LogFolder.clean_up) as clean_up:
+        for _ in range(3 * CLEAN_UP_EVERY // 30):
+            count(writer, 30)
+            UPKEEP.wait()
+            age(files, 2 * HOUR_MS)
+            most = max(most, len(entries(files)))
+    assert 3 <= clean_up.call_count <= 4
+    assert most <= CLEAN_UP_EVERY + CHECKPOINT_INTERVALS[1]
 
 
 def test_clean_up_that_dies(files: MemoryFiles) -> None:

@@ -175,6 +175,24 @@ def test_messages_that_are_too_old(store: str, kept: str, monkeypatch: pytest.Mo
     assert {json.loads(row["body"])["why"] for row in skipped} == {"expired"}
 
 
+@pytest.mark.parametrize("max_deliveries", [5, None])
+def test_each_message_says_how_often_it_was_delivered(store: str, max_deliveries: int | None) -> None:
+    """What is left out at once may differ in that; nobody knows where nobody counts."""
+    make(store, max_deliveries=max_deliveries, message_ttl_column="v", expired_messages="dead_letter")
+    put(store, 0, [60_000, 60_001])
+    query = Query(store, {60_000})
+    for _ in range(3):
+        assert not query.run()
+    put(store, 0, [60_002, 60_003])
+    now_ms = Store.now_ms
+    with mock.patch.object(Store, "now_ms", lambda self: now_ms(self) + 61_000):
+        assert not query.run()  # the micro-batch that was planned comes again
+        query.deadly.clear()
+        assert Query(store, set()).run()
+    counts = [4, 4, 0, 0] if max_deliveries else [None] * 4
+    assert [(v, count) for v, _, count in dead(store)] == list(zip(range(60_000, 60_004), counts, strict=True))
+
+
 def sent(store: str, start: int, end: int, queue: str = "q", partition: int = 0) -> None:
     """These messages of a partition are left out."""
     found = opened(store, queue)
@@ -234,11 +252,11 @@ def test_a_redrive_goes_on_in_the_midst_of_a_file(store: str) -> None:
     assert [m.offset for m in partq.dead_letters(store, "dead")] == list(range(6))
     with mock.patch.object(redriving, "_redrive") as once:
         partq.redrive(store, "q")
-    first = once.call_args_list[0].args
-    assert [queue.name for queue in first] == ["dead", "q"]
-    table, part = next(redriving._parts(first[0], {}))
+    found, origin, ends = once.call_args_list[0].args
+    assert (found.name, origin.name, ends) == ("dead", "q", {0: 6})
+    table, part = next(redriving._parts(found, {}))
     with mock.patch.object(redriving, "_parts", return_value=[(table, replace(part, last_row=2))]):
-        assert redriving._redrive(*first) == 2
+        assert redriving._redrive(found, origin, ends) == 2
     assert [m.redriven for m in partq.dead_letters(store, "q")] == [True, True, False, False, False, False]
     assert partq.redrive(store, "r") == {"q": 1, "r": 3}
     assert partq.redrive(store, "r") == {}

@@ -56,3 +56,17 @@ def test_what_the_replica_lacked_is_put_back(store: str, there: str) -> None:
     put_aside(there, 5, 7)
     assert redriven(there) == [0]
     assert partq.redrive(there, "q") == {"q": 2}
+
+
+def test_what_was_put_aside_beyond_the_position_that_the_replica_had(store: str, there: str) -> None:
+    """The dead-message queue was copied after the group had gone on: the new primary puts aside each message that it leaves out."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    replicate(Store(store), "q", there)
+    put_aside(store, 5, 6)  # behind what the group had finished
+    replicate(Store(store), "dead", there)
+    for name in ("q", "dead"):
+        promote(Store(there), name)
+    for _ in range(2):
+        put_aside(there, 0, 5)
+    assert sorted(m.payload["v"] for m in partq.dead_letters(there, "q")) == list(range(6))

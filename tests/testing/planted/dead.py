@@ -14,6 +14,9 @@ from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_a
 from tests.storage.procedures.test_former_owner import (
     test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does,
 )
+from tests.storage.procedures.test_held_keys import (
+    test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive,
+)
 from tests.storage.procedures.test_lifetimes import (
     clock,
     test_a_clock_that_is_wrong_makes_nothing_too_old,
@@ -65,12 +68,21 @@ def what_is_left_out_is_not_sent(original, letters, queue, table, epoch, message
 
 
 @bug(
-    f"{LEFT_OUT}._at_floors",
+    f"{LEFT_OUT}._is_at_floor",
     test=lambda: in_a_store(test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does),
 )
-def what_is_sent_lies_beyond_the_position_of_the_next_owner(original, left_out, due):
+def what_is_sent_lies_beyond_the_position_of_the_next_owner(original, left_out, item):
     """What that one puts aside seems to be in the dead-message queue already."""
-    return due
+    return True
+
+
+@bug(
+    "storage.procedures.redrive:_redrive",
+    test=lambda: in_a_store(test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive),
+)
+def what_came_after_the_look_is_put_back_as_well(original, queue, origin, ends):
+    """A message that is put aside meanwhile comes back behind later ones of its key, or they behind it."""
+    return original(queue, origin, dict.fromkeys(queue.state.all_partitions, MOST))
 
 
 @bug(

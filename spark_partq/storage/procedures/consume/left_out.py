@@ -91,7 +91,7 @@ class LeftOut:
             If messages seem too old to a clock that is wrong.
         """
         membership, queues = self._membership, self._subscription.queues
-        due = self._at_floors(due)
+        self._commit_floors(due)
         for queue in {queues[item.partition_id[0]] for item in due if item.messages.reason == EXPIRED}:
             checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
         if any(item.held for item in due):
@@ -100,6 +100,8 @@ class LeftOut:
             messages, name = item.messages, item.dead_letter_queue
             if item.partition_id not in plannable(membership.group.state, membership.incarnation):
                 continue  # it was taken from this process by what was decided meanwhile
+            if not self._is_at_floor(item):
+                continue  # an acknowledgement came too late to count, or another owner was further
             if not item.held <= membership.group.state.held.get(item.partition_id[0], frozenset()):
                 continue  # the keys were released
             queue, table, holds = queues[item.partition_id[0]], tables[item.partition_id], frozenset[int]()
@@ -116,23 +118,22 @@ class LeftOut:
             membership.decide(lambda skip=skip: [skip])  # type: ignore[misc]
         membership.called_s = membership.runtime.monotonic_s()  # it goes on, however many there are
 
-    def _at_floors(self, due: list[Due]) -> list[Due]:
-        """Make the positions of messages that are about to be sent floors; leaves out those that turn out not to be at the position.
+    def _commit_floors(self, due: list[Due]) -> None:
+        """Make the positions of messages that are about to be sent floors.
 
         A dead-message queue counts all below the last message that was sent for sent. So the next owner must not begin before the first.
         """
-        group, numbers = self._membership.group, dict[str, tuple[int, ...]]()
+        if all(map(self._is_at_floor, due)):
+            return
+        numbers: dict[str, tuple[int, ...]] = {}
         for queue_id, number in (item.partition_id for item in due if item.dead_letter_queue is not None):
             numbers[queue_id] = (*numbers.get(queue_id, ()), number)
+        self._membership.decide(lambda: [RaiseFloors(*of_queue) for of_queue in numbers.items()])
 
-        def is_at_floor(item: Due) -> bool:
-            return item.dead_letter_queue is None or item.messages.start == group.state.committed_floor(
-                item.partition_id
-            )
-
-        if not all(map(is_at_floor, due)):
-            self._membership.decide(lambda: [RaiseFloors(*of_queue) for of_queue in numbers.items()])
-        return list(filter(is_at_floor, due))
+    def _is_at_floor(self, item: Due) -> bool:
+        """Whether messages may be sent: no owner may begin before them, and they are not finished."""
+        floor = self._membership.group.state.committed_floor(item.partition_id)
+        return item.dead_letter_queue is None or item.messages.start == floor
 
     def _dead(self, partition_id: PartitionId, queue: Queue, start: int) -> list[Due]:
         settings, (attempts, delivered) = queue.state.settings, self._attempts(partition_id)
@@ -141,12 +142,21 @@ class LeftOut:
         count, _ = deliveries(attempts, delivered, start)
         return [Due(partition_id, DeadMessages(start, start + 1, DEAD, count), settings.dead_letter_queue)]
 
+    def _delivered_as_often(
+        self, partition_id: PartitionId, queue: Queue, start: int, end: int
+    ) -> tuple[int | None, int]:
+        """How often a message was delivered, and the end of those that were as often; None where nobody counts."""
+        if queue.state.settings.max_deliveries is None:
+            return None, end
+        count, same_until = deliveries(*self._attempts(partition_id), start)
+        return count, min(end, same_until) if same_until > start else end
+
     def _held(self, partition_id: PartitionId, queue: Queue, table: PartitionTable, start: int, end: int) -> list[Due]:
         run, name = self._run(queue, table, start, end), queue.state.settings.dead_letter_queue
         if run is None or not run.first == start < run.end:
             return []
-        count, _ = deliveries(*self._attempts(partition_id), start)
-        return [Due(partition_id, DeadMessages(start, min(end, run.end), HELD, count), name, run.keys)]
+        count, held_end = self._delivered_as_often(partition_id, queue, start, min(end, run.end))
+        return [Due(partition_id, DeadMessages(start, held_end, HELD, count), name, run.keys)]
 
     def _run(self, queue: Queue, table: PartitionTable, start: int, end: int) -> Run | None:
         """The first messages of held keys; None if no key is held."""
@@ -201,7 +211,9 @@ class LeftOut:
             expired = self._lifetimes.old_end(queue, table, start, end, self._now_us)
         if expired == start:
             return []
-        count, _ = deliveries(*self._attempts(partition_id), start)
+        if name is None:
+            return [Due(partition_id, DeadMessages(start, expired, EXPIRED, None), None)]
+        count, expired = self._delivered_as_often(partition_id, queue, start, expired)
         return [Due(partition_id, DeadMessages(start, expired, EXPIRED, count), name)]
 
     def _old_files_end(self, queue: Queue, table: PartitionTable, start: int, end: int, *, first_alone: bool) -> int:
