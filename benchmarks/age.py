@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated
 from unittest import mock
@@ -40,6 +42,7 @@ READ_EVERY, MAINTAIN_EVERY, WARM_UP = 5, 250, 200
 # An hour of a queue with a micro-batch a second has 3,600 of them, as has about a minute here. So what is kept for an hour elsewhere
 # is kept for a minute: entries of logs, former files, and what is put together.
 HOUR_MS = 60_000
+HOUR = 5  # thousands of micro-batches, generously
 _UNLIMITED = Limits()
 
 
@@ -71,17 +74,25 @@ def main(
     messages: Annotated[list[Messages], typer.Option(help="which queues to run")] = [*Messages],  # noqa: B006
     out: Annotated[Path, typer.Option(help="the folder for the JSON")] = Path("benchmarks/results"),
 ) -> None:
-    """Print, for a queue whose messages are removed and for one that keeps them, the last thousand micro-batches against the first."""
+    """Print, for a queue whose messages are removed and for one that keeps them, the last tenth of the micro-batches against earlier ones."""
     out.mkdir(parents=True, exist_ok=True)
     for name in messages:
         with _short_hours(), tempfile.TemporaryDirectory(prefix="partq-bench-", dir=folder) as place:
             samples = [*run(f"{place}/store", batches, kept=name is Messages.KEPT)]
         (out / f"age-{name}.json").write_text(json.dumps([asdict(sample) for sample in samples]))
-        first, last = samples[0], samples[-1]
+        tenth = max(1, len(samples) // 10)
+        last = samples[-tenth:]
         for what in ("write_ms", "read_ms", "maintain_ms"):
-            before, after = getattr(first, what), getattr(last, what)
-            print(f"{name:>8} {what:12} {before:8.2f} -> {after:8.2f}  {after / before:.2f} times", flush=True)
-        print(f"{name:>8} {asdict(last)}", flush=True)
+            after = _median(last, what)
+            for told, before in (("1st thousand", samples[:1]), ("behind an hour", samples[HOUR:][:tenth])):
+                if before:
+                    print(f"{name:>8} {what:12} {told:>15} {_median(before, what):8.2f} -> {after:8.2f}", end="  ")
+                    print(f"{after / _median(before, what):.2f} times", flush=True)
+        print(f"{name:>8} {asdict(samples[-1])}", flush=True)
+
+
+def _median(samples: Sequence[Sample], what: str) -> float:
+    return float(statistics.median(getattr(sample, what) for sample in samples))
 
 
 @contextlib.contextmanager
@@ -110,13 +121,38 @@ def run(uri: str, batches: int, kept: bool) -> Iterator[Sample]:
     writers = [_Writer(uri, f"s{n}") for n in range(WRITERS)]
     readers = [_Reader(uri, group) for group in GROUPS]
     try:
-        yield from _samples(uri, batches, writers, readers)
+        with _maintenance(uri) as maintenance:
+            yield from _samples(uri, batches, writers, readers, maintenance)
     finally:
         for reader in readers:
             reader.planner.leave()
 
 
-def _samples(uri: str, batches: int, writers: Sequence[_Writer], readers: Sequence[_Reader]) -> Iterator[Sample]:
+@contextlib.contextmanager
+def _maintenance(uri: str) -> Iterator[Connection]:
+    """A process that maintains the queue when it is sent something, and then sends how many milliseconds that took."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_maintain, args=(uri, there))
+    process.start()
+    try:
+        yield here
+    finally:
+        here.send(False)
+        process.join()
+
+
+def _maintain(uri: str, connection: Connection) -> None:
+    with _short_hours():
+        while connection.recv():
+            began = time.perf_counter()
+            partq.maintain(uri, "q")
+            connection.send(1000 * (time.perf_counter() - began))
+
+
+def _samples(
+    uri: str, batches: int, writers: Sequence[_Writer], readers: Sequence[_Reader], maintenance: Connection
+) -> Iterator[Sample]:
     times: dict[str, list[float]] = {}
 
     def timed(what: str, act: Callable[[], object]) -> None:
@@ -130,12 +166,15 @@ def _samples(uri: str, batches: int, writers: Sequence[_Writer], readers: Sequen
             for reader in readers:
                 timed("read", reader.read)
         if n % MAINTAIN_EVERY == 0:
-            timed("maintain", lambda: partq.maintain(uri, "q"))
+            if n > MAINTAIN_EVERY:
+                times.setdefault("maintain", []).append(maintenance.recv())  # of the one before, which has long ended
+            maintenance.send(True)
         if n == WARM_UP:
             times.clear()
         elif (n - WARM_UP) % 1000 == 0:
             yield _sample(uri, n - WARM_UP, times)
             times.clear()
+    maintenance.recv()
 
 
 class _Writer:

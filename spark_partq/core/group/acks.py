@@ -172,10 +172,10 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str], gone: Collection[str]
         kept.append(AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, delivered))
     written = {row.incarnation for row in kept}
     kept += [
-        AckRow(_OF_AN_ATTEMPT, 0, *partition_id, acks.attempts[partition_id][start, end][0], 0, end, start, attempt)
+        AckRow(_OF_AN_ATTEMPT, 0, *partition_id, epoch, 0, end, start, attempt)
         for partition_id in acks.attempts
         if partition_id in positions
-        for (start, end), attempt in needed(acks.attempts_since(partition_id, 0), positions[partition_id]).items()
+        for (start, end), (epoch, attempt) in needed(acks.attempts[partition_id], positions[partition_id]).items()
     ]
     kept += [
         heartbeat(i, beat, acks.work.get(i, NO_WORK))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 PIECES = 8
 
 Attempts = Mapping[tuple[int, int], int]  # range of offsets -> the number of its last delivery
+Attempt = tuple[int, int]  # the epoch and the number of a delivery
 
 
 def deliveries(attempts: Attempts, delivered: int, offset: int) -> tuple[int, int]:
@@ -65,17 +66,18 @@ def is_dead(attempts: Attempts, offset: int, max_deliveries: int) -> bool:
     return attempts.get((offset, offset + 1), 0) > max(1, max_deliveries - 1)
 
 
-def needed(attempts: Attempts, position: int) -> dict[tuple[int, int], int]:
+def needed(attempts: Mapping[tuple[int, int], Attempt], position: int) -> dict[tuple[int, int], Attempt]:
     """Those that still say something of messages at or above the position, and that no other one says as well.
 
-    Not first deliveries: who knows up to where messages were delivered knows of these.
+    Not first deliveries: who knows up to where messages were delivered knows of these. One under an earlier epoch does not speak for one under
+    a later epoch, as a reset lies between them perhaps, from which on it counts no more.
     """
-    left = {range_: number for range_, number in attempts.items() if range_[1] > position and number > 1}
+    left = {range_: attempt for range_, attempt in attempts.items() if range_[1] > position and attempt[1] > 1}
     return {
-        (start, end): number
-        for (start, end), number in left.items()
+        (start, end): (epoch, number)
+        for (start, end), (epoch, number) in left.items()
         if not any(
-            (s, e) != (start, end) and s <= start and end <= e and n >= number and end - start > 1
-            for (s, e), n in left.items()
+            (s, e) != (start, end) and s <= start and end <= e and under >= epoch and n >= number and end - start > 1
+            for (s, e), (under, n) in left.items()
         )
     }

@@ -21,6 +21,8 @@ _NOTHING: Facts = ()
 def follow(state: ReplicaState | None, replica_id: str, primary: str, location: str, queue_id: str) -> Facts:
     """Let the store at `location` have a replica of that queue of the store `primary`, unless it has.
 
+    One that follows another store, as that of a primary which has been taken over, follows this one from now on.
+
     Raises
     ------
     ReplicaError
@@ -29,11 +31,12 @@ def follow(state: ReplicaState | None, replica_id: str, primary: str, location: 
     if state is not None:
         check_follows(state)
         check_same_queue(state, location, queue_id)
-        if not state.removed:
+        if not state.removed and state.primary == primary:
             return _NOTHING
     body = {"replica_id": replica_id, "primary": primary, "location": location, "queue_id": queue_id}
     body |= format.of_new_tables().body()
-    return [ReplicaFact(Kind.REPLICA_OF, body)]
+    before = [] if state is None or state.removed else [ReplicaFact(Kind.REMOVED, {})]
+    return [*before, ReplicaFact(Kind.REPLICA_OF, body)]
 
 
 def announce_jump(state: ReplicaState | None, folder: str, version: int) -> Facts:

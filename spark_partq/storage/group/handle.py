@@ -151,6 +151,10 @@ class Group:
 
         return retrying(self.store.runtime, self._counted(attempt), f"a decision of group {self.name!r}")
 
+    def check(self, events: Sequence[Event]) -> None:
+        """Raise what `decide` would, as of the last refresh; nothing is committed."""
+        decide(self.state, self.acks, events, assignor=assignors.find)
+
     def _counted(self, attempt: Callable[[], T]) -> Callable[[], T]:
         """The attempt, of which each one but the first means that the race before it was lost."""
         calls = itertools.count()

@@ -67,10 +67,10 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
         If a member is alive, it reads a replica, or only a newer program may write it; nothing was changed.
     """
     store.check_exists()
-    controls = _attached(store, check_name("group", name))
+    is_attached = bool(_attached(store, check_name("group", name)))
     group = Group(store, name)
     try:
-        if not controls:
+        if not is_attached:
             open_group(store, name)  # says that there is none
         await_inactive(store, group, report=report)
         group.decide(lambda: [Delete()], user_and_host())
@@ -78,7 +78,7 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
     except CorruptTableError:  # nobody can read it, so nobody is told
         _remove_tree(store, group_folder(name))
         deletions = sys.maxsize
-    for control in controls:
+    for control in _attached(store, name):  # also those to which a query has attached it meanwhile
         control.decide(lambda state: decide.detach_group(state, name, deletions))
     for folder in store.names(group_folder(name)):
         before = deletions_before(folder)

@@ -47,13 +47,15 @@ from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.control import open_control
-from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.queue.handle import open_queue, queue_state
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
 from spark_partq.storage.replica.closing import close
+from spark_partq.storage.replica.complete import is_complete
 from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
-from spark_partq.storage.replica.table import SYNCED, Options, ReplicaTable, reaching
+from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
 
@@ -123,15 +125,15 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
-    if _is_complete(store, queue):
+    if is_complete(store, queue):
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
-    if not _is_complete(store, queue):
+    if not is_complete(store, queue):
         raise ReplicaError(
-            f"the first pass of the replica of queue {queue!r} in {store.uri} never ended, and its primary {replica.primary} cannot "
-            f"be reached ({problem}): there is nothing that could be used",
+            f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
+            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used",
             queue=queue,
         )
     others |= {location for location in (*known, *_other_replicas(store, replica)) if location != replica.location}
@@ -169,14 +171,9 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 
 
 # ---- the other replicas
-def _is_complete(store: Store, queue: str) -> bool:
-    """Whether a pass of the replica has ended once."""
-    return store.files.info(f"{queue_folder(queue)}/replica/{SYNCED}") is not None
-
-
 def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
     """Locations of the primary's other replicas, as the copy knows them."""
-    if not _is_complete(store, replica.queue):
+    if not is_complete(store, replica.queue):
         return []
     return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
 
@@ -199,6 +196,8 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
     for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), patient=True):
         if rival.state.replica_id == mine.replica_id:
             continue  # this one, under another name
+        if rival.state.promoted and _descends_from(store, mine, rival):
+            continue
         if rival.state.promoted or not force:
             table.decide(lambda now: decide_replica.cancel_promotion(now, mine.incarnation))
             raise _another(rival)
@@ -207,6 +206,16 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
             left = rival.table.decide(lambda now: decide_replica.cancel_promotion(now, incarnation))  # noqa: B023
         if left is not None and left.takes_over:
             raise _another(rival)
+
+
+def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
+    """Whether this is a replica of what the other one became, which is fenced for it, or for another one since."""
+    if not is_complete(store, mine.queue):
+        return False
+    state = queue_state(store, mine.queue)
+    if rival.state.incarnation not in (state.incarnation, *(former.incarnation for former in state.former)):
+        return False
+    return rival.location == mine.primary or queue_state(rival.table.store, mine.queue).fenced_by is not None
 
 
 def _another(rival: Rival) -> ReplicaError:
@@ -260,6 +269,7 @@ def _take_over(
 
 def _copy_the_rest(primary: Store, store: Store, queue: str, table: ReplicaTable) -> bool:
     """The last pass; False if somebody else has begun the promotion meanwhile."""
+    settled_groups(open_queue(primary, queue))  # a reset that was announced before the fence is copied, or is void
     try:
         Replicator(primary, queue, store.uri, store.storage_options, taking_over=True).sync()
     except PartqError:

@@ -9,7 +9,6 @@ a reason in the control table.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,11 +25,11 @@ from spark_partq.storage.inspect.replicas import ReplicaStatus, status_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import know_replica
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.explained import Read, go_on
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
-    SYNCED,
     Options,
     ReplicaTable,
     check_apart,
@@ -89,6 +88,7 @@ class Replicator:
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
         self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
+        self._incarnations: dict[str, str] = {}  # by queue that which a pass has begun to copy
 
     def register(self) -> None:
         """Make the replica known to both sides, unless it is.
@@ -134,15 +134,13 @@ class Replicator:
             )
         if replica.replica_id != self._replica_id:  # what is remembered is of another copy
             self._copies, self._offsets, self._marks, self._replica_id = {}, {}, {}, replica.replica_id
+            self._incarnations = {}
         with reaching(self.target):
             if state.settings.durable:
                 self.target.force_writes()
             commits, problems = self._pass(state)
             report = SyncReport(commits, self._lag(state))
-            self.target.files.put(
-                f"{queue_folder(self.queue)}/replica/{SYNCED}",
-                json.dumps({"at": self.target.now().isoformat(), "lag": report.total_lag}).encode(),
-            )
+            complete.has_ended(self.target, self.queue, report.total_lag)
         if problems:
             raise problems[0]
         return report
@@ -167,6 +165,9 @@ class Replicator:
         read_queues, manifests = [], []
         for queue in sorted(queues):
             known = state if queue == self.queue else queue_state(self.store, queue)
+            if self._incarnations.get(queue) != known.incarnation:
+                complete.begin(self.target, known)
+                self._incarnations[queue] = known.incarnation
             manifests.append(self._manifests(queue, known.queue_id))
             read_queues.append(self._read_queue(known))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
@@ -334,7 +335,7 @@ class Replicator:
         replica = self._replica(self.queue)
         if replica is not None:
             decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
-            if not replica.removed:
+            if not replica.removed and replica.primary == self.store.uri:
                 return  # each pass checks the tables, and goes on beside a group that is none of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(

@@ -159,6 +159,11 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
             check_primary(queue)
             update_groups(queue)
         group = open_group(group.store, group.name)
+        announced = max(queue.state.resets.get(group.name, 0) for queue in queues)
+        if (
+            announced > group.state.resets + 1
+        ):  # a replica that was promoted may have them of the queue, and not of the group
+            group.decide(partial(list, [VoidResets(announced)]), user_and_host())
         number = group.state.resets + 1
         for queue in queues:
             attach_group(queue, group.name, group.state.deletions)

@@ -91,14 +91,26 @@ def test_what_is_needed() -> None:
 
     A first delivery is known by the end of what was delivered: who acknowledges by hand may leave one message and be given thousands of ranges.
     """
-    assert needed({(0, 10): 3, (10, 20): 2}, 10) == {(10, 20): 2}
-    assert needed({(0, 10): 3, (10, 20): 2}, 9) == {(0, 10): 3, (10, 20): 2}
-    assert needed({(0, 10): 3, (2, 8): 3, (0, 5): 2, (5, 10): 4, (3, 4): 2, (3, 5): 3}, 0) == {
+    assert of_one_epoch({(0, 10): 3, (10, 20): 2}, 10) == {(10, 20): 2}
+    assert of_one_epoch({(0, 10): 3, (10, 20): 2}, 9) == {(0, 10): 3, (10, 20): 2}
+    assert of_one_epoch({(0, 10): 3, (2, 8): 3, (0, 5): 2, (5, 10): 4, (3, 4): 2, (3, 5): 3}, 0) == {
         (0, 10): 3,
         (5, 10): 4,
         (3, 4): 2,
     }
-    assert needed({(n, n + 1): 1 for n in range(1_000)}, 0) == {}
+    assert of_one_epoch({(n, n + 1): 1 for n in range(1_000)}, 0) == {}
+
+
+def of_one_epoch(attempts: Attempts, position: int) -> Attempts:
+    left = needed({range_: (5, number) for range_, number in attempts.items()}, position)
+    return {range_: number for range_, (_, number) in left.items()}
+
+
+def test_what_a_reset_voids_does_not_speak_for_what_came_since() -> None:
+    """H4: else a message that kills whoever is given it is never found to be dead after a reset."""
+    before, since = {(50, 150): (3, 4)}, {(61, 150): (7, 3)}
+    assert needed(before | since, 0) == before | since
+    assert needed({(50, 150): (8, 4)} | since, 0) == {(50, 150): (8, 4)}
 
 
 _RANGES = st.tuples(st.integers(0, 9), st.integers(1, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -106,7 +118,7 @@ _RANGES = st.tuples(st.integers(0, 9), st.integers(1, 6)).map(lambda pair: (pair
 
 @given(st.dictionaries(_RANGES, st.integers(1, 4), max_size=8), st.integers(0, 15))
 def test_nothing_is_lost_with_what_is_not_needed(attempts: dict[tuple[int, int], int], position: int) -> None:
-    left = needed(attempts, position)
+    left = of_one_epoch(attempts, position)
     for offset in range(position, 16):
         assert deliveries(left, 16, offset)[0] == deliveries(attempts, 16, offset)[0]
         assert [is_dead(left, offset, most) for most in (1, 3)] == [is_dead(attempts, offset, most) for most in (1, 3)]

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
+
+import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.facts import QueueFact
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures import delete
 from spark_partq.storage.queue.control import QueueControl
+from spark_partq.storage.queue.handle import attach_group, open_queue, queue_state
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
+from tests.planners import Query
 
 Decide = Callable[[QueueState], Sequence[QueueFact]]
 
@@ -40,3 +46,29 @@ def test_a_deletion_that_slept_removes_no_later_acknowledgements(store: str) -> 
     assert (group.position(first), group.delivered(first)) == (9, 12)
     consumer.ack(0, 10)
     assert {path.name for path in Path(store, "groups/g").iterdir()} == {"control", "acks-2"}
+
+
+def test_a_queue_that_is_attached_meanwhile_waits_for_nobody(store: str) -> None:
+    """Q8: a query that attaches it while the deletion waits for a session, and then dies."""
+    for name in ("q", "p"):
+        partq.create_queue(store, name, "v bigint", partitions=1, rebalance_delay_ms=0)
+    Consumer(store, "dead", session_timeout_ms=1_000)
+    wait = delete.await_inactive
+
+    def waits(*arguments: Any, **named: Any) -> None:
+        attach_group(open_queue(Store.at(store), "p"), "g", 0)
+        wait(*arguments, **named)
+
+    with mock.patch.object(delete, "await_inactive", waits):
+        partq.delete_group(store, "g")
+    assert [queue_state(Store.at(store), name).groups for name in ("q", "p")] == [{}, {}]
+
+
+def test_a_member_that_is_refused_attaches_the_group_to_nothing(store: str) -> None:
+    """Q8: else the queue would wait for a group that never reads it."""
+    for name in ("q", "p"):
+        partq.create_queue(store, name, "v bigint", partitions=1, rebalance_delay_ms=0)
+    Consumer(store, "a", session_timeout_ms=60_000)
+    with pytest.raises(partq.GroupMismatchError):
+        Query(store, "b", queues=("p",), session_timeout_ms=30_000).next()
+    assert queue_state(Store.at(store), "p").groups == {}

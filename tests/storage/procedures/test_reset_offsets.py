@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from typing import Any
 from unittest import mock
 
@@ -15,12 +16,17 @@ from spark_partq.core.queue.resetting import announce_reset
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures import reset_offsets as procedure
 from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.replicate import replicate
 from spark_partq.storage.procedures.reset_offsets import reset_offsets
 from spark_partq.storage.queue.control import user_and_host
+from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
 from tests.helpers import opened, position, put
+from tests.replicas import Crash, there_fixture  # noqa: F401
 from tests.storage.procedures.test_gate import Query
+from tests.storage.procedures.test_promote import take_away
 
 T = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
@@ -280,3 +286,52 @@ def test_one_that_cannot_be_made_any_more_leaves_nothing_behind(store: str) -> N
     group = Group(Store(store), "g")
     group.refresh()
     assert group.state.resets == opened(store).state.resets["g"] and positions(store) == [15, 0]
+
+
+def left(store: str) -> None:
+    """A queue of ten messages, of which group `g` has finished eight, and nobody consumes."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    put(store, 0, range(10))
+    consumer = Consumer(store, "a")
+    consumer.ack(0, 8)
+    consumer.leave()
+
+
+@pytest.mark.parametrize("moment", ["_planned", "_is_known"])
+def test_a_replica_takes_over_meanwhile(store: str, there: str, moment: str) -> None:
+    """S7: who sets positions is told that they are used elsewhere, or they are set there, too."""
+    left(store)
+    replicate(Store(store), "q", there)
+    real = getattr(procedure, moment)
+    calls = itertools.count()
+
+    def promoted(*arguments: Any) -> Any:
+        found = real(*arguments)
+        if next(calls) == (1 if moment == "_planned" else 0):  # planned once to be shown, and once to be committed
+            assert promote(Store(there), "q").fenced
+        return found
+
+    with mock.patch.object(procedure, moment, promoted), pytest.raises(partq.QueueFencedError):
+        reset_offsets(Store(store), "g", "earliest")
+    assert position(there, "g", 0) == 8
+    assert [r.new for r in reset_offsets(Store(there), "g", "earliest")] == [0] and position(there, "g", 0) == 0
+
+
+def test_a_replica_that_has_resets_of_the_queue_and_not_of_the_group(store: str, there: str) -> None:
+    """S7: a pass died between them, and the primary is lost."""
+    left(store)
+    replicate(Store(store), "q", there)
+    for to in (2, 3):
+        reset_offsets(Store(store), "g", {"q": {0: to}})
+    apply = TableCopy.apply
+
+    def dies(copy: TableCopy, steps: Any) -> int:
+        if copy.folder.startswith("groups/"):
+            raise Crash
+        return apply(copy, steps)
+
+    with mock.patch.object(TableCopy, "apply", dies), pytest.raises(Crash):
+        replicate(Store(store), "q", there)
+    take_away(store)
+    promote(Store(there), "q")
+    assert [r.new for r in reset_offsets(Store(there), "g", "earliest")] == [0] and position(there, "g", 0) == 0

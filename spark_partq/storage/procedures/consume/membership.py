@@ -222,6 +222,8 @@ class Membership:
 
         def join() -> Sequence[Event]:
             state = self.group.state
+            if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
+                self.group.check([Join(me, read.in_group, read.first_starts(state))])
             read.attach(self.group)
             return [Join(me, read.in_group, read.first_starts(state))]
 

@@ -97,6 +97,9 @@ class Subscription:
         return StreamOffset(group, instance, ids, planned, incarnations, former)
 
     # ---- changes
+    def is_attached(self, group: Group) -> bool:
+        return all(q.state.groups.get(group.name, -1) >= group.state.deletions for q in self._queues.values())
+
     def attach(self, group: Group) -> None:
         """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
 

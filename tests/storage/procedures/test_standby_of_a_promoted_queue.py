@@ -1,0 +1,109 @@
+"""The second replica of a queue follows the first one once that was promoted, and takes over from it (S7)."""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+
+import spark_partq as partq
+from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.replica.table_copy import TableCopy
+from spark_partq.storage.store import Store
+from tests.replicas import (
+    Crash,
+    messages,
+    put,
+    queue_fixture,  # noqa: F401
+    sync,
+    there_fixture,  # noqa: F401
+)
+from tests.storage.procedures.test_promote import take_away
+
+
+def promoted(queue: str, there: str, second: str) -> None:
+    """Both follow the queue; the first is promoted, and gets messages of its own."""
+    put(queue, 0, range(3))
+    for _ in range(2):  # from the second pass on each is known to the other
+        for location in (there, second):
+            sync(queue, location)
+    promote(Store.at(there), "q")
+    put(there, 0, range(100, 103))
+
+
+def primary_of(store: str) -> str:
+    found = ReplicaTable(Store.at(store), "q").refresh()
+    assert found is not None
+    return found.primary
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_it_takes_over(queue: str, there: str, lost: bool) -> None:
+    """The first is no rival: the second has its history, and fences it if it can be reached."""
+    second = f"{there}-2"
+    promoted(queue, there, second)
+    sync(there, second)
+    put(there, 0, [103])
+    sync(there, second)
+    assert primary_of(second) == there
+    if lost:
+        take_away(there)
+    assert promote(Store.at(second), "q").fenced is not lost
+    assert sorted(messages(second, 0).values()) == [0, 1, 2, 100, 101, 102, 103]
+    if not lost:
+        with pytest.raises(partq.QueueFencedError):
+            partq.scale(there, "q", 4)
+
+
+def test_it_could_not_be_told_of_the_promotion(queue: str, there: str) -> None:
+    """It follows the first one all the same, so its promotion fences that one, and not the queue of before."""
+    second = f"{there}-2"
+    put(queue, 0, range(3))
+    for location in (there, second):
+        sync(queue, location)
+    away = take_away(second)
+    promote(Store.at(there), "q")
+    os.rename(away, second)
+    sync(there, second)
+    assert promote(Store.at(second), "q").primary == there
+    assert queue_state(Store.at(there), "q").fenced_by == second
+
+
+def test_a_first_pass_that_died_leaves_nothing_to_promote(queue: str, there: str) -> None:
+    """It has messages of the first one, and not yet the fact that says which offsets are others now: a sink would lose or repeat results."""
+    second = f"{there}-2"
+    promoted(queue, there, second)
+    apply = TableCopy.apply
+
+    def dies(copy: TableCopy, steps: object) -> int:
+        if copy.folder == "queues/q/control":
+            raise Crash
+        return apply(copy, steps)  # type: ignore[arg-type]
+
+    with mock.patch.object(TableCopy, "apply", dies), pytest.raises(Crash):
+        sync(there, second)
+    away = take_away(there)
+    with pytest.raises(partq.ReplicaError, match="or the first since its primary was itself promoted, never ended"):
+        promote(Store.at(second), "q")
+    os.rename(away, there)
+    sync(there, second)
+    take_away(there)
+    promote(Store.at(second), "q")
+    assert len(queue_state(Store.at(second), "q").former) == 2
+
+
+def test_back_to_the_first_store_and_on_to_a_third(queue: str, there: str) -> None:
+    """The store between them was fenced for the first one, so it stands in nobody's way."""
+    second = f"{there}-2"
+    put(queue, 0, range(3))
+    sync(queue, there)
+    promote(Store.at(there), "q")
+    partq.delete_queue(queue, "q")
+    for _ in range(2):
+        sync(there, queue)
+    promote(Store.at(queue), "q")
+    sync(queue, second)
+    assert promote(Store.at(second), "q").fenced
