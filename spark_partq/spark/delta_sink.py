@@ -16,7 +16,14 @@ from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, open_sources, queue_ends
+from spark_partq.spark.micro_batch import (
+    MicroBatch,
+    check_traceable,
+    micro_batch,
+    open_sources,
+    queue_ends,
+    writing_once,
+)
 from spark_partq.spark.turns import in_turn
 from spark_partq.spark.worker import WorkerFunction
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -45,6 +52,14 @@ class DeltaSink:
 
     @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        again = (
+            f"this micro-batch has been written to {self._place.uri} by a sink of the same name before, so the table takes these rows for those: "
+            "write all rows of a micro-batch in one call (union), or give each sink a name of its own"
+        )
+        with writing_once(batch, "delta", self._place.uri, self._name or "", otherwise=again):
+            self._deliver_once(batch)
+
+    def _deliver_once(self, batch: DataFrame) -> None:
         planned = micro_batch(batch)
         given = _columns_of(batch)
         if self._reads_durable(batch, planned):

@@ -28,13 +28,13 @@ SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
 @dataclass
 class _Run:
-    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and what a
-    micro-batch has rejected."""
+    """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and what the
+    last micro-batch has written."""
 
     first: str
     options: list[Options]
-    rejecting: str = ""
-    rejected: set[tuple[str, str]] = field(default_factory=set)
+    writing: str = ""
+    written: set[tuple[str, ...]] = field(default_factory=set)
 
 
 _runs: dict[str, _Run] = {}  # the last ones
@@ -101,13 +101,35 @@ def _may_begin_earlier(run: _Run, number: str) -> bool:
     return run.first == number and any(option.ack == "manual" for option in run.options)
 
 
-def rejected_in(batch: DataFrame) -> set[tuple[str, str]]:
-    """The stores and names of what the running micro-batch has rejected; the caller adds to them."""
-    running, number = _running(batch)
+def written_in(batch: DataFrame) -> set[tuple[str, ...]]:
+    """What the running micro-batch has written, by target and name; the caller adds to it. Nothing outside of a micro-batch."""
+    try:
+        running, number = _running(batch)
+    except InvalidArgumentError:
+        return set()
+    if running is None:
+        return set()
     run = _run_of(running, number)
-    if run.rejecting != number:
-        run.rejecting, run.rejected = number, set()
-    return run.rejected
+    if run.writing != number:
+        run.writing, run.written = number, set()
+    return run.written
+
+
+@contextlib.contextmanager
+def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[None]:
+    """Refuse what the running micro-batch has written before: the target would take the rows for those that it has.
+
+    What has failed may be tried again, and so may a micro-batch that runs again.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    written = written_in(batch)
+    if target in written:
+        raise InvalidArgumentError(otherwise)
+    yield
+    written.add(target)
 
 
 def ends_of(batch: DataFrame) -> list[Any]:

@@ -14,7 +14,7 @@ from spark_partq.core.queue.sink_ids import rejected_sink
 from spark_partq.core.stored import MAX_TEXT
 from spark_partq.spark.driver import Driver
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, rejected_in
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, writing_once
 from spark_partq.spark.sink import append_once
 from spark_partq.storage.group.handle import open_group
 from spark_partq.storage.procedures.positions_queue import PositionsQueue
@@ -35,24 +35,26 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
     for queues in by_target.values():
         for queue in queues:
             _check_columns(rows, queue)
-    rejected = rejected_in(rows)
-    if (opened.uri, name) in rejected:  # the positions would say that these messages are in
-        raise InvalidArgumentError(
-            "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
-        )
-    group = open_group(opened, planned.group).state
+    again = "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
+    with writing_once(rows, "reject", opened.uri, name, otherwise=again):
+        _append(rows, reason, opened, planned, by_target)
+
+
+def _append(
+    rows: DataFrame, reason: str | Column, store: Store, planned: MicroBatch, by_target: dict[str, list[Queue]]
+) -> None:
+    group = open_group(store, planned.group).state
     for dead_letter_queue, queues in by_target.items():
         read = [queue.name for queue in queues]
         of_queues = {place: position for place, position in planned.positions.items() if place[0] in read}
         dead = _dead_messages(rows.filter(sf.col("_queue").isin(read)), queues[0], planned.group, reason)
-        target = PositionsQueue(open_queue(opened, dead_letter_queue), rejected_sink(planned.group))
+        target = PositionsQueue(open_queue(store, dead_letter_queue), rejected_sink(planned.group))
         of_target = MicroBatch(planned.group, of_queues)
         # A micro-batch that was planned before the group began to read again counts as what it was.
         since = {
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
-        append_once(target, of_target, dead, (), name, partial(queue_ends, rows, of_target), since)
-    rejected.add((opened.uri, name))
+        append_once(target, of_target, dead, (), _name_of(reason), partial(queue_ends, rows, of_target), since)
 
 
 def _name_of(reason: str | Column) -> str:

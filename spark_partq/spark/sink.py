@@ -18,7 +18,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends
+from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, writing_once
 from spark_partq.spark.turns import in_turn
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -64,6 +64,15 @@ class QueueSink:
     @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         self.added = 0
+        name = self._queue.name
+        again = (
+            f"this micro-batch has been written to queue {name!r} by a sink of the same name before, so the queue takes these rows for those: "
+            "write all rows of a micro-batch in one call (union), or give each sink a sink_id of its own"
+        )
+        with writing_once(batch, "queue", self._queue.store.uri, name, self._sink_id or "", otherwise=again):
+            self._write_micro_batch(batch, batch_id)
+
+    def _write_micro_batch(self, batch: DataFrame, batch_id: int) -> None:
         if self._exactly_once:
             self.added = self._deliver_once(batch)
             return

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.spark.micro_batch import rejected_in
+from spark_partq.spark.micro_batch import written_in
 from spark_partq.spark.reject import _name_of
 from spark_partq.storage.store import Store
 from tests.helpers import opened
@@ -47,7 +47,7 @@ def batch(store: str, *groups: str, **columns: str | None) -> Any:
 def rejected(store: str, reason: str) -> Any:
     """A micro-batch whose function has rejected messages for that reason."""
     found = batch(store)
-    rejected_in(found).add((Store.at(store).uri, _name_of(reason)))
+    written_in(found).add(("reject", Store.at(store).uri, _name_of(reason)))
     return found
 
 

@@ -72,6 +72,32 @@ def test_sink_ahead_of_a_new_checkpoint(spark: SparkSession, store: str, tmp_pat
     assert numbers(read(spark, store).collect()) == sorted([*range(20), *range(20)])
 
 
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_second_call_in_a_micro_batch(spark: SparkSession, store: str, tmp_path: Path, sinks: int) -> None:
+    """Q5: its rows would be taken for those of the first one. When the query starts again, the first call adds nothing, and all goes on."""
+    partq.create_queue(store, "q", ORDERS, key="k", partitions=2)
+    source, checkpoint = str(tmp_path / "in"), str(tmp_path / "checkpoint")
+    orders(spark, 0, 10, files=1).write.json(source)
+    made = [partq.queue_sink(store, "q") for _ in range(sinks)]
+
+    def both(batch: DataFrame, batch_id: int) -> None:
+        made[0](batch.filter("n < 4"), batch_id)
+        made[-1](batch.filter("n >= 4"), batch_id)
+
+    with pytest.raises(
+        StreamingQueryException, match=r"\[INVALID_ARGUMENT\].*write all rows of a micro-batch in one call"
+    ):
+        query_of(spark, source, checkpoint, both)
+    named = made[0], partq.queue_sink(store, "q", sink_id="large")
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        named[0](batch.filter("n < 4"), batch_id)
+        named[1](batch.filter("n >= 4"), batch_id)
+
+    query_of(spark, source, checkpoint, each)
+    assert numbers(read(spark, store).collect()) == list(range(10))
+
+
 def test_batch_ids_of_append(spark: SparkSession, store: str) -> None:
     """Q5: an id alone, or one that is no count, is refused; an older batch than the last too."""
     partq.create_queue(store, "q", ORDERS, key="k", partitions=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.group.events import Leave
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.store import Store
 from tests.helpers import put
 from tests.planners import Query
@@ -82,3 +84,35 @@ def test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does(store: str)
         assert late.next() == {}
     assert [message.payload["v"] for message in partq.dead_letters(store, "q")] == [60_000, 0]
     late.planner.leave()
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["refused", "accepted, too late to count"])
+def test_an_acknowledgement_by_hand_while_the_session_is_over(store: str, counts: bool) -> None:
+    """H5: the messages come again, as whoever is refused is told, though the same query gets the partition back."""
+    partq.create_queue(store, "q", "v bigint", partitions=1)  # it is back within the rebalance delay
+    put(store, 0, range(5))
+    query = Query(store, "a", manual_acknowledgement=True)
+    assert query.next() == {0: (0, 5)}
+    group = Group(Store(store), "g")
+    group.refresh()
+    (own,) = group.state.partitions.values()
+    acknowledged = partial(acknowledge, Store(store), "g", {("q", 0): 3}, {("q", 0): own.epoch})
+
+    def expire() -> None:
+        group.decide(lambda: [Leave("a", query.planner.membership.incarnation, expired=True)], "b")
+
+    if counts:
+        expire()
+        assert acknowledged() == [("q", 0)]
+    else:
+        commit = group._control.commit
+
+        def late(*facts: object) -> None:
+            assert acknowledged() == []
+            commit(*facts)
+
+        with mock.patch.object(group._control, "commit", late):
+            expire()
+    assert query.next() == {0: (0, 5)}
+    assert ("lost", [["q", 0]]) in query.told
+    query.planner.leave()

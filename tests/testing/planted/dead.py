@@ -14,15 +14,15 @@ from tests.storage.procedures.test_dead_letters import test_a_group_that_reads_a
 from tests.storage.procedures.test_former_owner import (
     test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does,
 )
-from tests.storage.procedures.test_held_keys import (
-    test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive,
-)
 from tests.storage.procedures.test_lifetimes import (
     clock,
     test_a_clock_that_is_wrong_makes_nothing_too_old,
     test_each_message_lives_as_long_as_it_says,
     test_messages_that_retention_removed_are_in_nobodys_way,
     test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next,
+)
+from tests.storage.procedures.test_released_keys import (
+    test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive,
 )
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.stores import in_a_store

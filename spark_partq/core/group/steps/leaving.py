@@ -23,7 +23,7 @@ def leave(decision: Decision, event: Leave) -> None:
     cause = f"the session of {event.instance} expired" if event.expired else f"{event.instance} left"
     before, count_decides = len(state.flows), choice.count_decides(state)
     assignor, _ = choice.choose(state.members.values())
-    left = unbind(decision, member, cause)
+    left = unbind(decision, member, cause, may_live=event.expired)
     rest = state.members.values()
     if count_decides and (not rest or choice.choose(rest)[0] == assignor):
         for i, partitions in enumerate(left):
@@ -64,25 +64,37 @@ def check_inactive(state: GroupState) -> None:
         )
 
 
-def unbind(decision: Decision, member: Member, cause: str, forced: bool | None = None) -> list[list[PartitionId]]:
-    """Remove a member; returns the partitions that each of its flows owned. `forced`: its process lives and shall bind again."""
+def unbind(
+    decision: Decision, member: Member, cause: str, *, forced: bool | None = None, may_live: bool = False
+) -> list[list[PartitionId]]:
+    """Remove a member; returns the partitions that each of its flows owned.
+
+    Parameters
+    ----------
+    forced : bool, optional
+        Its process lives, and shall bind again.
+    may_live : bool
+        Its process may live: its session expired. Meanwhile an acknowledgement by hand is refused. So what was given comes again, also to the same
+        instance: its lineages end.
+    """
     decision.emit(
         GroupFact(
             Kind.MEMBER_LEFT, instance=member.instance, incarnation=member.incarnation, host=member.host,
             flows=member.flows, forced=forced, cause=cause, by=decision.by,
         )
     )  # fmt: skip
-    return [revoke_flow(decision, flow, cause) for flow in member.flow_names]
+    ends_lineage = member.manual and (may_live or bool(forced))
+    return [revoke_flow(decision, flow, cause, ends_lineage) for flow in member.flow_names]
 
 
-def revoke_flow(decision: Decision, flow: Flow, cause: str) -> list[PartitionId]:
+def revoke_flow(decision: Decision, flow: Flow, cause: str, ends_lineage: bool = False) -> list[PartitionId]:
     """Take all partitions from a flow that left, and cancel the handoffs to it; returns what it owned."""
     partitions = decision.state.partitions
     for partition_id in [id_ for id_, own in partitions.items() if own.to_flow == flow]:
         decision.emit_partition(Kind.HANDOFF_CANCELLED, partition_id, cause, flow=partitions[partition_id].flow)
     left = decision.state.owned(flow)
     for partition_id in left:
-        ownership.end(decision, Kind.UNASSIGNED, partition_id, cause)
+        ownership.end(decision, Kind.UNASSIGNED, partition_id, cause, ends_lineage=ends_lineage)
     return left
 
 

@@ -23,13 +23,21 @@ def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str,
     )  # fmt: skip
 
 
-def end(decision: Decision, kind: Kind, partition_id: PartitionId, cause: str, forced: bool | None = None) -> None:
-    """End the ownership (`kind` is ``Released`` or ``Unassigned``)."""
+def end(
+    decision: Decision,
+    kind: Kind,
+    partition_id: PartitionId,
+    cause: str,
+    *,
+    forced: bool | None = None,
+    ends_lineage: bool = False,
+) -> None:
+    """End the ownership (`kind` is ``Released`` or ``Unassigned``), and with it the lineage if it is forced, or that is asked for."""
     state, own = decision.state, decision.state.partitions[partition_id]
     decision.emit_partition(
         kind, partition_id, cause, offset=state.position(partition_id, decision.acks),
         delivered=state.delivered(partition_id, decision.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
-        lineage_epoch=own.epoch + 1 if forced else own.lineage_epoch, forced=forced,
+        lineage_epoch=own.epoch + 1 if forced or ends_lineage else own.lineage_epoch, forced=forced,
         flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
     )  # fmt: skip
 
