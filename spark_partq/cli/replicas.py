@@ -26,7 +26,10 @@ def replicate(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="With --remove: also if the replica may have taken over and is lost for good."),
+        typer.Option(
+            "--force",
+            help="With --remove: cancel a promotion that has not ended; and also if the replica may have taken over and is lost for good.",
+        ),
     ] = False,
     to_option: ToOptions = None,
     as_json: Json = False,

@@ -26,7 +26,7 @@ from spark_partq.core.payload.schema import Struct
 from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.asking import asked_again, tells_of_connection
 from spark_partq.storage.files.credentials import redacted
-from spark_partq.storage.log import Conflict
+from spark_partq.storage.log import Conflict, retrying
 from spark_partq.storage.store import Store
 from spark_partq.target.files import TableFile
 
@@ -259,16 +259,25 @@ class DeltaTarget:
 
     def add_columns(self, fields: Sequence[Mapping[str, Any]]) -> None:
         """Add nullable columns, unless another process has by now."""
-        self.refresh()
-        known = {column["name"] for column in self.schema["fields"]}
-        added = [field for field in fields if field["name"] not in known]
-        if added:
-            new = Schema.from_json(json.dumps({"type": "struct", "fields": [{**f, "nullable": True} for f in added]}))
+
+        def attempt() -> None:
+            self.refresh()
+            known, version = {column["name"] for column in self.schema["fields"]}, self._table.version()
+            added = [{**field, "nullable": True} for field in fields if field["name"] not in known]
+            if not added:
+                return
             try:
-                self._table.alter.add_columns(list(new.fields))
+                self._table.alter.add_columns(
+                    list(Schema.from_json(json.dumps({"type": "struct", "fields": added})).fields)
+                )
             except _FAILED as error:
+                self.refresh()
+                if self._table.version() > version:
+                    raise Conflict from error  # another process was first, perhaps with the same columns
                 raise self._refused(error) from error
             self.refresh()
+
+        retrying(self._place.runtime, attempt, self.what)
 
     def _refused(self, error: Exception) -> CommitFailedError | StoreUnavailableError:
         said = _said(error, self._place)

@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -212,6 +213,24 @@ def test_columns_are_added_once(place: Store, target: DeltaTarget) -> None:
     other.add_columns(new)
     assert [f["name"] for f in other.schema["fields"]] == ["v", "day", "k", "more"]
     assert DeltaTable(place.uri).version() == 1
+
+
+def test_another_process_adds_the_same_column_at_once(place: Store, target: DeltaTarget) -> None:
+    """It is there then, and nothing stops."""
+    other, refresh = DeltaTarget(place), DeltaTarget.refresh
+    column = {"name": "x", "type": "long", "nullable": True, "metadata": {}}
+
+    def late(self: DeltaTarget) -> None:
+        refresh(self)
+        if self is target and not any(c["name"] == "x" for c in fresh()):
+            other.add_columns([column])
+
+    def fresh() -> Any:
+        return DeltaTarget(place).schema["fields"]
+
+    with mock.patch.object(DeltaTarget, "refresh", late):
+        target.add_columns([column])
+    assert [c["name"] for c in target.schema["fields"]].count("x") == 1
 
 
 def test_others_write_beside_it(place: Store, target: DeltaTarget) -> None:

@@ -71,13 +71,7 @@ def fence(state: QueueState, location: str, replica_id: str = "") -> Facts:
     """
     if not state.usable:
         return _NOTHING
-    if state.fenced_by not in (None, location):
-        raise ReplicaError(
-            f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
-            "interrupted, promote it again; if it is lost, remove it as a replica (with force), then promote another",
-            queue=state.name,
-            location=state.fenced_by,
-        )
+    check_not_taken_over(state, location)
     if not is_followed(state, location, (replica_id,)):
         raise ReplicaError(
             f"queue {state.name!r} does not know the replica in {location} any more, and goes on without it; use the queue, or "
@@ -86,6 +80,22 @@ def fence(state: QueueState, location: str, replica_id: str = "") -> Facts:
             location=location,
         )
     return _NOTHING if state.fenced_by == location else [*add_replica(state, location, replica_id), *_fence(location)]
+
+
+def check_not_taken_over(state: QueueState, location: str) -> None:
+    """
+    Raises
+    ------
+    ReplicaError
+        If the queue is fenced for another replica than that one.
+    """
+    if state.fenced_by not in (None, location):
+        raise ReplicaError(
+            f"another replica of queue {state.name!r}, {state.fenced_by}, has taken over; use that one. If its promotion was "
+            "interrupted, promote it again; if that cannot be, or it is lost, remove it as a replica (with force), then promote another",
+            queue=state.name,
+            location=state.fenced_by,
+        )
 
 
 def _fence(location: str | None) -> Facts:

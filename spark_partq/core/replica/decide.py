@@ -62,8 +62,13 @@ def still_needed(state: ReplicaState, fact: ReplicaFact) -> bool:
     return fact.kind != Kind.JUMPING or fact.body["version"] == state.jumps[fact.body["folder"]]
 
 
-def remove(state: ReplicaState | None, queue_id: str) -> Facts:
+def remove(state: ReplicaState | None, queue_id: str, force: bool = False) -> Facts:
     """The queue follows it no more.
+
+    Parameters
+    ----------
+    force : bool
+        Also if it is being promoted: that is cancelled.
 
     Raises
     ------
@@ -72,11 +77,18 @@ def remove(state: ReplicaState | None, queue_id: str) -> Facts:
     """
     if state is None or state.queue_id != queue_id:
         return _NOTHING
-    if state.takes_over:
+    if state.promoted:
         raise ReplicaError(
             f"{state.location} was promoted and took over from queue {state.queue!r}; use it", queue=state.queue
         )
-    return _NOTHING if state.removed else [ReplicaFact(Kind.REMOVED, {})]
+    if state.takes_over and not force:
+        raise ReplicaError(
+            f"{state.location} is being promoted, to take over from queue {state.queue!r}. If that was interrupted, promote it again, or pass force "
+            "to cancel its promotion",
+            queue=state.queue,
+        )
+    cancelled = cancel_promotion(state, state.incarnation)
+    return cancelled if state.removed or state.was_removed else [*cancelled, ReplicaFact(Kind.REMOVED, {})]
 
 
 def start_promotion(

@@ -64,7 +64,11 @@ def stuck_from(queue: Queue, readers: Sequence[Group]) -> int:
 
 
 def _in_parent(queue: Queue, group: Group) -> int | None:
-    """Its position there. Nothing is settled for one that attached while the queue was exclusive, and has not joined yet; None if it never had the parent."""
-    found = group.position((queue.state.queue_id, PARENT))
-    joined = queue.state.queue_id in group.state.queues
-    return 0 if found is None and not joined and queue.state.shared_parent_with(group.name) else found
+    """Its position there; nothing is settled for one that attached before the queue was last exclusive, and does not know the parent. None if it
+    attached later.
+    """
+    parent = queue.state.queue_id, PARENT
+    found = group.position(parent)
+    if found is None and parent in group.state.removed:
+        _, found = group.state.removed[parent]
+    return 0 if found is None and queue.state.shared_parent_with(group.name) else found

@@ -53,12 +53,14 @@ def copy_stuck(queue: Queue) -> int:
         )
     update_groups(queue)  # from here on no group moves its position in the parent
     close_parent(queue)
-    start = _start(queue)
-    copied = 0
+    started = _start(queue)
+    start, copied = started.copying, 0
     if start is not None:
         parent = queue.table(PARENT)
         parent.refresh()
-        index, end, producer = parent.index, parent.next_offset, Producer(queue)
+        index, producer = parent.index, Producer(queue)
+        # By then the copy may have ended elsewhere, and the queue been exclusive again: what came since is not stuck.
+        end = min(started.end_of_parent, parent.next_offset)
         for piece in slices(queue.state, PARENT, index, start, end):
             copied += _copy(queue, producer, piece)
         queue.control.decide(lambda state: stuck.finish_copying(state, start, end))
@@ -66,8 +68,8 @@ def copy_stuck(queue: Queue) -> int:
     return copied
 
 
-def _start(queue: Queue) -> int | None:
-    """Decide from which offset on to copy, once for all who do it; None if nothing is stuck."""
+def _start(queue: Queue) -> QueueState:
+    """Decide from which offset on to copy, once for all who do it; `copying` of the state after that is None if nothing is stuck."""
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         unread_from = 0
@@ -76,7 +78,7 @@ def _start(queue: Queue) -> int | None:
             unread_from = stuck_from(queue, settled_groups(queue))
         return stuck.start_copying(state, unread_from)
 
-    return queue.control.decide(facts).copying
+    return queue.control.decide(facts)
 
 
 def _copy(queue: Queue, producer: Producer, piece: Slice) -> int:

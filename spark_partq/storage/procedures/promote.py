@@ -127,6 +127,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     decide_replica.check_can_be_promoted(replica, force)
     if is_complete(store, queue):
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
+    if force:
+        _check_not_taken_over(replica, store.sibling(replica.primary, options))
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
@@ -206,6 +208,14 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
             left = rival.table.decide(lambda now: decide_replica.cancel_promotion(now, incarnation))  # noqa: B023
         if left is not None and left.takes_over:
             raise _another(rival)
+
+
+def _check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
+    """Cancel no other promotion for which the primary is fenced, as this one could not go on after that: raises `ReplicaError`."""
+    with contextlib.suppress(NotAStoreError, StoreUnavailableError, QueueNotFoundError, NotPermittedError):
+        state = queue_state(primary, replica.queue)
+        if state.queue_id == replica.queue_id:
+            decide_replicas.check_not_taken_over(state, replica.location)
 
 
 def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:

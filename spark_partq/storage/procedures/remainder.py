@@ -26,7 +26,7 @@ class ScaleProgress:
     left : int
         Messages, or groups.
     alone : bool
-        Nobody is there who would do it: no group that is behind has a member, or only time does.
+        Nobody is there who would do it: no group that is behind has a member that reads the queue, or only time does.
     """
 
     what: str
@@ -61,7 +61,7 @@ def undrained(queue: Queue, partitions: Sequence[int]) -> ScaleProgress | None:
     return ScaleProgress(
         f"consumers{_of(behind)} to acknowledge what is left",
         left,
-        alone=not any(group.state.members for group in behind),
+        alone=not any(m.subscribes(queue.name) for group in behind for m in group.state.members.values()),
     )
 
 

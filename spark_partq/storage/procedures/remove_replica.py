@@ -29,12 +29,12 @@ def remove_replica(
     Parameters
     ----------
     force : bool
-        Take a promotion back although the replica cannot be asked whether it took over.
+        Cancel a promotion that has not ended; and take one back although the replica cannot be asked whether it took over.
 
     Raises
     ------
     ReplicaError
-        If it is none, or was promoted; or the queue is fenced for it and it cannot be reached.
+        If it is none, or was promoted; or, without `force`, it is being promoted, or the queue is fenced for it and it cannot be reached.
     """
     state, target = queue_state(store, queue), store.sibling(location, options)
     if target.uri not in state.replicas:
@@ -53,7 +53,7 @@ def remove_replica(
     gone = {state.replica_ids.get(target.uri, "")}
     if replica is not None and replica.queue_id == queue_id:
         with reaching(target):
-            removed = table.decide(lambda replica: decide_replica.remove(replica, queue_id))
+            removed = table.decide(lambda replica: decide_replica.remove(replica, queue_id, force))
         gone.add(replica.replica_id if removed is None else removed.replica_id)
     elif state.fenced_by == target.uri and not force:
         raise ReplicaError(

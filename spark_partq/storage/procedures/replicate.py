@@ -26,6 +26,7 @@ from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.primary import know_replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica import complete
+from spark_partq.storage.replica.closing import was_closed
 from spark_partq.storage.replica.explained import Read, go_on
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
@@ -89,6 +90,7 @@ class Replicator:
         self._sources: dict[int, DeltaLog] = {}
         self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
         self._incarnations: dict[str, str] = {}  # by queue that which a pass has begun to copy
+        self._used_there: set[str] = set()  # groups that went their own way there
 
     def register(self) -> None:
         """Make the replica known to both sides, unless it is.
@@ -152,7 +154,7 @@ class Replicator:
         problems: list[ReplicaError] = []
         queues = {self.queue}
         for group, read in groups:
-            together = self._together(read)
+            together = None if group.name in self._used_there else self._together(read)
             if together is None:
                 continue  # it goes its own way there, with another of its queues
             try:
@@ -213,13 +215,16 @@ class Replicator:
         copies = [self._copy(folder, (self.queue,)) for folder in _tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
         for group, read in groups:
-            if self._together(read) is None:
+            if group.name in self._used_there or self._together(read) is None:
                 continue
             for folder in _folders(group):
                 try:
                     self._copy(folder, tuple(read.values())).check_history()
                 except OtherHistoryError:
-                    raise
+                    if not was_closed(self.store, self.target, folder):
+                        raise
+                    self._used_there.add(group.name)  # with a queue that was promoted there, and is so no more
+                    break
                 except ReplicaError:  # one that was created again; the others are copied, and then it is told
                     continue
 

@@ -14,6 +14,7 @@ from spark_partq.core.errors import InvalidArgumentError, PartqError, ScalingInP
 from spark_partq.core.group.facts import Status
 from spark_partq.core.queue import decide
 from spark_partq.core.queue.facts import MODES, Mode, QueueFact
+from spark_partq.core.queue.scaling import Remainder
 from spark_partq.core.queue.settings import check_partition_count
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.backlog import groups
@@ -46,8 +47,10 @@ def scale(
     Raises
     ------
     InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError
-        Before anything is changed; ScalingInProgressError also when `timeout_s` is over: run it again to go on. QueueFencedError also
-        when a replica takes over meanwhile: the change goes on there, once it is asked for again.
+        Before anything is changed. ScalingInProgressError also when `timeout_s` is over: run it again to go on; and if somebody took the
+        change back, or asked for another one meanwhile. InvalidArgumentError also with ``delete``, if more came in than `confirm_lost` until the
+        partitions were sealed: the count is changed then, and nothing is removed. QueueFencedError also when a replica takes over meanwhile: the
+        change goes on there, once it is asked for again.
     """
     arguments.count_or_none("confirm_lost", confirm_lost)
     arguments.seconds_or_none("timeout_s", timeout_s)
@@ -56,16 +59,13 @@ def scale(
     start(queue, partitions, mode, confirm_lost)
     clock = queue.store.runtime.monotonic_s
     deadline = None if timeout_s is None else clock() + timeout_s
-    watchers = [Rebalancer(queue.store, group.name) for group in groups(queue) if group.exists()]
+    watchers: dict[str, Rebalancer] = {}
     while True:
         progress = step(queue, replica_options)
+        _check_is_as_asked(queue.state, partitions, mode)
         if progress is None or (mode == "live" and progress.alone):
             update_replicas(queue, replica_options)
             return queue.state
-        if mode == "delete":  # until the partitions were sealed more came in than was confirmed
-            start(queue, partitions, mode, confirm_lost)
-            queue.store.runtime.sleep(_EVERY_S)  # what keeps it from going on may be another one's change
-            continue
         report(progress)
         if deadline is not None and clock() > deadline:
             raise ScalingInProgressError(
@@ -75,11 +75,61 @@ def scale(
                 partitions=partitions,
                 mode=mode,
             )
-        for watcher in watchers:  # so that members that died while nobody else is there are waited for no longer
+        if mode == "delete":
+            _remove_the_rest(queue, partitions, confirm_lost)
+        # So that members that died while nobody else is there are waited for no longer, also those of a group that came since.
+        for group in groups(queue):
+            if group.name not in watchers and group.exists():
+                watchers[group.name] = Rebalancer(queue.store, group.name)
+        for watcher in watchers.values():
             with contextlib.suppress(PartqError):  # a group that was deleted meanwhile, or cannot be assigned here
                 for _ in watcher.step():
                     pass
         queue.store.runtime.sleep(_EVERY_S)
+
+
+def _check_is_as_asked(state: QueueState, partitions: int, mode: Mode) -> None:
+    """
+    Raises
+    ------
+    ScalingInProgressError
+    """
+    under_way = None if state.scaling is None else state.scaling.partition_count
+    if state.usable and partitions not in (state.partition_count, under_way):
+        raise ScalingInProgressError(
+            f"queue {state.name!r} was to have {partitions} partitions and has {state.partition_count}: somebody took the change back, or asked "
+            "for another one meanwhile. Ask them, or run this again",
+            queue=state.name,
+            partitions=partitions,
+            mode=mode,
+        )
+
+
+def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) -> None:
+    """Remove what lies in partitions that go, if the map in force is the one that was asked for: until they were sealed more came in than was confirmed.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If that is more.
+    """
+
+    def facts(state: QueueState) -> Sequence[QueueFact]:
+        check_primary(queue)
+        if state.scaling is not None or state.partition_count != partitions or not state.removing:
+            return ()
+        return decide.start_scaling(state, partitions, "delete", _left(queue, state, partitions), confirm_lost)
+
+    queue.control.decide(facts)
+
+
+def _left(queue: Queue, state: QueueState, partitions: int) -> Remainder:
+    """What the partitions hold that a map of this count does not name."""
+    if partitions == state.partition_count:
+        undrained(
+            queue, state.removing
+        )  # what every group has acknowledged is settled first: no owner goes back behind it
+    return measure_remainder(queue, state.not_named_by(partitions))
 
 
 def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = None) -> QueueState:
@@ -101,13 +151,7 @@ def start(queue: Queue, partitions: int, mode: Mode, confirm_lost: int | None = 
 
     def facts(state: QueueState) -> Sequence[QueueFact]:
         check_primary(queue)
-        remainder = None
-        if mode == "delete" and state.scaling is None:
-            if partitions == state.partition_count:
-                undrained(
-                    queue, state.removing
-                )  # what every group has acknowledged is settled first: no owner goes back behind it
-            remainder = measure_remainder(queue, state.not_named_by(partitions))
+        remainder = _left(queue, state, partitions) if mode == "delete" and state.scaling is None else None
         return decide.start_scaling(state, partitions, mode, remainder, confirm_lost, finished)
 
     # What an interrupted change has left to do; each of them, whatever the others had.

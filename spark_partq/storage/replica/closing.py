@@ -64,6 +64,19 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], tak
     retrying(store.runtime, attempt, f"the end of a replica's table {folder}")
 
 
+def was_closed(store: Store, target: Store, folder: str) -> bool:
+    """Whether a promotion has ended the following of a table's copy there: it has a mark that the original has not."""
+    original, copy = (_marks(DeltaLog(of, folder, f"the table {folder}")) for of in (store, target))
+    return not copy <= original
+
+
+def _marks(table: DeltaLog) -> set[str]:
+    if not table.exists():
+        return set()
+    table.refresh()
+    return {app for app in table.snapshot.transactions if app.startswith(CLOSED)}
+
+
 def _skip_to(table: DeltaLog, version: int, mark: str) -> None:
     """Put a checkpoint of what the table is, unless there is one of that version.
 

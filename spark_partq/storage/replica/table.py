@@ -223,7 +223,7 @@ def next_offset(log: DeltaLog) -> int:
 def fenced_error(store: Store, state: QueueState, location: str) -> QueueFencedError:
     return QueueFencedError(
         f"queue {state.name!r} in {store.uri} was taken over by its replica in {location}; use that store. If it is not promoted "
-        "there, its promotion was interrupted: promote it again, or remove the replica to go on here",
+        "there, its promotion was interrupted: promote it again, or remove the replica (with force) to go on here",
         queue=state.name,
         location=location,
     )

@@ -78,6 +78,16 @@ def test_a_replica_follows_one_queue(state: Callable[[], ReplicaState]) -> None:
     assert decide.remove(state(), "another") == ()
 
 
+def test_a_promotion_that_is_given_up_by_force() -> None:
+    """S7: it is cancelled, and the replica removed; one that has ended stays."""
+    given_up = decide.remove(promoting(), "id", force=True)
+    assert [fact.kind for fact in given_up] == [Kind.PROMOTION_CANCELLED, Kind.REMOVED]
+    left = follow(promoting(), given_up)
+    assert left.removed and decide.remove(left, "id", force=True) == ()
+    with pytest.raises(ReplicaError, match="use it"):
+        decide.remove(promoted(), "id", force=True)
+
+
 @pytest.mark.parametrize("state", [promoting, promoted])
 def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState]) -> None:
     """S7: no pass begins, no jump is announced, and its primary cannot give it up."""
@@ -85,7 +95,7 @@ def test_nothing_is_copied_to_what_takes_over(state: Callable[[], ReplicaState])
         decide.follow(state(), "r2", "/primary", "/standby", "id")
     with pytest.raises(ReplicaError, match="nothing is copied"):
         decide.announce_jump(state(), *JUMP)
-    with pytest.raises(ReplicaError, match="took over from queue 'q'; use it"):
+    with pytest.raises(ReplicaError, match=r"took over from queue 'q'; use it|pass force to cancel its promotion"):
         decide.remove(state(), "id")
 
 

@@ -8,11 +8,14 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.procedures import promote as procedure
 from spark_partq.storage.procedures.promote import promote
+from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
+from tests.groups import Consumer
 from tests.replicas import (
     Crash,
     messages,
@@ -107,3 +110,49 @@ def test_back_to_the_first_store_and_on_to_a_third(queue: str, there: str) -> No
     promote(Store.at(queue), "q")
     sync(queue, second)
     assert promote(Store.at(second), "q").fenced
+
+
+# ---- promotions that do not end
+def interrupted(queue: str, there: str, second: str) -> None:
+    """A promotion has fenced the primary, closed the copies, and died."""
+    put(queue, 0, range(3))
+    for _ in range(2):
+        for location in (there, second):
+            sync(queue, location)
+    with mock.patch.object(procedure, "_begin_groups_anew", side_effect=Crash), pytest.raises(Crash):
+        promote(Store.at(there), "q")
+
+
+def test_force_cancels_nothing_that_would_not_help(queue: str, there: str) -> None:
+    """The primary is fenced for the other one, which can still be promoted."""
+    interrupted(queue, there, f"{there}-2")
+    with pytest.raises(partq.ReplicaError, match="promote it again; if that cannot be, or it is lost, remove it"):
+        promote(Store.at(f"{there}-2"), "q", force=True)
+    promote(Store.at(there), "q")
+
+
+def test_a_promotion_that_cannot_be_finished_is_taken_back(queue: str, there: str) -> None:
+    """By force; then the primary is used again, and another replica can be promoted."""
+    second = f"{there}-2"
+    interrupted(queue, there, second)
+    with pytest.raises(partq.ReplicaError, match="pass force to cancel its promotion"):
+        remove_replica(Store.at(queue), "q", there)
+    remove_replica(Store.at(queue), "q", there, force=True)
+    put(queue, 0, [3])
+    assert promote(Store.at(second), "q").fenced
+    assert sorted(messages(second, 0).values()) == [0, 1, 2, 3]
+
+
+def test_a_group_of_two_queues_of_which_one_was_promoted_and_deleted(queue: str, there: str) -> None:
+    """The group was used there, so its tables are none of the copy; the other queue's replica goes on, and can be promoted."""
+    partq.create_queue(queue, "p", "v bigint", partitions=1)
+    put(queue, 0, range(3))
+    Consumer(queue, "a", queues=("p", "q")).ack(0, 2)
+    for name in ("p", "q"):
+        partq.replicate(queue, name, there)
+    promote(Store.at(there), "p")
+    partq.delete_queue(there, "p")
+    put(queue, 0, [3])
+    assert sync(queue, there).lag == {0: 0, 1: 0}
+    assert promote(Store.at(there), "q").fenced
+    assert sorted(messages(there, 0).values()) == [0, 1, 2, 3]
