@@ -25,8 +25,8 @@ from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.arrow import arrow_schema
-from spark_partq.storage.log import LONG_LOG
-from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.log import LONG_LOG, table
+from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.procedures.consume.application import DriverEventHandler, Message
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -97,14 +97,13 @@ def _median(samples: Sequence[Sample], what: str) -> float:
 
 @contextlib.contextmanager
 def _short_hours() -> Iterator[None]:
-    vacuum = LogFolder.vacuum
     short = {
         "delta.logRetentionDuration": "interval 1 minutes",
         "delta.deletedFileRetentionDuration": "interval 2 minutes",
     }
     with (
         mock.patch.object(partition_table, "table_settings", return_value={**LONG_LOG, **short}),
-        mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, HOUR_MS, kept, *as_of)),
+        mock.patch.object(table, "unnamed_files", lambda log, _, *rest: unnamed_files(log, HOUR_MS, *rest)),
     ):
         yield
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from unittest import mock
 
-from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.log import table
+from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.queue import clock
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.runtime import SYSTEM
@@ -33,16 +34,16 @@ def wall_clock(at: dt.datetime | None) -> Iterator[None]:
 @contextlib.contextmanager
 def grace(ms: int) -> Iterator[None]:
     """Let files be deleted so soon after no log names them, whatever the queue's grace period."""
-    vacuum = LogFolder.vacuum
-    with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *as_of: vacuum(log, ms, kept, *as_of)):
+    with mock.patch.object(
+        table, "unnamed_files", lambda log, _, kept=(), *as_of: unnamed_files(log, ms, kept, *as_of)
+    ):
         yield
 
 
 @contextlib.contextmanager
 def no_grace() -> Iterator[None]:
     """Let files be deleted as soon as no log names them."""
-    vacuum = LogFolder.vacuum
-    with mock.patch.object(LogFolder, "vacuum", lambda log, _, kept=(), *__: vacuum(log, 0, kept)):
+    with mock.patch.object(table, "unnamed_files", lambda log, _, kept=(), *__: unnamed_files(log, 0, kept)):
         yield
 
 

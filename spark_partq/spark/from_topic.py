@@ -137,8 +137,6 @@ class TopicSink:
     def starting_offsets(self, otherwise: str, fail_on_data_loss: bool) -> str:
         """Where to begin with a new checkpoint, in Spark's JSON: behind what the queue has.
 
-        With ``latest`` the queue keeps that place before any message comes: else a job that starts again at once would begin elsewhere.
-
         Raises
         ------
         CheckpointMismatchError, TargetAheadError, DataLossError
@@ -148,10 +146,6 @@ class TopicSink:
         topic = self._topic()
         known = recorded(positions, self._sink_id, topic)
         check_reachable(topic, known, fail_on_data_loss)
-        if otherwise == "latest" and not known:
-            ends = {str(number): end for number, (_, end) in topic.bounds.items()}
-            retrying(self._queue.store.runtime, lambda: self._begin(topic, ends), self._target.what)
-            known = recorded(self._target.positions, self._sink_id, topic)
         return starting_offsets(topic, known, otherwise)
 
     @in_turn
@@ -172,7 +166,7 @@ class TopicSink:
             retrying(self._queue.store.runtime, lambda: self._begin(topic, ends[0]), self._target.what)
 
     def _begin(self, topic: Topic, ends: Mapping[str, int]) -> None:
-        """Keep these places in partitions of which the queue has no message."""
+        """Keep where the first micro-batch of a checkpoint ends in partitions of which it has no message, also if it has none at all."""
         self._target.refresh()
         known = recorded(self._target.positions, self._sink_id, topic)
         lacking = {position_name(self._sink_id, topic, int(n)): end for n, end in ends.items() if int(n) not in known}

@@ -90,15 +90,6 @@ def test_each_message_once(spark: SparkSession, store: str) -> None:
         assert [(h.key, bytes(h.value)) for h in row.headers] == [("trace", f"{n % 3 % 2}-{n}".encode())]
 
 
-def test_latest_is_kept_before_any_message_comes(store: str) -> None:
-    """Whatever the topic gets until the job starts again, and whatever of it is in the queue by then."""
-    partq.create_queue(store, "q", "value string", partitions=1)
-    for first, second in ((1_000, 2_000), (1_005, 2_001)):
-        topic = Topic("t", "id", {0: (0, first), 1: (0, second)})
-        sink = TopicSink(Store(store), "q", "kafka.t", ["value"], lambda topic=topic: topic)  # type: ignore[misc]
-        assert json.loads(sink.starting_offsets("latest", fail_on_data_loss=True)) == {"t": {"0": 1_000, "1": 2_000}}
-
-
 def test_a_gap_of_offsets(spark: SparkSession, store: str) -> None:
     """X9: a compacted topic, or one of transactions, has offsets without a message; a partition may have none at all."""
     sinks = Sinks(spark, store)

@@ -18,10 +18,15 @@ Facts = Sequence[ReplicaFact]
 _NOTHING: Facts = ()
 
 
-def follow(state: ReplicaState | None, replica_id: str, primary: str, location: str, queue_id: str) -> Facts:
+def follow(
+    state: ReplicaState | None, replica_id: str, primary: str, location: str, queue_id: str, takes_over: bool = False
+) -> Facts:
     """Let the store at `location` have a replica of that queue of the store `primary`, unless it has.
 
-    One that follows another store, as that of a primary which has been taken over, follows this one from now on.
+    Parameters
+    ----------
+    takes_over : bool
+        The replica follows another store, from which this one has taken over: it follows this one from now on.
 
     Raises
     ------
@@ -31,7 +36,7 @@ def follow(state: ReplicaState | None, replica_id: str, primary: str, location: 
     if state is not None:
         check_follows(state)
         check_same_queue(state, location, queue_id)
-        if not state.removed and state.primary == primary:
+        if not state.removed and not takes_over:
             return _NOTHING
     body = {"replica_id": replica_id, "primary": primary, "location": location, "queue_id": queue_id}
     body |= format.of_new_tables().body()

@@ -15,6 +15,8 @@ from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log.folder import MAX_HINT_BYTES
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
+from spark_partq.storage.replica.closing import was_closed
+from spark_partq.storage.replica.group_copies import is_copy
 from spark_partq.storage.replica.history import queue_history_problem
 from spark_partq.storage.replica.table import (
     SYNCED,
@@ -24,7 +26,7 @@ from spark_partq.storage.replica.table import (
     next_offset,
     reaching,
 )
-from spark_partq.storage.store import Store, queue_folder
+from spark_partq.storage.store import Store, group_folder, queue_folder
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
             return replace(
                 found,
                 lag=behind,
-                unread=_unread(target, there),
+                unread=_unread(store, target, there),
                 generation=there.generation,
                 revision=there.revision,
                 synced_at=synced_at,
@@ -121,8 +123,13 @@ def status_of(store: Store, state: QueueState, target: Store) -> ReplicaStatus:
         return ReplicaStatus(target.uri, False, problem=str(error))
 
 
-def _unread(store: Store, state: QueueState) -> int:
-    groups = groups_of(store, state)
+def _unread(primary: Store, store: Store, state: QueueState) -> int:
+    """By the groups that are copied: who uses a group there, with another queue that was promoted, reads this one when it is promoted."""
+    groups = [
+        group
+        for group in groups_of(store, state)
+        if is_copy(group) and not was_closed(primary, store, f"{group_folder(group.name)}/control")
+    ]
     unread = 0
     for number in state.partition_numbers:
         table = PartitionTable(store, state.name, number, state.schema)

@@ -11,13 +11,14 @@ Three rules make commits safe beside the cleaning up:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
-from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_litter, is_temporary
+from spark_partq.storage.files import FileAlreadyExists, FileInfo, FileMissing, FileTooLarge, is_litter
 from spark_partq.storage.log.checkpoints import MAX_BYTES, decode_checkpoint, encode_checkpoint, most_of
 from spark_partq.storage.log.entries import Entry, ForeignEntry, Transaction, decode
 from spark_partq.storage.log.snapshot import Snapshot
@@ -307,8 +308,8 @@ class LogFolder:
     def clean_up(self, retention_ms: int) -> None:
         """Remove entries and checkpoints that the newest checkpoint stands for and that are older than the retention.
 
-        Ages are by the store's clock: how much older a file is than the newest checkpoint. The first that is young ends it, so that
-        what is left is one run, whatever that clock does.
+        Ages are by the store's clock: how much older a file is than the newest checkpoint, or as old as a later one that is older. The first that
+        is young ends it, so that what is left is one run, whatever that clock does.
         """
         began_s = self.store.runtime.monotonic_s()
         found = self.files.list_files(self.path)
@@ -316,10 +317,13 @@ class LogFolder:
         now_ns = max(
             (info.modified_ns for info in found if info.name == f"{newest:020d}.checkpoint.parquet"), default=0
         )
+        ages_ms = [(now_ns - info.modified_ns) // 1_000_000 for info in found]
+        versions = [_VERSION.fullmatch(info.name) for info in found]
+        oldest_ms = itertools.accumulate(
+            (age if of else 0 for age, of in zip(ages_ms[::-1], versions[::-1], strict=True)), max
+        )
         run = True
-        for info in found:  # in the order of versions
-            age_ms = (now_ns - info.modified_ns) // 1_000_000
-            match = _VERSION.fullmatch(info.name)
+        for info, match, age_ms in zip(found, versions, list(oldest_ms)[::-1], strict=True):  # in the order of versions
             if match is not None:
                 run = run and int(match[1]) < newest and age_ms > retention_ms
             if run if match is not None else is_litter(info, now_ns // 1_000_000):
@@ -327,34 +331,9 @@ class LogFolder:
                     return  # the next one goes on
                 self.files.delete(f"{self.path}/{info.name}")
 
-    def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
-        """Delete files of the table that no version has named for `grace_ms`; return how many.
-
-        Parameters
-        ----------
-        kept : collection of str
-            Names of files that are about to be committed, however old they are.
-        as_of_ms : int, optional
-            The moment, by the store's clock, at which `kept` was begun to be gathered; now, if it is not given.
-
-        Raises
-        ------
-        LogMissing, DamagedLog
-        """
-        # In this order: a file that is committed in between is live.
-        there = self.files.list_files(self.folder)
-        snapshot = self.load(tombstones=True)
-        now, tombstones = self.store_ms() if as_of_ms is None else as_of_ms, snapshot.tombstones or {}
-        deleted = 0
-        for info in there:
-            removed_ms = tombstones[info.name].deleted_ms if info.name in tombstones else 0
-            unnamed_ms = now - max(removed_ms, info.modified_ns // 1_000_000)
-            being_written = is_temporary(info.name) and not is_litter(info, now)
-            is_named = info.name in snapshot.files or info.name in kept
-            if not is_named and unnamed_ms >= grace_ms and not being_written:
-                self.files.delete(f"{self.folder}/{info.name}")
-                deleted += 1
-        return deleted
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.files.delete(f"{self.folder}/{name}")
 
     def in_order_of_deletion(self) -> list[str]:
         """All files of the folder. First what the newest checkpoint stands for, then from the newest on, and last what the log begins with."""

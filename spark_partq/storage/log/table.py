@@ -28,6 +28,7 @@ from spark_partq.storage.log.folder import (
 from spark_partq.storage.log.retry import Conflict, retrying
 from spark_partq.storage.log.snapshot import Snapshot
 from spark_partq.storage.log.spec import CHECKPOINT_INTERVALS, TableSpec
+from spark_partq.storage.log.unnamed import unnamed_files
 from spark_partq.storage.store import Store
 
 # A refresh checks this often whether the log has gone on and been cleaned up since the last one.
@@ -385,13 +386,17 @@ class DeltaLog:
 
     def vacuum(self, grace_ms: int, kept: Collection[str] = (), as_of_ms: int | None = None) -> int:
         """Delete files that no version has named for `grace_ms` (whole hours, rounded up), as far as the log remembers; return how many."""
-        with self.explained():
-            deleted = self.log.vacuum(-(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
-        if deleted:  # for who follows the table
 
-            def tell() -> None:
+        def attempt() -> list[str]:
+            version, unnamed = unnamed_files(self.log, -(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
+            if unnamed:
                 self.refresh()
-                self.commit(operation=VACUUMED)
+                self.commit(
+                    operation=VACUUMED, onto=version
+                )  # whoever was about to commit such a file has lost that race
+            return unnamed
 
-            retrying(self.store.runtime, tell, self.what)
-        return deleted
+        with self.explained():
+            unnamed = retrying(self.store.runtime, attempt, self.what)
+            self.log.delete(unnamed)
+        return len(unnamed)

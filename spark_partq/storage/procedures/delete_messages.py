@@ -20,6 +20,7 @@ from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema, exact_values
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.produce import MAX_REWRITES
+from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue
 from spark_partq.storage.queue.key_values import key_values
@@ -49,7 +50,7 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     ------
     InvalidArgumentError
         If these are not the key's columns, or a value is none of its column's type; nothing is changed.
-    QueueFencedError, ReplicaError, QueueNotFoundError, CommitFailedError, CorruptTableError
+    QueueFencedError, ReplicaError, QueueNotFoundError, ClockSkewError, CommitFailedError, CorruptTableError
     """
     queue.control.refresh()
     check_usable(queue.control)
@@ -60,6 +61,8 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     if dead_letters is not None:
         with suppress(QueueNotFoundError):  # then it has none of them
             searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
+    # By the time that it notes of a file maintenance deletes the former one.
+    checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     for _ in range(_PASSES):
         if not sum([search.go_on() for search in searches]):
             break

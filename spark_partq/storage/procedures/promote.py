@@ -135,9 +135,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if not is_complete(store, queue):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
-            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used",
-            queue=queue,
-        )
+            f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
+        )  # fmt: skip
     others |= {location for location in (*known, *_other_replicas(store, replica)) if location != replica.location}
     incarnation = str(store.runtime.new_uuid())
     promoting = table.decide(lambda now: decide_replica.start_promotion(now, replica, incarnation, others, force))
@@ -212,10 +211,11 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
 
 def _check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
     """Cancel no other promotion for which the primary is fenced, as this one could not go on after that: raises `ReplicaError`."""
-    with contextlib.suppress(NotAStoreError, StoreUnavailableError, QueueNotFoundError, NotPermittedError):
+    state = None
+    with contextlib.suppress(PartqError):  # it is lost, or damaged, and says nothing
         state = queue_state(primary, replica.queue)
-        if state.queue_id == replica.queue_id:
-            decide_replicas.check_not_taken_over(state, replica.location)
+    if state is not None and state.queue_id == replica.queue_id:
+        decide_replicas.check_not_taken_over(state, replica.location)
 
 
 def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
@@ -225,7 +225,10 @@ def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
     state = queue_state(store, mine.queue)
     if rival.state.incarnation not in (state.incarnation, *(former.incarnation for former in state.former)):
         return False
-    return rival.location == mine.primary or queue_state(rival.table.store, mine.queue).fenced_by is not None
+    followed = ReplicaTable(store.sibling(mine.primary), mine.queue).refresh()
+    if followed is not None and followed.replica_id == rival.state.replica_id:  # perhaps under another name
+        return True
+    return queue_state(rival.table.store, mine.queue).fenced_by is not None
 
 
 def _another(rival: Rival) -> ReplicaError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,10 +140,32 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     KeysHeldError
         Likewise, if a queue holds keys back, and something may come before what is put back.
     IngressDisabledError, SchemaMismatchError
+    QueueFencedError, ReplicaError
+        If one is a replica, or its replica took over.
     """
     queue = open_dead_letters(store, name)
+    # Keys may be held in the queue that was named, though nothing is left to put back: it was deleted, or removed by its age.
+    named = {} if name == queue.name else {name: open_queue(store, name)}
     origins, ends = _origins(queue)
-    targets = {origin: open_queue(store, origin) for origin in origins}
+    while True:
+        targets = _targets(queue, origins)
+        released = release_keys([(target, origins.get(origin, ())) for origin, target in {**named, **targets}.items()])
+        if not released:
+            break  # what is put aside from here on holds its key
+        before, (origins, ends) = ends, _origins(queue)
+        if ends == before:
+            break  # and nothing comes: those groups have read all, and nobody writes
+    return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
+
+
+def _targets(queue: Queue, origins: Iterable[str]) -> dict[str, Queue]:
+    """The queues to which messages are to be put back.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, SchemaMismatchError
+    """
+    targets = {origin: open_queue(queue.store, origin) for origin in origins}
     for origin, target in targets.items():
         check_same_columns(
             target.state.schema,
@@ -155,10 +177,7 @@ def redrive(store: Store, name: str) -> dict[str, int]:
             may_add=queue.state.added,
         )
         _check_nothing_is_cut(queue, target)
-    # Keys may be held in the queue that was named, though nothing is left to put back: it was deleted, or removed by its age.
-    named = {} if name == queue.name else {name: open_queue(store, name)}
-    release_keys([(target, origins.get(origin, ())) for origin, target in {**named, **targets}.items()])
-    return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
+    return targets
 
 
 def _check_nothing_is_cut(queue: Queue, origin: Queue) -> None:

@@ -7,12 +7,18 @@ from collections.abc import Collection, Sequence
 from spark_partq.core.errors import KeysHeldError
 from spark_partq.core.group.events import ReleaseKeys
 from spark_partq.storage.group.handle import Group, groups_of
+from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.queue.handle import Queue, first_left
 
 
-def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> None:
+def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> bool:
     """Let every group go on with the keys that it holds back in these queues.
+
+    Returns
+    -------
+    bool
+        Whether any may have held a key whose messages are to come in their order: then what it put aside by now is held no more either.
 
     Parameters
     ----------
@@ -21,12 +27,16 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> None:
 
     Raises
     ------
+    QueueFencedError, ReplicaError
+        If a queue is none that is used.
     KeysHeldError
         Before anything is changed, if producers may write to such a queue, or such a group has messages left there: they
         are later ones of the keys, and would come before those that are put back. A group that is given messages at this moment may be
         refused when others are not; nothing was put back then.
     """
     queues = [queue for queue, _ in aside]
+    for queue in queues:
+        check_primary(queue)
     holding = {queue.name: _holding(queue, groups) for queue, groups in aside}
     ends = {queue.name: _ends(queue, holding[queue.name]) for queue in queues if holding[queue.name]}
     for queue in queues:
@@ -40,6 +50,7 @@ def release_keys(aside: Sequence[tuple[Queue, Collection[str]]]) -> None:
             group.decide(lambda release=release: [release], user_and_host())  # type: ignore[misc]
             if queue.state.queue_id in group.state.held:
                 raise _not_read(queue, group)
+    return any(holding[queue.name] for queue in queues if queue.state.settings.dead_letter_order != "skip")
 
 
 def _holding(queue: Queue, aside: Collection[str]) -> list[Group]:

@@ -28,6 +28,7 @@ from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.closing import was_closed
 from spark_partq.storage.replica.explained import Read, go_on
+from spark_partq.storage.replica.following import follow, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
@@ -106,12 +107,7 @@ class Replicator:
             self._check_target(state)
             if state.settings.durable:
                 self.target.force_writes()
-            replica_id = str(self.target.runtime.new_uuid())
-            followed = self._table(self.queue).decide(
-                lambda replica: decide_replica.follow(
-                    replica, replica_id, self.store.uri, self.target.uri, state.queue_id
-                )
-            )
+            followed = follow(self._table(self.queue), self.store, state)
         known_as = "" if followed is None else followed.replica_id
         know_replica(self.store, self.queue, self.target.uri, known_as)
 
@@ -142,7 +138,7 @@ class Replicator:
                 self.target.force_writes()
             commits, problems = self._pass(state)
             report = SyncReport(commits, self._lag(state))
-            complete.has_ended(self.target, self.queue, report.total_lag)
+            complete.has_ended(self.target, state, replica.replica_id, report.total_lag)
         if problems:
             raise problems[0]
         return report
@@ -164,12 +160,12 @@ class Replicator:
                 problems.append(error)
             else:
                 queues |= together
-        read_queues, manifests = [], []
+        read_queues, manifests, made_whole = [], [], list[QueueState]()
         for queue in sorted(queues):
             known = state if queue == self.queue else queue_state(self.store, queue)
-            if self._incarnations.get(queue) != known.incarnation:
-                complete.begin(self.target, known)
-                self._incarnations[queue] = known.incarnation
+            if self._incarnations.get(queue) != known.incarnation and complete.begin(self.target, known):
+                made_whole.append(known)
+            self._incarnations[queue] = known.incarnation
             manifests.append(self._manifests(queue, known.queue_id))
             read_queues.append(self._read_queue(known))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
@@ -177,7 +173,11 @@ class Replicator:
         commits = sum(self._apply(*read) for read in read_queues)
         for begun in manifests:
             begun.remove()
-        return commits + sum(copy.apply(steps) for copy, steps in captured), problems
+        commits += sum(copy.apply(steps) for copy, steps in captured)
+        for known in made_whole:
+            if known.name != self.queue and (replica := self._replica(known.name)) is not None:
+                complete.has_ended(self.target, known, replica.replica_id, 0)
+        return commits, problems
 
     def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:
         """What is new in a queue's tables; again if messages may have left the parent meanwhile, to where they are not explained (S6)."""
@@ -340,7 +340,7 @@ class Replicator:
         replica = self._replica(self.queue)
         if replica is not None:
             decide_replica.check_same_queue(replica, self.target.uri, state.queue_id)
-            if not replica.removed and replica.primary == self.store.uri:
+            if not replica.removed and not follows_another(self.target, replica, self.store, state):
                 return  # each pass checks the tables, and goes on beside a group that is none of the copy
         elif set(self.target.names(queue_folder(self.queue))) - {"replica"}:
             raise ReplicaError(

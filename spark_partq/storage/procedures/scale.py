@@ -24,6 +24,7 @@ from spark_partq.storage.procedures.partition_map import open_generation, remove
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
+from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.replica.table import Options
 
@@ -46,7 +47,7 @@ def scale(
 
     Raises
     ------
-    InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError
+    InvalidArgumentError, ScalingInProgressError, QueueFencedError, ReplicaError, ClockSkewError
         Before anything is changed. ScalingInProgressError also when `timeout_s` is over: run it again to go on; and if somebody took the
         change back, or asked for another one meanwhile. InvalidArgumentError also with ``delete``, if more came in than `confirm_lost` until the
         partitions were sealed: the count is changed then, and nothing is removed. QueueFencedError also when a replica takes over meanwhile: the
@@ -55,6 +56,8 @@ def scale(
     arguments.count_or_none("confirm_lost", confirm_lost)
     arguments.seconds_or_none("timeout_s", timeout_s)
     check_primary(queue, opening=True, options=replica_options)
+    # By the time that it notes of a file that goes maintenance deletes it.
+    checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     update_replicas(queue, replica_options)
     start(queue, partitions, mode, confirm_lost)
     clock = queue.store.runtime.monotonic_s

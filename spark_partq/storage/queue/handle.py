@@ -89,7 +89,9 @@ def last_batch(queue: Queue, tables: Iterable[PartitionTable], sink_id: str) -> 
 def recorded_in(queue: Queue, tables: Iterable[PartitionTable], record: BatchRecord) -> dict[int, set[int]]:
     """By generation of the map, the partitions of these tables, as of their last refresh, that hold a part of the batch."""
     every = range(queue.state.generation + 1)
-    found = {g: {table.partition for table in tables if table.has(record, g)} for g in every}
+    # Of all generations together a table never records less than of one: a new batch is looked for in none.
+    any_part = [table for table in tables if table.recorded(record.app) >= record.batch_id]
+    found = {g: {table.partition for table in any_part if table.has(record, g)} for g in every if any_part}
     return {g: partitions for g, partitions in found.items() if partitions}
 
 

@@ -13,6 +13,7 @@ from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.log import Conflict, DeltaLog, retrying
 from spark_partq.storage.log.checkpoints import encode_checkpoint
+from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.replica.table_copy import put_same
 from spark_partq.storage.rows import version_of
 from spark_partq.storage.store import Store
@@ -65,9 +66,14 @@ def close(store: Store, folder: str, incarnation: str, jumps: Iterable[int], tak
 
 
 def was_closed(store: Store, target: Store, folder: str) -> bool:
-    """Whether a promotion has ended the following of a table's copy there: it has a mark that the original has not."""
+    """Whether a promotion there has ended the following of a table's copy: it has a mark that the original has not.
+
+    Not one that was cancelled: then nobody uses the table.
+    """
     original, copy = (_marks(DeltaLog(of, folder, f"the table {folder}")) for of in (store, target))
-    return not copy <= original
+    replicas = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
+    not_ended = {f"{CLOSED}/{replica.incarnation}" for replica in replicas if replica and not replica.promoted}
+    return not copy <= original | not_ended
 
 
 def _marks(table: DeltaLog) -> set[str]:

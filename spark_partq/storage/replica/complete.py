@@ -7,7 +7,7 @@ import json
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import SYNCED
+from spark_partq.storage.replica.table import SYNCED, ReplicaTable
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -16,21 +16,30 @@ def is_complete(target: Store, queue: str) -> bool:
     return target.files.info(_path(queue)) is not None
 
 
-def has_ended(target: Store, queue: str, lag: int) -> None:
-    """A pass has ended, and left so many messages."""
-    target.files.put(_path(queue), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
+def has_ended(target: Store, state: QueueState, replica_id: str, lag: int) -> None:
+    """A pass has ended, and left so many messages; unless it was overtaken by one of another primary, which may not have ended."""
+    now = ReplicaTable(target, state.name).refresh()
+    if now is not None and now.replica_id == replica_id and incarnation_there(target, state.name) == state.incarnation:
+        target.files.put(_path(state.name), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
 
 
-def begin(target: Store, state: QueueState) -> None:
-    """A pass is about to copy a queue.
+def begin(target: Store, state: QueueState) -> bool:
+    """A pass is about to copy a queue; whether the copy was whole, and is not until the pass ends.
 
-    If the copy does not know the queue's incarnation, it is not whole until the pass ends: it gets messages before the fact that says
-    which offsets of the former incarnation are the same.
+    So if it does not know the queue's incarnation: it gets messages before the fact that says which offsets of the former one are the same.
     """
-    if not DeltaLog(target, f"{queue_folder(state.name)}/control", state.name).exists():
-        return
-    if queue_state(target, state.name).incarnation != state.incarnation:
-        target.files.delete(_path(state.name))
+    if incarnation_there(target, state.name) in (None, state.incarnation):
+        return False
+    was_whole = is_complete(target, state.name)
+    target.files.delete(_path(state.name))
+    return was_whole
+
+
+def incarnation_there(target: Store, queue: str) -> str | None:
+    """The incarnation of a queue that its copy knows; None if there is no control table yet."""
+    if not DeltaLog(target, f"{queue_folder(queue)}/control", queue).exists():
+        return None
+    return queue_state(target, queue).incarnation
 
 
 def _path(queue: str) -> str:

@@ -14,6 +14,7 @@ from spark_partq.storage.procedures.consume.left_out import LeftOut
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.store import Store
 from tests.helpers import opened
+from tests.replicas import there_fixture  # noqa: F401
 from tests.storage.procedures.test_held_keys import Producing, Query, dead, make, put_back
 
 
@@ -34,10 +35,11 @@ def test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive(
         leave_out(*arguments)
         raise InterruptedError
 
-    def meanwhile(aside: Any) -> None:
-        release(aside)
+    def meanwhile(aside: Any) -> bool:
+        released = release(aside)
         with mock.patch.object(LeftOut, "leave_out", put_aside), pytest.raises(InterruptedError):
             query.run()
+        return released
 
     with mock.patch.object(redriving, "release_keys", meanwhile):
         assert partq.redrive(store, "q") == {"q": 1}
@@ -64,3 +66,40 @@ def test_keys_whose_messages_are_gone_are_released(store: str) -> None:
     producing.put(("a", 3))
     query.run()
     assert query.of("a") == [3] and dead(store) == []
+
+
+def test_what_is_put_aside_before_the_keys_are_released_is_put_back_with_the_rest(store: str) -> None:
+    """The group reads its last message between the look and the release; then nothing holds the key any more."""
+    make(store, partitions=1)
+    producing = Producing(store)
+    producing.put(("a", 1))
+    query = Query(store, {1})
+    query.run()
+    partq.set_ingress(store, "q", True)
+    producing.put(("a", 2))
+    partq.set_ingress(store, "q", False)
+    release = redriving.release_keys
+
+    def later(aside: Any) -> bool:
+        query.run()
+        return release(aside)
+
+    with mock.patch.object(redriving, "release_keys", later):
+        assert partq.redrive(store, "q") == {"q": 2}
+    partq.set_ingress(store, "q", True)
+    producing.put(("a", 3))
+    query.deadly.clear()
+    query.run()
+    assert query.of("a") == [1, 2, 3] and dead(store) == []
+
+
+def test_a_replica_is_left_alone(store: str, there: str) -> None:
+    """S7: whatever is left in its dead-message queue. A fact there would be none of its primary's."""
+    make(store, partitions=1)
+    Producing(store).put(("a", 1), ("b", 2))
+    Query(store, {1}).run()
+    for name in ("q", "dead"):
+        partq.replicate(store, name, there)
+    with pytest.raises(partq.ReplicaError, match="is a replica"):
+        partq.redrive(there, "q")
+    assert partq.replicate(store, "q", there).problem == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -11,7 +12,9 @@ import spark_partq as partq
 from spark_partq.storage.procedures import promote as procedure
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
+from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
@@ -110,6 +113,75 @@ def test_back_to_the_first_store_and_on_to_a_third(queue: str, there: str) -> No
     promote(Store.at(queue), "q")
     sync(queue, second)
     assert promote(Store.at(second), "q").fenced
+
+
+def test_a_store_has_two_names(queue: str, there: str) -> None:
+    """Neither a pass under the other one, nor a standby that follows it so, takes it for another store."""
+    second = f"{there}-2"
+    os.symlink(queue, f"{queue}-link")
+    put(queue, 0, range(3))
+    for _ in range(3):
+        for location in (queue, f"{queue}-link"):
+            sync(location, there)
+    assert primary_of(there) == queue and queue_state(Store.at(queue), "q").revision <= 3
+    sync(queue, second)
+    sync(queue, there)
+    promote(Store.at(there), "q")
+    os.symlink(there, f"{there}-link")
+    sync(f"{there}-link", second)
+    assert promote(Store.at(second), "q").fenced
+
+
+def test_a_pass_of_another_queue_of_a_group(queue: str, there: str) -> None:
+    """It copies both, and leaves both replicas fit to be promoted."""
+    second = f"{there}-2"
+    partq.create_queue(queue, "p", "v bigint", partitions=1)
+    Consumer(queue, "a", queues=("p", "q")).leave()
+    for location in (there, second):
+        for name in ("p", "q"):
+            partq.replicate(queue, name, location)
+    for name in ("p", "q"):
+        promote(Store.at(there), name)
+    put(there, 0, [100], queue="p")
+    sync(there, second)
+    for lost in (queue, there):
+        take_away(lost)
+    promote(Store.at(second), "p")
+    assert messages(second, 0, "p") == {0: 100}
+
+
+def test_a_late_pass_from_the_former_primary(queue: str, there: str) -> None:
+    """It ends after a first pass from the new one died: the copy is not whole for that."""
+    second = f"{there}-2"
+    promoted(queue, there, second)
+    ended, apply = complete.has_ended, TableCopy.apply
+
+    def dies(copy: TableCopy, steps: object) -> int:
+        if copy.folder == "queues/q/control":
+            raise Crash
+        return apply(copy, steps)  # type: ignore[arg-type]
+
+    def late(*arguments: object) -> None:
+        with mock.patch.object(TableCopy, "apply", dies), pytest.raises(Crash):
+            sync(there, second)
+        ended(*arguments)  # type: ignore[arg-type]
+
+    old = Replicator(Store.at(queue), "q", second, taking_over=True)  # it had looked before the queue was fenced
+    with mock.patch.object(complete, "has_ended", late):
+        old.sync()
+    take_away(there)
+    with pytest.raises(partq.ReplicaError, match="never ended"):
+        promote(Store.at(second), "q")
+
+
+def test_force_beside_a_damaged_primary(queue: str, there: str) -> None:
+    """It says nothing of who takes over."""
+    put(queue, 0, range(3))
+    sync(queue, there)
+    log = Path(queue, "queues/q/control/_delta_log")
+    for entry in log.glob("*.json"):
+        entry.write_text("{")
+    assert not promote(Store.at(there), "q", force=True).fenced
 
 
 # ---- promotions that do not end
