@@ -43,7 +43,9 @@ class _Watched:
 
     @property
     def settled(self) -> bool:
-        """Ready, and every member was seen to be alive."""
+        """Ready, and every member was seen to be alive; or a copy, of which others decide."""
+        if is_copy(self.group):
+            return True
         state, beats = self.group.state, self.group.acks.beats
         alive = all(beats.get(m.incarnation, 0) != self.first_beats.get(m.incarnation) for m in state.members.values())
         return state.status is Status.READY and alive

@@ -45,21 +45,21 @@ def end_if_restored(decision: Decision) -> None:
 
 
 def _fill_vacancies(decision: Decision, cause: str) -> None:
-    """Grant each returned flow what it had, and each other idle flow all that one of the missing flows had."""
+    """Grant each returned flow what it had, and, where only the number of flows decides, each other idle flow all that one of the missing flows had."""
     state = decision.state
     vacant: dict[Flow, list[PartitionId]] = {}
     for partition_id in sorted(state.subscribed_partitions):
         own = state.partitions[partition_id]
         if own.flow is None and own.last_flow is not None:
             vacant.setdefault(own.last_flow, []).append(partition_id)
-    idle = state.idle_flows
-    returned = [flow for flow in idle if flow in vacant]
-    rest = [flow for flow in idle if flow not in vacant]
+    returned = [flow for flow in state.flows if flow in vacant]
+    rest = [flow for flow in state.idle_flows if flow not in vacant] if choice.count_decides(state) else []
     shares = [(flow, vacant.pop(flow)) for flow in returned]
     shares += zip(rest, vacant.values(), strict=False)
     for flow, partitions in shares:
         for partition_id in partitions:
-            ownership.grant(decision, partition_id, flow, cause)
+            if state.subscribed(flow, partition_id):
+                ownership.grant(decision, partition_id, flow, cause)
 
 
 def _is_restored(state: GroupState) -> bool:

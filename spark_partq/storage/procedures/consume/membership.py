@@ -77,9 +77,7 @@ class Membership:
         self.me = replace(me, host=socket.gethostname())
         self._subscription, self._loads, self._connect = subscription, loads, connect
         self._manual = settings.manual_acknowledgement
-        self._uses_loads = any(
-            assignors.find(name).loads for name in me.assignors
-        )  # if none does, the group's does not
+        self._uses_loads = any(assignors.find(name).loads for name in me.assignors)  # else the group's does not
         self.work = WorkMeter(self.store, group)
         self.group = self.work.view()
         self.lock = self.runtime.lock()
@@ -93,6 +91,7 @@ class Membership:
         self._terminated = self.runtime.event()
         self._names: dict[str, str] = {}  # of all queues that the group ever had
         self.failure: AssignorError | UnknownAssignorError | None = None  # of a decision between planner calls
+        self._listener_error: ListenerError | None = None  # of a call between planner calls
         # Queues whose partitions that shall be removed are drained by this group; the planner sets it.
         self.drained_queues: list[str] = []
         # What was last reported to the application: the owned partitions with their lineage epochs, and so on.
@@ -121,12 +120,7 @@ class Membership:
             then()
 
     def acknowledge_finished(self, done: Ranges) -> list[Ack]:
-        """Refresh the group, and release what has drained now that `done` is finished.
-
-        Returns
-        -------
-        list
-            Acknowledgements that are left to `commit_plan`.
+        """Refresh the group, and release what has drained now that `done` is finished; returns what is left to `commit_plan`.
 
         Raises
         ------
@@ -167,16 +161,16 @@ class Membership:
         ------
         FencedError
             If a newer process has this instance id.
-        CheckpointMismatchError, QueueNotFoundError
-            If a queue was deleted.
-        GroupNotFoundError
-            If the group was deleted.
+        CheckpointMismatchError, QueueNotFoundError, GroupNotFoundError
+            If a queue was deleted, or the group.
         AssignorError, UnknownAssignorError
             If the group's assignor fails while this query owns nothing. A query that owns partitions goes on with them.
         """
         self.group.refresh()
         if self.group.state.deletions != self._deletions:
             raise self.group.deleted()
+        if self._listener_error is not None:
+            raise self._listener_error
         if self.failure is not None and not owned(self.group.state, self.incarnation):
             raise self.failure
         self._names |= {queue_id: queue.name for queue_id, queue in self.group.state.queues.items()}
@@ -194,17 +188,14 @@ class Membership:
                 group=self.name,
                 instance=self.me.instance,
             )
-        if (
-            not status.registered
-        ):  # the session expired though this process lives, or all were unbound: an ordinary event
+        if not status.registered:  # the session expired, or all were unbound: an ordinary event
             _log.warning("%s is no member of group %s any more; it joins again", self.me.instance, self.name)
             self._subscription.reopen()
             self._join()
         member = self.group.state.members.get(self.me.instance)
         if self._stateful and member is not None and not member.stateful:
             self.decide(lambda: [Stateful(self.me.instance, self.incarnation)])
-        self._report_lost()
-        self._report_owned()
+        self.report_changes()
 
     def decide(self, events: Callable[[], Sequence[Event]], view: Group | None = None) -> None:
         """Commit what follows from the events; they are computed again after every refresh."""
@@ -260,6 +251,11 @@ class Membership:
         self.decide(lambda: self._tracker.drained(self.group.state, self.group.acks, self.incarnation))
 
     # ---- reports to the application, under `lock`
+    def report_changes(self) -> None:
+        """Tell the application what it lost and got by the last decision; before a micro-batch that has it."""
+        self._report_lost()
+        self._report_owned()
+
     def _report_lost(self) -> None:
         mine = owned(self.group.state, self.incarnation)
         lost = [p for p, base in self._last_reported.items() if p not in mine or mine[p].lineage_epoch != base]
@@ -336,10 +332,13 @@ class Membership:
 
     def release_drained(self) -> None:
         """Release what has drained, unless the planner is at work: it releases, too."""
-        if self.lock.acquire(blocking=False):
+        if self._listener_error is None and self.lock.acquire(blocking=False):
             try:
                 self.group.refresh()
                 self._release()
+            except ListenerError as error:
+                self._listener_error = error  # for the next planner call: it stops the query
+                raise
             finally:
                 self.lock.release()
 
@@ -380,6 +379,7 @@ class Membership:
             if self._finished_batch is not None:
                 self._acknowledge(self._unacknowledged(self._finished_batch.ranges), {}, {})
             with contextlib.suppress(ListenerError):
+                self._report_lost()
                 self._report({"revoked": self._named(list(self._last_reported))}, _LAST_BATCH_TIMEOUT_S)
             if not self.me.static:
                 self.decide(lambda: [Leave(self.me.instance, self.incarnation)])

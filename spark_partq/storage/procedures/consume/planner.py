@@ -79,7 +79,7 @@ class Planner:
         self._beats_before: dict[str, int] | None = None  # of all members, when nothing was left for this one
         self._batches = itertools.count(1)
         self._barriers: dict[str, Barrier] = {}
-        self._blocked_by_barrier = False  # of the last plan
+        self._blocked_by_barrier = self._window_is_full = False  # of the last plan
         self._last_served: dict[PartitionId, int] = {}  # the number of the last batch that took something of it
         self._loads = LoadMeter(self._store.runtime.monotonic_s)
         me = Member(
@@ -103,12 +103,7 @@ class Planner:
 
     # ---- offsets
     def check_checkpoint(self, planned: StreamOffset) -> None:
-        """Refuse a checkpoint of another group or queue.
-
-        Raises
-        ------
-        CheckpointMismatchError
-        """
+        """Refuse a checkpoint of another group or queue: raises `CheckpointMismatchError`."""
         self._subscription.check_checkpoint(planned, self._group.name)
 
     def latest(self) -> StreamOffset:
@@ -177,7 +172,9 @@ class Planner:
         So it does not end while a process that was killed still has what nobody else reads.
         """
         state, acks, ends = self._group.state, self._group.acks, self._stop_offsets or {}
-        if state.status is not Status.READY or self._blocked_by_barrier:
+        if self.membership.failure is not None:
+            raise self.membership.failure  # nobody can assign what this query does not know to be others'
+        if state.status is not Status.READY or self._blocked_by_barrier or self._window_is_full:
             return False
         if self._beats_before is None:
             self._beats_before = dict(acks.beats)
@@ -216,6 +213,7 @@ class Planner:
             self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
             acks = []
             self._left_out.leave_out(due, tables)
+        self.membership.report_changes()  # what this call's own decisions brought
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
         if all(ends[p] == starts[p] for p in starts):
             self.membership.commit_plan(acks, {})
@@ -369,9 +367,9 @@ class Planner:
             room = max(0, most - self._unacked(flow))
             rows = share(np.array([ends[p] - starts[p] for p in mine], dtype=np.int64), room)
             within.update({p: starts[p] + int(n) for p, n in zip(mine, rows, strict=True)})
-            self._last_served.update(
-                dict.fromkeys((p for p, n in zip(mine, rows, strict=True) if n), next(self._batches))
-            )
+            served = (p for p, n in zip(mine, rows, strict=True) if n)
+            self._last_served.update(dict.fromkeys(served, next(self._batches)))
+        self._window_is_full = within != ends
         return within
 
     def _longest_waiting(self, partitions: list[PartitionId]) -> list[PartitionId]:
