@@ -12,6 +12,7 @@ from spark_partq.testing.simulation.setup import Faults
 from tests.core.delivery import test_member as members
 from tests.storage.procedures import test_acknowledge as acknowledging
 from tests.storage.procedures import test_planner as planners
+from tests.storage.procedures.test_former_owner import test_who_plans_second_marks_what_both_deliver
 from tests.testing.planted.bugs import bug
 from tests.testing.planted.setups import (
     BY_HAND,
@@ -147,7 +148,10 @@ def marks_rest_on_positions(original, group, partition_id):
     return group.position(partition_id) or 0
 
 
-@bug(f"{MEMBERSHIP}.commit_plan")
+@bug(
+    f"{MEMBERSHIP}.commit_plan",
+    test=lambda: in_a_store(test_who_plans_second_marks_what_both_deliver, False),
+)
 def who_plans_second_does_not_see_the_first(original, membership, acks, ranges, attempts={}, before=lambda: None):  # noqa: B006
     """What others planned while this process stood still, before its commit, is delivered once more without a mark."""
     before()

@@ -52,11 +52,11 @@ def balanced_off_by_one(original, rule, members, counts, current, loads):
 
 
 @bug(f"{STEPS}.leaving:revoke_flow", change=as_is(replace(HASTY_WITH_KILLS, rebalance_delay_ms=1_000)))
-def a_target_that_is_gone_is_kept(original, decision, flow, cause):
+def a_target_that_is_gone_is_kept(original, decision, flow, cause, *ends_lineage):
     """Handoffs to a flow that left go on."""
     emit = decision.emit_partition
     decision.emit_partition = lambda kind, *a, **k: None if kind is Kind.HANDOFF_CANCELLED else emit(kind, *a, **k)
-    left = original(decision, flow, cause)
+    left = original(decision, flow, cause, *ends_lineage)
     decision.emit_partition = emit
     return left
 

@@ -44,11 +44,11 @@ def an_eager_revocation_spares_what_is_handed_off_already(original, decision):
 
 
 @bug(f"{STEPS}.ownership:end", moves, eager)
-def the_lineage_goes_on_after_a_forced_revocation(original, decision, kind, partition_id, cause, forced=None):
+def the_lineage_goes_on_after_a_forced_revocation(original, decision, kind, partition_id, cause, **options):
     """What a process had not acknowledged by the deadline counts as its own if it gets the partition back."""
     emit, lineage_epoch = decision.emit_partition, decision.state.partitions[partition_id].lineage_epoch
     decision.emit_partition = lambda *a, **k: emit(*a, **{**k, "lineage_epoch": lineage_epoch})
-    original(decision, kind, partition_id, cause, forced)
+    original(decision, kind, partition_id, cause, **options)
     decision.emit_partition = emit
 
 
