@@ -14,7 +14,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_partq.core.errors import CommitFailedError
@@ -331,9 +331,10 @@ class LogFolder:
                     return  # the next one goes on
                 self.files.delete(f"{self.path}/{info.name}")
 
-    def delete(self, names: Iterable[str]) -> None:
+    def delete(self, names: Sequence[str]) -> int:
         for name in names:
             self.files.delete(f"{self.folder}/{name}")
+        return len(names)
 
     def in_order_of_deletion(self) -> list[str]:
         """All files of the folder. First what the newest checkpoint stands for, then from the newest on, and last what the log begins with."""

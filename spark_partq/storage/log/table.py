@@ -397,6 +397,4 @@ class DeltaLog:
             return unnamed
 
         with self.explained():
-            unnamed = retrying(self.store.runtime, attempt, self.what)
-            self.log.delete(unnamed)
-        return len(unnamed)
+            return self.log.delete(retrying(self.store.runtime, attempt, self.what))

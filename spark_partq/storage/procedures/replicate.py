@@ -138,7 +138,9 @@ class Replicator:
                 self.target.force_writes()
             commits, problems = self._pass(state)
             report = SyncReport(commits, self._lag(state))
-            complete.has_ended(self.target, state, replica.replica_id, report.total_lag)
+            now = self._replica(self.queue)
+            if now is not None and now.replica_id == replica.replica_id:  # else a pass of a new primary has begun
+                complete.has_ended(self.target, self.queue, report.total_lag)
         if problems:
             raise problems[0]
         return report
@@ -175,8 +177,8 @@ class Replicator:
             begun.remove()
         commits += sum(copy.apply(steps) for copy, steps in captured)
         for known in made_whole:
-            if known.name != self.queue and (replica := self._replica(known.name)) is not None:
-                complete.has_ended(self.target, known, replica.replica_id, 0)
+            if known.name != self.queue:
+                complete.has_ended(self.target, known.name, 0)
         return commits, problems
 
     def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:

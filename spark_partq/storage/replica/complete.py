@@ -7,7 +7,7 @@ import json
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica.table import SYNCED, ReplicaTable
+from spark_partq.storage.replica.table import SYNCED
 from spark_partq.storage.store import Store, queue_folder
 
 
@@ -16,11 +16,9 @@ def is_complete(target: Store, queue: str) -> bool:
     return target.files.info(_path(queue)) is not None
 
 
-def has_ended(target: Store, state: QueueState, replica_id: str, lag: int) -> None:
-    """A pass has ended, and left so many messages; unless it was overtaken by one of another primary, which may not have ended."""
-    now = ReplicaTable(target, state.name).refresh()
-    if now is not None and now.replica_id == replica_id and incarnation_there(target, state.name) == state.incarnation:
-        target.files.put(_path(state.name), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
+def has_ended(target: Store, queue: str, lag: int) -> None:
+    """A pass has ended, and left so many messages."""
+    target.files.put(_path(queue), json.dumps({"at": target.now().isoformat(), "lag": lag}).encode())
 
 
 def begin(target: Store, state: QueueState) -> bool:

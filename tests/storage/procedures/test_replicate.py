@@ -17,6 +17,7 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.files import FileAlreadyExists
 from spark_partq.storage.inspect import replicas
 from spark_partq.storage.inspect.doctor import diagnose
+from spark_partq.storage.log.folder import CLEAN_UP_EVERY
 from spark_partq.storage.procedures.keep_replicas import keep_replicas
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
@@ -148,7 +149,7 @@ def test_log_of_the_copy_does_not_grow(queue: str, there: str) -> None:
             age(Path(queue) / "groups/g/acks/_delta_log")
     replicator.sync()
     mine, theirs = log_names(queue, "groups/g/acks"), log_names(there, "groups/g/acks")
-    assert len(theirs) < 250 and len(theirs) <= len(mine) + 100
+    assert len(theirs) < CLEAN_UP_EVERY + 50 and len(theirs) <= len(mine) + 100
     assert any("checkpoint" in name for name in theirs)
     assert_equal(queue, there)
 

@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures import promote as procedure
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
-from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
@@ -154,20 +154,20 @@ def test_a_late_pass_from_the_former_primary(queue: str, there: str) -> None:
     """It ends after a first pass from the new one died: the copy is not whole for that."""
     second = f"{there}-2"
     promoted(queue, there, second)
-    ended, apply = complete.has_ended, TableCopy.apply
+    lag, apply = Replicator._lag, TableCopy.apply
 
     def dies(copy: TableCopy, steps: object) -> int:
         if copy.folder == "queues/q/control":
             raise Crash
         return apply(copy, steps)  # type: ignore[arg-type]
 
-    def late(*arguments: object) -> None:
+    def late(replicator: Replicator, state: QueueState) -> dict[int, int]:
         with mock.patch.object(TableCopy, "apply", dies), pytest.raises(Crash):
             sync(there, second)
-        ended(*arguments)  # type: ignore[arg-type]
+        return lag(replicator, state)
 
     old = Replicator(Store.at(queue), "q", second, taking_over=True)  # it had looked before the queue was fenced
-    with mock.patch.object(complete, "has_ended", late):
+    with mock.patch.object(Replicator, "_lag", late):
         old.sync()
     take_away(there)
     with pytest.raises(partq.ReplicaError, match="never ended"):

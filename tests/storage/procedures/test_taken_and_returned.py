@@ -79,7 +79,9 @@ def test_what_is_too_old_behind_it_does_not_stop_it(store: str, queries: list[Qu
 
 @pytest.mark.parametrize("manual", [False, True])
 def test_what_it_never_lost_goes_on(store: str, queries: list[Query], manual: bool) -> None:
-    """S6, H5: all members bind again, as another queue became partitioned; what the application has not acknowledged stays with it."""
+    """S6, H5: all members bind again, as another queue became partitioned. What an application acknowledges by hand comes again: that may have
+    been refused meanwhile.
+    """
     partq.create_queue(store, "x", "v bigint", partitions=0, rebalance_delay_ms=0)
     partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
     put(store, 0, range(10))
@@ -89,7 +91,7 @@ def test_what_it_never_lost_goes_on(store: str, queries: list[Query], manual: bo
     queue = opened(store, "x")
     scaling.start(queue, 2, "live")
     scaling.step(queue)
-    assert a.next() == {} and a.next() == {}
+    assert a.next() == ({0: (0, 5)} if manual else {}) and a.next() == {}
     if manual:
         place = "q", 0
         assert partq.acknowledge(store, "g", {place: 2}, epochs={place: a.done.ranges[place].epoch}) == []
