@@ -12,6 +12,7 @@ from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.queue.handle import attach_group
 from spark_partq.storage.queue.partition_table import SEALED
 from spark_partq.storage.replica.history import token_at
+from tests.core.replica.test_decide import test_a_replica_that_is_removed_meanwhile_is_not_promoted
 from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
 from tests.storage.procedures import test_replica_of_deletions as deletions
@@ -28,7 +29,6 @@ from tests.testing.planted.setups import (
     MOVED_BESIDE_A_RESIZE,
     PROMOTED,
     PUT_BACK,
-    REMOVED_BESIDE,
     as_is,
     both,
     promoted,
@@ -198,7 +198,7 @@ def other_replicas_are_asked_only_before_it_begins(original, store, table, mine,
         original(store, table, mine, others, force)
 
 
-@bug("core.replica.decide:start_promotion", change=as_is(REMOVED_BESIDE))
+@bug("core.replica.decide:start_promotion", test=test_a_replica_that_is_removed_meanwhile_is_not_promoted)
 def a_replica_that_was_removed_meanwhile_is_promoted(original, state, seen, incarnation, others, force=False):
     """The removal has taken the fence back, and the primary is used, too."""
     if state is not None:
