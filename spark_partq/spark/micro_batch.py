@@ -34,7 +34,7 @@ class _Run:
     first: str
     options: list[Options]
     writing: str = ""
-    written: set[tuple[str, ...]] = field(default_factory=set)
+    written: dict[tuple[str, ...], int] = field(default_factory=dict)
 
 
 _runs: dict[str, _Run] = {}  # the last ones
@@ -101,35 +101,39 @@ def _may_begin_earlier(run: _Run, number: str) -> bool:
     return run.first == number and any(option.ack == "manual" for option in run.options)
 
 
-def written_in(batch: DataFrame) -> set[tuple[str, ...]]:
-    """What the running micro-batch has written, by target and name; the caller adds to it. Nothing outside of a micro-batch."""
+def written_in(batch: DataFrame) -> dict[tuple[str, ...], int] | None:
+    """What the running micro-batch has written: by target and name, which rows. The caller adds to it. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
     except InvalidArgumentError:
-        return set()
+        return None
     if running is None:
-        return set()
+        return None
     run = _run_of(running, number)
     if run.writing != number:
-        run.writing, run.written = number, set()
+        run.writing, run.written = number, {}
     return run.written
 
 
 @contextlib.contextmanager
 def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[None]:
-    """Refuse what the running micro-batch has written before: the target would take the rows for those that it has.
+    """Refuse other rows where the running micro-batch has written before: the target would take them for those that it has.
 
-    What has failed may be tried again, and so may a micro-batch that runs again.
+    A function may repeat all that it does with the same rows, and so may Spark.
 
     Raises
     ------
     InvalidArgumentError
     """
     written = written_in(batch)
-    if target in written:
+    if written is None:
+        yield
+        return
+    rows = batch.semanticHash()
+    if written.get(target, rows) != rows:
         raise InvalidArgumentError(otherwise)
     yield
-    written.add(target)
+    written[target] = rows
 
 
 def ends_of(batch: DataFrame) -> list[Any]:

@@ -47,7 +47,9 @@ def batch(store: str, *groups: str, **columns: str | None) -> Any:
 def rejected(store: str, reason: str) -> Any:
     """A micro-batch whose function has rejected messages for that reason."""
     found = batch(store)
-    written_in(found).add(("reject", Store.at(store).uri, _name_of(reason)))
+    written = written_in(found)
+    assert written is not None
+    written["reject", Store.at(store).uri, _name_of(reason)] = -1  # of other rows
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
+from unittest import mock
 
 import pytest
 from pyspark.sql import DataFrame
@@ -72,6 +73,8 @@ def test_one_micro_batch_at_a_time(
     partq.create_queue(store, "q", "v bigint", partitions=1)
     work = Work()
     sink = made(store, work, monkeypatch)
-    found = in_parallel([lambda: sink(cast(Any, None), 0)] * 2)
+    batch = mock.MagicMock()  # of no query
+    batch.sparkSession.sparkContext.getLocalProperty.return_value = None
+    found = in_parallel([lambda: sink(batch, 0)] * 2)
     assert [type(error) for error in found] == [InterruptedError] * 2  # one that fails lets the next one begin
     assert not work.met.is_set()
