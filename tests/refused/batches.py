@@ -65,4 +65,4 @@ def _frame(schema: StructType, local: Mapping[str, str], offsets: Sequence[Strea
     entry.apply.side_effect = lambda i: mock.MagicMock(
         get=lambda: SimpleNamespace(json=lambda: json.dumps(offsets[i].to_json()))
     )
-    return SimpleNamespace(schema=schema, columns=schema.names, sparkSession=session)
+    return SimpleNamespace(semanticHash=lambda: 0, schema=schema, columns=schema.names, sparkSession=session)
