@@ -42,7 +42,7 @@ READ_EVERY, MAINTAIN_EVERY, WARM_UP = 5, 250, 200
 # An hour of a queue with a micro-batch a second has 3,600 of them, as has about a minute here. So what is kept for an hour elsewhere
 # is kept for a minute: entries of logs, former files, and what is put together.
 HOUR_MS = 60_000
-HOUR = 5  # thousands of micro-batches, generously
+SAMPLES_OF_AN_HOUR = 5  # at most
 _UNLIMITED = Limits()
 
 
@@ -84,7 +84,10 @@ def main(
         last = samples[-tenth:]
         for what in ("write_ms", "read_ms", "maintain_ms"):
             after = _median(last, what)
-            for told, before in (("1st thousand", samples[:1]), ("behind an hour", samples[HOUR:][:tenth])):
+            for told, before in (
+                ("1st thousand", samples[:1]),
+                ("after an hour", samples[SAMPLES_OF_AN_HOUR:][:tenth]),
+            ):
                 if before:
                     print(f"{name:>8} {what:12} {told:>15} {_median(before, what):8.2f} -> {after:8.2f}", end="  ")
                     print(f"{after / _median(before, what):.2f} times", flush=True)

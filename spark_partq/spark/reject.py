@@ -37,11 +37,16 @@ def reject(rows: DataFrame, reason: str | Column, store: Store | None) -> None:
             _check_columns(rows, queue)
     again = "this micro-batch has rejected messages for the same reason before: reject all of them in one call, or give other reasons"
     with writing_once(rows, "reject", opened.uri, name, otherwise=again):
-        _append(rows, reason, opened, planned, by_target)
+        _append(rows, reason, name, opened, planned, by_target)
 
 
 def _append(
-    rows: DataFrame, reason: str | Column, store: Store, planned: MicroBatch, by_target: dict[str, list[Queue]]
+    rows: DataFrame,
+    reason: str | Column,
+    name: str,
+    store: Store,
+    planned: MicroBatch,
+    by_target: dict[str, list[Queue]],
 ) -> None:
     group = open_group(store, planned.group).state
     for dead_letter_queue, queues in by_target.items():
@@ -54,7 +59,7 @@ def _append(
         since = {
             p: epoch for p, position in of_target.by_id.items() if position.epoch >= (epoch := group.reading_since(p))
         }
-        append_once(target, of_target, dead, (), _name_of(reason), partial(queue_ends, rows, of_target), since)
+        append_once(target, of_target, dead, (), name, partial(queue_ends, rows, of_target), since)
 
 
 def _name_of(reason: str | Column) -> str:

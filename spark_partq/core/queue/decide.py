@@ -250,6 +250,11 @@ def set_ingress(state: QueueState, enabled: bool) -> Facts:
 
 
 # ---- the groups that read it
+def is_attached(state: QueueState, group: str, deletions: int) -> bool:
+    """Whether a group is attached that had been deleted so often, or one of that name that was made since."""
+    return state.groups.get(group, -1) >= deletions
+
+
 def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
     """Let nothing be removed that the group wants, from now on. It attaches before it reads where to start.
 
@@ -260,7 +265,7 @@ def attach_group(state: QueueState, group: str, deletions: int) -> Facts:
     deletions : int
         How often a group of that name had been deleted (`GroupState.deletions`).
     """
-    if not state.usable or state.fenced_by is not None or state.groups.get(group, -1) >= deletions:
+    if not state.usable or state.fenced_by is not None or is_attached(state, group, deletions):
         return _NOTHING
     return [QueueFact(Kind.GROUP_ATTACHED, {"group": group, "deletions": deletions})]
 

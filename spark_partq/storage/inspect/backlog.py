@@ -67,8 +67,5 @@ def _in_parent(queue: Queue, group: Group) -> int | None:
     """Its position there; nothing is settled for one that attached before the queue was last exclusive, and does not know the parent. None if it
     attached later.
     """
-    parent = queue.state.queue_id, PARENT
-    found = group.position(parent)
-    if found is None and parent in group.state.removed:
-        _, found = group.state.removed[parent]
+    found = group.position((queue.state.queue_id, PARENT))
     return 0 if found is None and queue.state.shared_parent_with(group.name) else found

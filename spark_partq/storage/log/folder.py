@@ -11,7 +11,6 @@ Three rules make commits safe beside the cleaning up:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -308,8 +307,8 @@ class LogFolder:
     def clean_up(self, retention_ms: int) -> None:
         """Remove entries and checkpoints that the newest checkpoint stands for and that are older than the retention.
 
-        Ages are by the store's clock: how much older a file is than the newest checkpoint, or as old as a later one that is older. The first that
-        is young ends it, so that what is left is one run, whatever that clock does.
+        Ages are by the store's clock: how much older a file is than the newest checkpoint. All versions up to the last old one are removed, so
+        that what is left is one run, whatever that clock does.
         """
         began_s = self.store.runtime.monotonic_s()
         found = self.files.list_files(self.path)
@@ -317,16 +316,12 @@ class LogFolder:
         now_ns = max(
             (info.modified_ns for info in found if info.name == f"{newest:020d}.checkpoint.parquet"), default=0
         )
-        ages_ms = [(now_ns - info.modified_ns) // 1_000_000 for info in found]
-        versions = [_VERSION.fullmatch(info.name) for info in found]
-        oldest_ms = itertools.accumulate(
-            (age if of else 0 for age, of in zip(ages_ms[::-1], versions[::-1], strict=True)), max
-        )
-        run = True
-        for info, match, age_ms in zip(found, versions, list(oldest_ms)[::-1], strict=True):  # in the order of versions
-            if match is not None:
-                run = run and int(match[1]) < newest and age_ms > retention_ms
-            if run if match is not None else is_litter(info, now_ns // 1_000_000):
+        outlived = (info.name for info in found if (now_ns - info.modified_ns) // 1_000_000 > retention_ms)
+        last_old = max(filter(_VERSION.fullmatch, outlived), default="")
+        for info in found:  # in the order of versions
+            match = _VERSION.fullmatch(info.name)
+            is_old = match is not None and info.name <= last_old and int(match[1]) < newest
+            if is_old or (match is None and is_litter(info, now_ns // 1_000_000)):
                 if self.store.runtime.monotonic_s() - began_s > ACT_S:
                     return  # the next one goes on
                 self.files.delete(f"{self.path}/{info.name}")

@@ -389,11 +389,9 @@ class DeltaLog:
 
         def attempt() -> list[str]:
             version, unnamed = unnamed_files(self.log, -(-grace_ms // 3_600_000) * 3_600_000, kept, as_of_ms)
-            if unnamed:
+            if unnamed:  # whoever is about to commit such a file loses the race against this commit
                 self.refresh()
-                self.commit(
-                    operation=VACUUMED, onto=version
-                )  # whoever was about to commit such a file has lost that race
+                self.commit(operation=VACUUMED, onto=version)
             return unnamed
 
         with self.explained():

@@ -162,7 +162,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         announced = max(queue.state.resets.get(group.name, 0) for queue in queues)
         if (
             announced > group.state.resets + 1
-        ):  # a replica that was promoted may have them of the queue, and not of the group
+        ):  # a promoted replica may know of resets by the queue, and not by the group
             group.decide(partial(list, [VoidResets(announced)]), user_and_host())
         number = group.state.resets + 1
         for queue in queues:

@@ -81,12 +81,13 @@ def scale(
         if mode == "delete":
             _remove_the_rest(queue, partitions, confirm_lost)
         # So that members that died while nobody else is there are waited for no longer, also those of a group that came since.
-        for group in groups(queue):
-            if group.name not in watchers and group.exists():
-                watchers[group.name] = Rebalancer(queue.store, group.name)
-        for watcher in watchers.values():
-            with contextlib.suppress(PartqError):  # a group that was deleted meanwhile, or cannot be assigned here
-                for _ in watcher.step():
+        for name in queue.state.groups:
+            with contextlib.suppress(
+                PartqError
+            ):  # a group that was deleted, has not joined yet, or cannot be assigned here
+                if name not in watchers:
+                    watchers[name] = Rebalancer(queue.store, name)
+                for _ in watchers[name].step():
                     pass
         queue.store.runtime.sleep(_EVERY_S)
 
@@ -128,10 +129,10 @@ def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) ->
 
 def _left(queue: Queue, state: QueueState, partitions: int) -> Remainder:
     """What the partitions hold that a map of this count does not name."""
-    if partitions == state.partition_count:
-        undrained(
-            queue, state.removing
-        )  # what every group has acknowledged is settled first: no owner goes back behind it
+    if (
+        partitions == state.partition_count
+    ):  # what every group has acknowledged is settled first: no owner goes back behind it
+        undrained(queue, state.removing)
     return measure_remainder(queue, state.not_named_by(partitions))
 
 

@@ -71,6 +71,8 @@ def was_closed(store: Store, target: Store, folder: str) -> bool:
     Not one that was cancelled: then nobody uses the table.
     """
     original, copy = (_marks(DeltaLog(of, folder, f"the table {folder}")) for of in (store, target))
+    if copy <= original:
+        return False
     replicas = [ReplicaTable(target, queue).refresh() for queue in target.named("queues")]
     not_ended = {f"{CLOSED}/{replica.incarnation}" for replica in replicas if replica and not replica.promoted}
     return not copy <= original | not_ended

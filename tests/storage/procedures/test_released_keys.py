@@ -15,16 +15,21 @@ from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessage
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.replicas import there_fixture  # noqa: F401
-from tests.storage.procedures.test_held_keys import Producing, Query, dead, make, put_back
+from tests.storage.procedures.test_held_keys import Message, Producing, Query, dead, make, put_back
+
+
+def died_of(store: str, deadly: int, *messages: Message) -> tuple[Producing, Query]:
+    """A producer that has written these messages, and a query that has put one of them aside and read the rest."""
+    make(store, partitions=1)
+    producing, query = Producing(store), Query(store, {deadly})
+    producing.put(*messages)
+    query.run()
+    return producing, query
 
 
 def test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive(store: str) -> None:
     """Nobody has looked whether groups have read all behind it: here it is the first message of its key that fails."""
-    make(store, partitions=1)
-    producing = Producing(store)
-    producing.put(("b", 0))
-    query = Query(store, {1})
-    query.run()
+    producing, query = died_of(store, 1, ("b", 0))
     found = opened(store)
     found.table(0).refresh()  # as one that an application rejects, it holds no key
     DeadLetters(found.store, "dead", "g2").send(found, found.table(0), 1, DeadMessages(0, 1, "bad", 1))
@@ -53,11 +58,7 @@ def test_what_is_put_aside_while_others_are_put_back_waits_for_the_next_redrive(
 
 def test_keys_whose_messages_are_gone_are_released(store: str) -> None:
     """Their dead messages were deleted, so nothing is left to put back."""
-    make(store, partitions=1)
-    producing = Producing(store)
-    producing.put(("a", 1), ("b", 2))
-    query = Query(store, {1})
-    query.run()
+    producing, query = died_of(store, 1, ("a", 1), ("b", 2))
     partq.delete_messages(store, "q", {"k": "a"})
     assert dead(store) == [] and open_group(Store(store), "g").state.held
     with pytest.raises(partq.KeysHeldError, match="ingress disable q"):
@@ -70,11 +71,7 @@ def test_keys_whose_messages_are_gone_are_released(store: str) -> None:
 
 def test_what_is_put_aside_before_the_keys_are_released_is_put_back_with_the_rest(store: str) -> None:
     """The group reads its last message between the look and the release; then nothing holds the key any more."""
-    make(store, partitions=1)
-    producing = Producing(store)
-    producing.put(("a", 1))
-    query = Query(store, {1})
-    query.run()
+    producing, query = died_of(store, 1, ("a", 1))
     partq.set_ingress(store, "q", True)
     producing.put(("a", 2))
     partq.set_ingress(store, "q", False)
@@ -95,9 +92,7 @@ def test_what_is_put_aside_before_the_keys_are_released_is_put_back_with_the_res
 
 def test_a_replica_is_left_alone(store: str, there: str) -> None:
     """S7: whatever is left in its dead-message queue. A fact there would be none of its primary's."""
-    make(store, partitions=1)
-    Producing(store).put(("a", 1), ("b", 2))
-    Query(store, {1}).run()
+    died_of(store, 1, ("a", 1), ("b", 2))
     for name in ("q", "dead"):
         partq.replicate(store, name, there)
     with pytest.raises(partq.ReplicaError, match="is a replica"):

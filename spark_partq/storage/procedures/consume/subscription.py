@@ -22,6 +22,7 @@ from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.payload.schema import is_readable_as
+from spark_partq.core.queue.decide import is_attached
 from spark_partq.core.queue.partition_map import Barrier, drained
 from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.consume.first_starts import first_starts
@@ -98,7 +99,7 @@ class Subscription:
 
     # ---- changes
     def is_attached(self, group: Group) -> bool:
-        return all(q.state.groups.get(group.name, -1) >= group.state.deletions for q in self._queues.values())
+        return all(is_attached(q.state, group.name, group.state.deletions) for q in self._queues.values())
 
     def attach(self, group: Group) -> None:
         """Attach the group to every queue, so that nothing is removed that lies at or above where it will start; then refresh them.
@@ -387,7 +388,7 @@ def by_id(offset: StreamOffset) -> dict[PartitionId, Range]:
 
 def _attach(queue: Queue, group: str, deletions: int) -> None:
     attach_group(queue, group, deletions)
-    if queue.state.fenced_by is not None and queue.state.groups.get(group, -1) < deletions:
+    if queue.state.fenced_by is not None and not is_attached(queue.state, group, deletions):
         raise fenced_error(queue.store, queue.state, queue.state.fenced_by)
 
 
