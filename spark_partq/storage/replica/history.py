@@ -62,6 +62,27 @@ def check_same_history(source: LogFolder, target: LogFolder, at: int, token: str
     return False
 
 
+def check_has_version(source: LogFolder, target: LogFolder, at: int, token: str | None) -> bool:
+    """Refuse a copy that ends at version `at` with that token, if its original has another one there, or none yet.
+
+    Returns
+    -------
+    bool
+        False if the original has cleaned that version up.
+
+    Raises
+    ------
+    OtherHistoryError, ReplicaError, DamagedLog
+        As `check_same_history`.
+    """
+    if check_same_history(source, target, at, token):
+        return True
+    names = source.names()
+    check_not_behind(source, target, names.last, at)
+    # An older state that was put back may have gone on, to this version, since it was looked for.
+    return at in names.entries and check_same_history(source, target, at, token)
+
+
 def check_not_behind(source: LogFolder, target: LogFolder, until: int, at: int) -> None:
     """Refuse a copy that ends at version `at`, while its original ends at `until`.
 
@@ -225,8 +246,8 @@ def history_problem(source: Store, target: Store, folder: str) -> str:
     logs = LogFolder(source, folder), LogFolder(target, folder)
     try:
         at = logs[1].names().last
-        if at >= 0 and not check_same_history(*logs, at, token_at(logs[1], at)):
-            check_not_behind(*logs, logs[0].names().last, at)
+        if at >= 0:
+            check_has_version(*logs, at, token_at(logs[1], at))
     except OtherHistoryError as error:
         return error.params["what"]  # without advice
     except ReplicaError as error:

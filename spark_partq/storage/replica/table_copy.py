@@ -33,6 +33,7 @@ from spark_partq.storage.log.checkpoints import decode_checkpoint
 from spark_partq.storage.log.entries import ForeignEntry
 from spark_partq.storage.log.folder import DamagedLog, LogFolder, LogMissing, LogNames
 from spark_partq.storage.replica.history import (
+    check_has_version,
     check_leads_on,
     check_not_behind,
     check_same_history,
@@ -106,9 +107,7 @@ class TableCopy:
     def _check_history(self, at: int) -> None:
         """What it finds holds for the next `steps`."""
         with self._explained():
-            self._shared = at >= 0 and check_same_history(self._from, self._to, at, self._token)
-            if not self._shared and at >= 0:
-                check_not_behind(self._from, self._to, self._from.names().last, at)
+            self._shared = at >= 0 and check_has_version(self._from, self._to, at, self._token)
         self._checked = True
 
     # ---- what is new

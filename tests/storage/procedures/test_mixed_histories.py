@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from spark_partq.storage.inspect import replicas
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica import history
 from spark_partq.storage.replica.table_copy import TableCopy
 from spark_partq.storage.store import Store
 from tests.groups import Consumer
@@ -94,6 +96,23 @@ def test_other_commits_of_the_same_number(world: PutBack, commits: int) -> None:
         put(world.queue, 0, [1000 + value])
     world.refused(rf"{PARTITION} has another version 4 than")
     assert messages(world.there, 0) == {o: o for o in range(6)}
+
+
+def test_commits_of_the_same_number_that_come_meanwhile(world: PutBack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S7: the pass finds no such version at the primary, and then others have written one."""
+    world.put_back()
+    look = history.check_same_history
+
+    def late(*about: Any) -> bool:
+        found = look(*about)
+        if about[0].folder == PARTITION:
+            monkeypatch.setattr(history, "check_same_history", look)
+            for value in range(3):
+                put(world.queue, 0, [1000 + value])
+        return found
+
+    monkeypatch.setattr(history, "check_same_history", late)
+    world.refused(rf"{PARTITION} has another version 4 than")
 
 
 def test_one_table_alone(world: PutBack) -> None:
