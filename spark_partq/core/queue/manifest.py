@@ -71,6 +71,9 @@ class Manifest:
         The batch is not stored: so many messages were discarded, as ingress was disabled (S3).
     positions : dict
         Of a sink that keeps positions of a group (`deliver_once`): all of them, as they are with this batch.
+    late_after_ms : int or None
+        The manifest is late if it was put so long after one of its files was written, by the store's clock: maintenance, which had not seen
+        it, may be deleting the files.
     """
 
     name: ManifestName
@@ -81,6 +84,7 @@ class Manifest:
     placed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     discarded: int | None = None
     positions: Mapping[str, int] = field(default_factory=dict)
+    late_after_ms: int | None = None
 
     def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
         """Whether it goes on from what the tables say.
@@ -95,6 +99,10 @@ class Manifest:
         g = self.generation
         known = g < len(generations) and generations[g].partition_count == self.partition_count
         return known and dict(self.placed) == in_under(recorded, g)
+
+    def is_in_time(self, file_ns: int, named_ns: int) -> bool:
+        """Whether maintenance has seen it before it may delete a file of it: the file was written, and the manifest put, at these times of the store."""
+        return self.late_after_ms is None or named_ns - file_ns <= self.late_after_ms * 1_000_000
 
     def left(self, recorded: Recorded) -> tuple[NewFile, ...]:
         """The files that are not in."""
@@ -143,6 +151,7 @@ def encode(manifest: Manifest) -> bytes:
         plain["positions"] = _by_prefix(manifest.positions)
     if manifest.discarded is None:
         # Not the smallest and largest values: they would outlast a message that is deleted.
+        plain["late_after_ms"] = manifest.late_after_ms
         plain["files"] = [{**asdict(file), "stats": json.dumps({"numRecords": file.rows})} for file in manifest.files]
     else:
         plain["discarded"] = manifest.discarded
@@ -177,6 +186,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         _placed(body["placed"]),
         discarded,
         _positions(body["positions"]) if keeps_positions(name.sink_id) else {},
+        stored.whole_or_none(body.get("late_after_ms"), "late_after_ms"),
     )
 
 

@@ -94,7 +94,7 @@ class DiskFiles:
             raise problem from None
         if not stat.S_ISREG(found.st_mode):
             return None
-        return FileInfo(path.rpartition("/")[2], found.st_size, found.st_mtime_ns)
+        return _info_of(path.rpartition("/")[2], found)
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         for _ in range(_LISTINGS):
@@ -114,7 +114,7 @@ class DiskFiles:
                     except FileNotFoundError:
                         gone = True
                     else:
-                        found.append(FileInfo(entry.name, its.st_size, its.st_mtime_ns))
+                        found.append(_info_of(entry.name, its))
         return found, gone
 
     def list_folders(self, folder: str) -> list[str]:
@@ -310,6 +310,10 @@ def _make_and_open(name: str, above: int) -> int:
 def _is_missing(error: OSError) -> bool:
     """Whether there is nothing, as far as a store goes: a link that is not followed is nothing."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _info_of(name: str, found: os.stat_result) -> FileInfo:
+    return FileInfo(name, found.st_size, found.st_mtime_ns, max(found.st_mtime_ns, found.st_ctime_ns))
 
 
 def _check_plain(path: str, found: os.stat_result) -> None:

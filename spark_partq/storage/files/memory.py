@@ -49,12 +49,12 @@ class MemoryFiles:
 
     def info(self, path: str) -> FileInfo | None:
         found = self._find(path)
-        return None if found is None else FileInfo(path.rpartition("/")[2], len(found[0]), found[1])
+        return None if found is None else FileInfo(path.rpartition("/")[2], len(found[0]), found[1], found[1])
 
     def list_files(self, folder: str, after: str = "") -> list[FileInfo]:
         with self._lock:
             found = [(name, file) for name, file in self._folders.get(folder, {}).items() if name > after]
-        return sorted(FileInfo(name, len(data), at) for name, (data, at) in found)
+        return sorted(FileInfo(name, len(data), at, at) for name, (data, at) in found)
 
     def list_folders(self, folder: str) -> list[str]:
         prefix = f"{folder}/" if folder else ""

@@ -199,7 +199,7 @@ def _is_broken(error: Exception) -> bool:
 
 def _info(meta: Any) -> FileInfo:
     modified_ns = round(meta["last_modified"].timestamp() * 1e6) * 1000
-    return FileInfo(meta["path"].rpartition("/")[2], int(meta["size"]), modified_ns)
+    return FileInfo(meta["path"].rpartition("/")[2], int(meta["size"]), modified_ns, modified_ns)
 
 
 class _ObjectInput(io.RawIOBase):

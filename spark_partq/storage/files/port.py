@@ -33,11 +33,20 @@ class FileTooLarge(Exception):
 
 
 class FileInfo(NamedTuple):
-    """A file as a listing tells it; `modified_ns` is the time of its last change by the store's clock, since 1970."""
+    """A file as a listing tells it, with times by the store's clock since 1970.
+
+    Attributes
+    ----------
+    modified_ns : int
+        Of its last change.
+    named_ns : int
+        From when on it has had its name for sure: a process may write a file, and sleep before it gives it the name.
+    """
 
     name: str
     size: int
     modified_ns: int
+    named_ns: int
 
 
 class Output(Protocol):

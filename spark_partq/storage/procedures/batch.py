@@ -19,7 +19,7 @@ from dataclasses import replace
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, SinkAheadError, StoreUnavailableError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, last_that_holds
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.storage.files import FileMissing
+from spark_partq.storage.files import FileInfo, FileMissing
 from spark_partq.storage.files.port import TEMPORARY
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, last_batch, recorded_in
@@ -65,19 +65,19 @@ class Batch:
             if manifests:
                 self._queue.control.refresh()
             recorded = self.recorded()
-            known = [manifest for manifest in manifests if not is_void(self._queue, manifest, recorded)]
+            known = [m for m in manifests if not is_void(self._queue, m, names[m.name], recorded)]
             if len(known) < len(manifests) and self.recorded() != recorded:
                 continue  # its files were committed meanwhile, and may have been removed since
             found = last_that_holds(known, self._queue.state.generations, recorded)
             if found is not None or not recorded:
                 self.begun = known[-1] if known and found is None else None
                 return found
-            if names == self._names():  # else it was begun after the manifests were listed
+            if names.keys() == self._names().keys():  # else it was begun after the manifests were listed
                 break
         if names:
             raise CorruptTableError(
                 f"partitions of queue {self._queue.name!r} hold a part of batch {self.record.batch_id} of sink {self.record.sink_id!r} that "
-                f"{self._manifests.path(names[-1])} does not explain: it was edited. Restore it from a backup",
+                f"{self._manifests.path(max(names))} does not explain: it was edited. Restore it from a backup",
                 queue=self._queue.name,
                 sink_id=self.record.sink_id,
                 batch_id=self.record.batch_id,
@@ -127,7 +127,7 @@ class Batch:
             except FileMissing:
                 raise self._no_queue() from None
             names = self._names()
-            if was_put and names[-1:] == [manifest.name]:
+            if was_put and max(names, default=None) == manifest.name:
                 return manifest, True
             found = self.find()
             if found is not None:
@@ -189,14 +189,14 @@ class Batch:
         if manifest.query_id != self.record.query_id:
             raise self._ahead(self.record.batch_id, "another query")
 
-    def _names(self) -> list[ManifestName]:
+    def _names(self) -> dict[ManifestName, FileInfo]:
         """The batch's manifests, in order; raises if there is one of a later batch."""
         names = self._manifests.of_sink(self.record.sink_id)
-        if names and names[-1].batch_id > self.record.batch_id:
-            raise self._ahead(names[-1].batch_id)
+        if names and (last := max(names).batch_id) > self.record.batch_id:
+            raise self._ahead(last)
         self._earlier = [name for name in names if name.batch_id < self.record.batch_id]
-        own = [name for name in names if name.batch_id == self.record.batch_id]
-        self._next = own[-1].number + 1 if own else 0
+        own = {name: info for name, info in names.items() if name.batch_id == self.record.batch_id}
+        self._next = max(own).number + 1 if own else 0
         return own
 
     def forget_earlier(self) -> None:

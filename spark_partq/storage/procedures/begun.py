@@ -73,7 +73,7 @@ class BegunBatches:
         tables = self._queue.every_table()
         for batch, found in several.items():
             recorded = recorded_in(self._queue, tables, BatchRecord(*batch))
-            holding = last_to_go_on_with(self._queue, found, recorded)
+            holding = last_to_go_on_with(self._queue, found, self._names, recorded)
             if holding is not None:
                 over = [manifest for manifest in found if manifest.generation < holding.generation]
                 self._begun = [manifest for manifest in self._begun if manifest not in over]

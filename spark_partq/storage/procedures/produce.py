@@ -10,7 +10,6 @@ from dataclasses import replace
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
@@ -248,12 +247,13 @@ class Producer:
             began_s = runtime.monotonic_s()
             state = queue.state  # by whose map the files are placed
             files = write()
-            half_s = self._half_grace_s(state)
             if files is None:
                 return None
-            made = Manifest(
-                _NO_NAME, None, state.generation, state.partition_count, tuple(files), placed, positions=positions
-            )
+            # Maintenance heeds the grace of when they were begun, or of the last refresh.
+            grace_ms = min(s.settings.vacuum_grace_ms for s in (state, queue.state))
+            half_s = grace_ms / 2000
+            made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
+            made = replace(made, positions=positions, late_after_ms=grace_ms * 3 // 4)
             if batch is None:
                 return Prepared(made, began_s + half_s, began_s=began_s)
             if runtime.monotonic_s() - began_s <= half_s:
@@ -264,10 +264,6 @@ class Producer:
                     return Prepared(found, math.inf, is_own=False)
             rewrites += 1
             self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
-
-    def _half_grace_s(self, began: QueueState) -> float:
-        """How long files may take that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
-        return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms) / 2000
 
     def check_rewrites(self, rewrites: int, took_s: float) -> None:
         """Files became too old before they were durable: they are written again, but not again and again."""

@@ -5,7 +5,7 @@ It is named by the queue's id, so a producer that does not know yet that its que
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError
 from spark_partq.core.queue.manifest import (
@@ -46,10 +46,10 @@ class Manifests:
                 self._files.delete(f"{self.folder}/{info.name}")
         return self._named(found)
 
-    def of_sink(self, sink_id: str) -> list[ManifestName]:
+    def of_sink(self, sink_id: str) -> dict[ManifestName, FileInfo]:
         """Those of a sink, sorted."""
         found = self._named(self._files.list_files(self.folder, after=sink_id))
-        mine = [name for name in found if name.sink_id == sink_id]
+        mine = {name: info for name, info in found.items() if name.sink_id == sink_id}
         if mine:  # whoever put the last one may not have forced it yet
             self._files.force(self.folder)
         return mine
@@ -110,16 +110,24 @@ class Manifests:
             self._files.delete(self.path(name))
 
 
-def last_to_go_on_with(queue: Queue, manifests: Iterable[Manifest], recorded: Recorded) -> Manifest | None:
+def last_to_go_on_with(
+    queue: Queue, manifests: Iterable[Manifest], infos: Mapping[ManifestName, FileInfo], recorded: Recorded
+) -> Manifest | None:
     """Of a batch's manifests, in order, the last that holds and is not void."""
-    left = [manifest for manifest in manifests if not is_void(queue, manifest, recorded)]
+    left = [manifest for manifest in manifests if not is_void(queue, manifest, infos[manifest.name], recorded)]
     return last_that_holds(left, queue.state.generations, recorded)
 
 
-def is_void(queue: Queue, manifest: Manifest, recorded: Recorded) -> bool:
-    """Whether nothing of it is in, and a file of it is gone: it was put so late that maintenance had deleted the files, which nothing named."""
+def is_void(queue: Queue, manifest: Manifest, info: FileInfo, recorded: Recorded) -> bool:
+    """Whether nothing of it is in, and it was put so late that maintenance has deleted a file of it, which nothing named, or may be about to.
 
-    def is_there(file: NewFile) -> bool:
-        return queue.store.files.info(f"{queue.table(file.partition).folder}/{file.path}") is not None
+    By the store's times everybody gets the same answer, so nobody commits a file of a manifest that is late.
+    """
 
-    return not recorded.get(manifest.generation) and not all(queue.store.map(is_there, manifest.files))
+    def info_of(file: NewFile) -> FileInfo | None:
+        return queue.store.files.info(f"{queue.table(file.partition).folder}/{file.path}")
+
+    if recorded.get(manifest.generation):
+        return False
+    files = queue.store.map(info_of, manifest.files)
+    return not all(file is not None and manifest.is_in_time(file.modified_ns, info.named_ns) for file in files)

@@ -120,6 +120,16 @@ def test_written_and_read() -> None:
     assert decode(NAME, body(new=1)) == MANIFEST
 
 
+@pytest.mark.parametrize(("after_ms", "age_ns", "in_time"), [
+    (None, 10**18, True), (1, 10**6, True), (1, 10**6 + 1, False), (1, -(10**18), True), (0, 1, False), (0, 0, True),
+])  # fmt: skip
+def test_put_in_time(after_ms: int | None, age_ns: int, in_time: bool) -> None:
+    """Q5: by the times of a file and of the manifest."""
+    manifest = replace(MANIFEST, late_after_ms=after_ms)
+    assert manifest.is_in_time(5 * 10**18, 5 * 10**18 + age_ns) is in_time
+    assert decode(NAME, encode(manifest)) == manifest
+
+
 # ---- positions
 OF_GROUP = ManifestName("_group.g", 7, 0)
 POSITIONS = {"partq:g/i/0": 5, "partq:g/i/-1": 0, "partq:g/small/i/4095": 2**63 - 1}

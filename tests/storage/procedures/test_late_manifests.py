@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -11,6 +13,7 @@ import spark_partq as partq
 from spark_partq.core.queue.manifest import Manifest
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
+from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.positions_queue import read_positions
 from spark_partq.storage.procedures.produce import Producer
@@ -36,6 +39,10 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asleep]:
         def late(self: Manifests, manifest: Manifest) -> bool:
             patch.stop()
             slept_s[0] += 2 * HOUR_MS / 1000
+            named = {file.path for name in self.names() for file in self.read(name).files}
+            for path in Path(store).rglob("part-*.parquet"):
+                if path.name not in named:
+                    os.utime(path, (path.stat().st_mtime - 2 * HOUR_MS / 1000,) * 2)
             with no_grace():
                 maintain(opened(store))
             was_put = put(self, manifest)
@@ -89,6 +96,20 @@ def test_what_is_placed_again_too_late(store: str, asleep: Asleep) -> None:
         maintain(opened(store))
     assert Sink(store).write(0, messages(100, 120)) == 20
     assert values(store) == list(range(20))
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_maintenance_deletes_the_files_behind_the_manifest(store: str, asleep: Asleep, dies: bool) -> None:
+    """It had chosen them before, and slept, too: they are still there when the writer looks."""
+    make(store, 2, vacuum_grace_ms=HOUR_MS)
+    with mock.patch.object(LogFolder, "delete", autospec=True) as delete:
+        asleep(store, dies)
+        if dies:
+            with pytest.raises(Crash):
+                Sink(store).write(0, messages(0, 20))
+        assert Sink(store).write(0, messages(100, 120)) == 20
+    assert sum(LogFolder.delete(*call.args) for call in delete.call_args_list) == 2
+    assert values(store) == list(range(100, 120))
 
 
 @pytest.mark.parametrize("delivered", [0, 7])
