@@ -182,7 +182,7 @@ class Reset:
     Attributes
     ----------
     positions : dict
-        Of each partition that is named the offset from which the group goes on.
+        Of each partition that begins a new lineage the offset from which the group goes on.
     number : int
         Which of the group's resets it is, as the queues were told: 1 is the first. It applies only if it is the next.
     to : str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.procedures.partition_map import update_groups
 from spark_partq.storage.procedures.primary import check_primary
 from spark_partq.storage.queue.control import user_and_host
-from spark_partq.storage.queue.handle import Queue, attach_group, first_left, open_queue
+from spark_partq.storage.queue.handle import Queue, attach_group, barrier_of, first_left, open_queue
 from spark_partq.storage.queue.starting import first_since
 from spark_partq.storage.store import Store
 
@@ -152,7 +152,9 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         number = group.state.resets + 1
         planned = _planned(group, queues, goal, now_us)
         as_told = all(queue.state.resets.get(group.name) == number and _is_known(group, queue) for queue in queues)
-        return [Reset({p: reset.new for p, reset in planned.items()}, number, goal.text)] if as_told else []
+        positions = {p: reset.new for p, reset in planned.items()}
+        positions |= _overtaking(group, queues, positions)
+        return [Reset(positions, number, goal.text)] if as_told else []
 
     for _ in range(_TRIES):
         for queue in queues:
@@ -179,6 +181,26 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         "try again",
         group=group.name,
     )
+
+
+def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
+    """Positions of other partitions of which messages were handed out that must wait now for messages that come again: a replay would not wait."""
+    found = {}
+    for queue in queues:
+        queue_id = queue.state.queue_id
+        floors = group.state.committed_floors(queue_id)
+        new = {number: offset for (id_, number), offset in positions.items() if id_ == queue_id}
+        barrier = barrier_of(queue, partial(_settled, floors, new))
+        for partition_id in group.state.partitions.keys() - positions.keys():
+            at, given = group.position(partition_id) or 0, group.delivered(partition_id)
+            if partition_id[0] == queue_id and barrier.limit(partition_id[1], at, given) < given:
+                found[partition_id] = at
+    return found
+
+
+def _settled(floors: Callable[[int], int], new: Mapping[int, int], number: int) -> int:
+    """Below which offset of a partition the group has settled everything, once these are its positions."""
+    return min(floors(number), new.get(number, floors(number)))
 
 
 def _is_known(group: Group, queue: Queue) -> bool:

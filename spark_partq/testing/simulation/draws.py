@@ -74,7 +74,7 @@ def draw(seed: int) -> Setup:
         setup = _with_a_size(replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries))
     if "exclusive" in features and rng.random() < 0.7:
         setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
-    setup = possible(_with_a_column(_altered(_deadly(_by_hand(_written(_recomputed(setup)))))))
+    setup = possible(_with_a_column(_altered(_deadly(_by_hand(_ending(_written(_recomputed(setup))))))))
     setup = _interrupted(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))
     if setup.maintain_every_s is not None and random.Random(f"segments {seed}").random() < 0.5:
@@ -136,6 +136,14 @@ def _by_hand(s: Setup) -> Setup:
     if rng.random() < 0.2:
         queries = tuple(replace(q, sequence=0) if n and rng.random() < 0.5 else q for n, q in enumerate(queries))
     return replace(s, queries=queries)
+
+
+def _ending(s: Setup) -> Setup:
+    """In some runs queries end when they have read what is there, beside others that go on."""
+    rng = random.Random(f"available now {s.seed}")
+    if rng.random() < 0.8:
+        return s
+    return replace(s, queries=tuple(replace(q, available_now=rng.random() < 0.6) for q in s.queries))
 
 
 def _recomputed(s: Setup) -> Setup:

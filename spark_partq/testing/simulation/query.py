@@ -127,6 +127,8 @@ class Query:
         before = StreamOffset.from_json(checkpoint.offsets[-1] if checkpoint.offsets else _NOTHING)
         self._planner = Planner(self._settings, setup.group, before.instance or f"{setup.instance}-x")
         self._planner.check_checkpoint(before)
+        if setup.available_now:
+            self._planner.stop_at_current_ends()
 
     def run(self) -> None:
         """Until the query is stopped."""
@@ -145,6 +147,8 @@ class Query:
                 checkpoint.plan(len(checkpoint.offsets), end.to_json())
                 self._execute(len(checkpoint.offsets) - 1)
             self._acknowledge()
+            if end is None and self._setup.available_now:
+                break
             if end is None:
                 self._process.sleep(TRIGGER_S)
         self._planner.leave()

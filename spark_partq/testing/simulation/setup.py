@@ -76,6 +76,8 @@ class QuerySetup:
         How long it works on what each flow gets of a micro-batch, at most.
     writes : bool
         It writes what becomes of the messages into a table, of each once. `relays`: into a queue.
+    available_now : bool
+        It ends when it has read what was there when it began (Trigger.AvailableNow), and is started again a little later.
     """
 
     group: str
@@ -91,6 +93,7 @@ class QuerySetup:
     work_s: float = 0.0
     writes: bool = False
     relays: bool = False
+    available_now: bool = False
 
 
 @dataclass(frozen=True)

@@ -249,6 +249,19 @@ def test_a_query_that_ends_leaves_to_living_members_what_is_theirs(store: str) -
         found.planner.leave()
 
 
+def test_queries_that_end_remove_the_partitions_that_they_have_drained(store: str) -> None:
+    """S2: though none of them runs for so long that its coordinator looks for them."""
+    made(store)
+    partq.scale(store, "q", 1)
+    for _ in range(2):
+        query = Query(store, "a")
+        query.planner.stop_at_current_ends()
+        while query.next():
+            pass
+        query.planner.leave()
+    assert not opened(store).state.removing
+
+
 def test_tasks_are_of_flows_and_know_what_came_before(store: str) -> None:
     """H4: of a range that was delivered in part the first part is marked."""
     made(store)

@@ -113,15 +113,21 @@ class Coordinator:
         return is_first and assignors.find(choose(state.members.values())[0]).loads
 
     def _remove_drained(self) -> None:
-        """Remove partitions that a scaling left to be drained, once every group has read them (S2).
-
-        Not at every step, as it reads the tables of all groups.
-        """
+        """Not at every step, as it reads the tables of all groups."""
         now_s = self._runtime.monotonic_s()
         if self._member.drained_queues and now_s - self._removed_s >= _REMOVE_EVERY_S:
             self._removed_s = now_s
-            for name in self._member.drained_queues:
-                remove_drained(open_queue(self._member.store, name))
+            remove_drained_partitions(self._member)
+
+
+def remove_drained_partitions(member: Membership) -> None:
+    """Remove the partitions that a scaling left to be drained, of the queues where this group has drained them, once every group has (S2)."""
+
+    def remove() -> None:
+        for name in member.drained_queues:
+            remove_drained(open_queue(member.store, name))
+
+    _logged(member, remove)
 
 
 def _logged(member: Membership, step: Callable[[], None]) -> None:

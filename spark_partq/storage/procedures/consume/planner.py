@@ -23,7 +23,7 @@ from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.consume.application import Connect, no_application
-from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats
+from spark_partq.storage.procedures.consume.between_calls import Coordinator, Heartbeats, remove_drained_partitions
 from spark_partq.storage.procedures.consume.gate import Gate
 from spark_partq.storage.procedures.consume.gone import Gone
 from spark_partq.storage.procedures.consume.left_out import LeftOut
@@ -149,6 +149,8 @@ class Planner:
     def leave(self) -> None:
         """Leave the group, as the query has ended. Where only a newer program may write, its session expires."""
         with contextlib.suppress(NewerStoreError):
+            if self._stop_offsets is not None:  # it may end before the coordinator looks for the first time
+                remove_drained_partitions(self.membership)
             self.membership.leave()
 
     def _start_threads(self) -> None:
@@ -352,7 +354,7 @@ class Planner:
         waiting = self._longest_waiting([p for p in starts if ends[p] > starts[p]])
         if not limits or not waiting:
             return ends
-        rows = admit([_backlog(tables[p], starts[p], ends[p]) for p in waiting], limits)
+        rows = admit([Backlog(*tables[p].index.shares(starts[p], ends[p])) for p in waiting], limits)
         admitted = dict(zip(waiting, rows, strict=True))
         self._last_served.update(dict.fromkeys((p for p in waiting if admitted[p]), next(self._batches)))
         return {p: starts[p] + admitted.get(p, 0) for p in starts}
@@ -387,10 +389,6 @@ class Planner:
             if last is not None:
                 total += max(0, last.end - (self._group.position(partition_id) or 0))
         return total
-
-
-def _backlog(table: PartitionTable, start: int, end: int) -> Backlog:
-    return Backlog(*table.index.shares(start, end))
 
 
 def _flow_number(own: Ownership) -> int:
