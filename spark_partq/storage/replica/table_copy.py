@@ -293,11 +293,12 @@ class TableCopy:
         newest = self._from.hint()
         if newest is not None and self._checkpoint < newest <= self.version:
             # There may be a newer one by now, or another one of the same version.
-            with contextlib.suppress(FileMissing, FileAlreadyExists):
-                with self._explained():
-                    data = self._from.checkpoint_bytes(newest)
-                self._put(self._to.checkpoint_path(newest), data)
-                self._checkpoint = newest
+            with contextlib.suppress(FileMissing, FileAlreadyExists, DamagedLog, ForeignEntry):
+                data = self._from.checkpoint_bytes(newest)
+                # An older state may have been put back since the pass began, and gone on to that version.
+                if decode_checkpoint(data, newest, tombstones=False).token in (None, token_at(self._to, newest)):
+                    self._put(self._to.checkpoint_path(newest), data)
+                    self._checkpoint = newest
             trim = True
         if not trim:
             return

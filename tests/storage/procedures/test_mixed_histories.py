@@ -115,6 +115,19 @@ def test_commits_of_the_same_number_that_come_meanwhile(world: PutBack, monkeypa
     world.refused(rf"{PARTITION} has another version 4 than")
 
 
+def test_a_checkpoint_that_comes_meanwhile(world: PutBack) -> None:
+    """S7: the pass has read what to copy, and then an older state was put back, and went on to a checkpoint."""
+    put(world.queue, 0, [6])
+    copy = TableCopy(Store.at(world.queue), Store.at(world.there), PARTITION)
+    steps = list(copy.steps())
+    world.put_back()
+    for value in range(3):
+        put(world.queue, 0, [1000 + value])
+    table(world.queue, 0).checkpoint()
+    assert copy.apply(steps) == 1
+    assert messages(world.there, 0) == {o: o for o in range(7)}
+
+
 def test_one_table_alone(world: PutBack) -> None:
     """S7: nothing of the others is copied, either."""
     world.put_back(PARTITION)
