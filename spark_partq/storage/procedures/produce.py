@@ -10,6 +10,7 @@ from dataclasses import replace
 from spark_partq.core.errors import CommitFailedError, IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.place import place_again
@@ -249,8 +250,7 @@ class Producer:
             files = write()
             if files is None:
                 return None
-            # Maintenance heeds the grace of when they were begun, or of the last refresh.
-            grace_ms = min(s.settings.vacuum_grace_ms for s in (state, queue.state))
+            grace_ms = self._grace_ms(state)
             half_s = grace_ms / 2000
             made = Manifest(_NO_NAME, None, state.generation, state.partition_count, tuple(files), placed)
             made = replace(made, positions=positions, late_after_ms=grace_ms * 3 // 4)
@@ -264,6 +264,10 @@ class Producer:
                     return Prepared(found, math.inf, is_own=False)
             rewrites += 1
             self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
+
+    def _grace_ms(self, began: QueueState) -> int:
+        """How long files are kept that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
+        return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms)
 
     def check_rewrites(self, rewrites: int, took_s: float) -> None:
         """Files became too old before they were durable: they are written again, but not again and again."""

@@ -54,9 +54,9 @@ def a_lowered_grace_counts_at_once(original, state, store_ms):
 
 
 @bug(
-    "storage.procedures.produce:Producer._half_grace_s",
+    "storage.procedures.produce:Producer._grace_ms",
     test=lambda: in_a_store(altered.test_a_producer_heeds_a_grace_that_is_lowered_while_it_writes),
 )
 def a_producer_keeps_the_grace_that_it_began_with(original, producer, began):
     """Its files are old by the new grace before they are durable."""
-    return began.settings.vacuum_grace_ms / 2000
+    return began.settings.vacuum_grace_ms
