@@ -215,7 +215,7 @@ def only_fences_that_are_there_are_taken_back(original, table, number):
 
 
 # ---- one history
-@bug("storage.replica.table_copy:check_same_history", lambda s: s.put_back_s is not None, as_is(PUT_BACK))
+@bug("storage.replica.table_copy:check_has_version", lambda s: s.put_back_s is not None, as_is(PUT_BACK))
 def the_last_common_commit_is_not_compared(original, source, target, at, token):
     """A pass goes on from a primary that was put back to an older state and written since."""
     return token_at(source, at) is not None
