@@ -12,6 +12,7 @@ from tests.helpers import ROOT, driver, finished
 # Each page under "How to" in the navigation of the site, and the tests that do what it says. What clusters.md says of Kubernetes is not
 # run, as the page tells.
 EXECUTED = {
+    "producing.md": ("spark/test_producing_page.py::test_the_page",),
     "rebalance.md": (
         "spark/test_rebalance_page.py::test_a_query_with_a_listener",
         "cli/test_examples.py::test_rebalance",

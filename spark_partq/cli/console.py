@@ -37,7 +37,7 @@ def console(
         ),
     ] = False,
 ) -> None:
-    """Show the store in a browser, live, until SIGTERM or Ctrl-C. Needs spark_partq[console].
+    """Show the store in a browser, live, until SIGTERM or Ctrl-C. Needs the extra `console`.
 
     The page shows groups with their clients and partitions, queues, who owned what when, why a partition waits, and the history. Nothing is written,
     unless with --actions. Everybody who can reach the port can see names, hosts and settings: there is no password.

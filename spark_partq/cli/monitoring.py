@@ -49,7 +49,7 @@ def metrics(
         str, typer.Option(help="Address to listen on. 0.0.0.0 is every network of this machine.")
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the metrics of the store for Prometheus, at /metrics, until SIGTERM or Ctrl-C. Needs spark_partq[metrics].
+    """Serve the metrics of the store for Prometheus, at /metrics, until SIGTERM or Ctrl-C. Needs the extra `metrics`.
 
     Each scrape reads the store; nobody else is asked for anything, and nothing is written. Everybody who can reach the port can read the names of queues,
     groups and members: there is no password.

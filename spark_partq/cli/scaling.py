@@ -106,11 +106,11 @@ def _outcome(before: partq.QueueDescription, found: partq.QueueDescription) -> I
         left = sum(p.depth for p in found.partitions if p.partition >= found.configured_partitions)
         if found.settings["min_retention_ms"]:
             yield (
-                f"{count(left, 'message')} left to read in partitions that go: maintain removes these once every group has read them and "
+                f"{count(left, 'message')} left to read in partitions to be removed: maintain removes these once every group has read them and "
                 "min_retention_ms is over"
             )
         else:
-            yield f"{count(left, 'message')} left in partitions that go: they go once every group has read them, or, in a dead-message queue, by retention_ms or max_bytes"
+            yield f"{count(left, 'message')} left in partitions to be removed: they go once every group has read them, or, in a dead-message queue, by retention_ms or max_bytes"
     if found.stuck:
         yield f"{count(found.stuck, 'message')} stuck in the parent: spark-partq copy-stuck {found.name}"
 

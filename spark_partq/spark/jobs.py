@@ -61,7 +61,7 @@ ScalingMode = Annotated[
     Mode,
     typer.Option(
         help="live: producers and consumers go on. drain: disable ingress, wait until all is read, change the count, enable "
-        "ingress. delete: lose what is left in partitions that go."
+        "ingress. delete: lose what is left in partitions to be removed."
     ),
 ]
 StorageOptions = Annotated[

@@ -78,7 +78,7 @@ def test_a_queue_that_nobody_reads_shrinks_later(command: Command, store: str) -
     queue_of(store, 4, each=5)
     done = command("scale", "q", "2")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("queue q has 2 partitions\n10 messages left in partitions that go: they go once")
+    assert done.out.startswith("queue q has 2 partitions\n10 messages left in partitions to be removed: they go once")
     told = command("describe-queue", "q").out
     assert "ScalingDown" in told and "2 configured, 4 operating" in told
     assert " 4 → 2 " in command("list").out
@@ -96,7 +96,7 @@ def test_a_queue_that_keeps_its_messages_shrinks_later(command: Command, store: 
     done = command("scale", "q", "1")
     assert (done.code, done.err) == (0, "")
     assert done.out == (
-        "queue q has 1 partition\n0 messages left to read in partitions that go: maintain removes these once every group has read them and "
+        "queue q has 1 partition\n0 messages left to read in partitions to be removed: maintain removes these once every group has read them and "
         "min_retention_ms is over\n"
     )
     told = command("explain", "q", "1", "--group", "g").out

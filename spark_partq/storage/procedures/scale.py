@@ -42,7 +42,7 @@ def scale(
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
-    With ``live`` it does not wait for partitions that go to be drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
+    With ``live`` it does not wait for partitions to be removed to be drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
     replica has all messages before, and knows the new count after (S7).
 
     Raises
@@ -110,7 +110,7 @@ def _check_is_as_asked(state: QueueState, partitions: int, mode: Mode) -> None:
 
 
 def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) -> None:
-    """Remove what lies in partitions that go, if the map in force is the one that was asked for: until they were sealed more came in than was confirmed.
+    """Remove what lies in partitions to be removed, if the map in force is the one that was asked for: until they were sealed more came in than was confirmed.
 
     Raises
     ------
