@@ -14,7 +14,14 @@ from pyspark.sql import functions as sf
 from spark_partq.core.errors import InvalidArgumentError, PartqError, SchemaMismatchError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.core.names import check_name
-from spark_partq.core.payload.schema import MESSAGE_COLUMNS, Struct, normalized, type_name
+from spark_partq.core.payload.schema import (
+    MESSAGE_COLUMNS,
+    Struct,
+    forbids_nulls_inside,
+    normalized,
+    stripped,
+    type_name,
+)
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import (
     MicroBatch,
@@ -116,15 +123,31 @@ class DeltaSink:
         SchemaMismatchError
             Naming each column at fault.
         """
-        if self._merge_schema:
+        have = {f["name"]: f["type"] for f in given["fields"]}
+        names = {f["name"].lower(): f["name"] for f in target.schema["fields"]}
+        faults = [
+            f"its column {names[n.lower()]} differs from {n} by case"
+            for n in have
+            if names.get(n.lower(), n) != n and n not in _ADDED
+        ]
+        if self._merge_schema and not faults:
             target.add_columns([f for f in given["fields"] if f["name"] not in _ADDED])
         table = {f["name"]: f for f in target.schema["fields"]}
-        have = {f["name"]: f["type"] for f in given["fields"]}
-        faults = [f"it has no column {n} {type_name(t)}" for n, t in have.items() if n not in table and n not in _ADDED]
+        types = {f["name"]: f["type"] for f in stripped(target.schema)["fields"]}
         faults += [
-            f"its column {n} is {type_name(table[n]['type'])}, not {type_name(t)}"
+            f"it has no column {n} {type_name(t)}"
             for n, t in have.items()
-            if n in table and table[n]["type"] != t
+            if n.lower() not in names and n not in table and n not in _ADDED
+        ]
+        faults += [
+            f"its column {n} is {type_name(types[n])}, not {type_name(t)}"
+            for n, t in have.items()
+            if types.get(n, t) != t
+        ]
+        faults += [
+            f"its column {n} must not hold nulls inside, which this sink does not check"
+            for n in have
+            if n in table and forbids_nulls_inside(table[n]["type"])
         ]
         faults += [
             f"its column {n} must not be null, and the rows have none of that name"
@@ -143,7 +166,7 @@ class DeltaSink:
                 table=self._place.uri,
                 faults="; ".join(faults),
             )
-        return [{**f, "metadata": {}} for n, f in table.items() if n in have]
+        return [{**f, "type": types[n], "metadata": {}} for n, f in table.items() if n in have]
 
     def _write(
         self, batch: DataFrame, target: DeltaTarget, columns: Sequence[Mapping[str, Any]], wanted: Wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.utils import is_remote
 
-from spark_partq.core.delivery.offsets import StreamOffset
+from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.delivery.positions import Position, positions_of
 from spark_partq.core.errors import InvalidArgumentError, PartqError
 from spark_partq.core.ids import PartitionId, QueuePartition
 from spark_partq.spark.options import Options
 from spark_partq.storage.queue.handle import Queue, open_queue
 from spark_partq.storage.store import Store
-from spark_partq.storage.wanted import Wanted
+from spark_partq.storage.wanted import Wanted, foreign_row
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class _Run:
     first: str
     options: list[Options]
     writing: str = ""
-    written: dict[tuple[str, ...], int] = field(default_factory=dict)
+    written: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
 
 
 _runs: dict[str, _Run] = {}  # the last ones
@@ -69,11 +69,16 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     Raises
     ------
     InvalidArgumentError
-        Outside of such a function, with Spark Connect, or if the query reads no queue, or queues by several groups.
+        Outside of such a function, with Spark Connect, or if the query reads no queue, or queues by several groups. And if there are rows
+        though the micro-batch holds no messages.
     """
     running, number = _running(batch)
-    found = [_of_queues(offset) for offset in _ends(running, number)]
-    planned = [offset for offset in found if offset is not None]
+    before, now = _offsets(running, int(number) - 1), _offsets(running, int(number))
+    planned = [
+        _nothing_of(offset) if before.get(source) == end else offset
+        for source, end in now.items()
+        if (offset := _of_queues(end)) is not None
+    ]
     groups = sorted({offset.group for offset in planned})
     if len(groups) != 1:
         read = f"reads queues by groups {', '.join(groups)}" if groups else "reads no queue"
@@ -88,20 +93,25 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
                 )
             if position.end > position.start or place not in positions:
                 positions[place] = position
-    if _may_begin_earlier(_run_of(running, number), number):
+    if _may_begin_earlier(_run_of(running, number), number, planned):
         positions = {p: replace(at, start=0) if at.end > at.start else at for p, at in positions.items()}
+    if all(at.end == at.start for at in positions.values()) and set(SOURCE) <= set(batch.columns):
+        kept = batch.select(*SOURCE).head()  # no message is wanted, so nobody would look at the rows
+        if kept is not None:
+            raise foreign_row(*kept)
     return MicroBatch(groups[0], positions)
 
 
-def _may_begin_earlier(run: _Run, number: str) -> bool:
+def _may_begin_earlier(run: _Run, number: str, planned: Iterable[StreamOffset]) -> bool:
     """Whether rows may come from messages in front of what was planned: with manual acknowledgement a replay begins at the group's position.
 
     Only the first micro-batch of a run is a replay. In every other one such a row was kept by the query, and a target may have later ones.
     """
-    return run.first == number and any(option.ack == "manual" for option in run.options)
+    by_hand = any(option.ack == "manual" for option in run.options) or any(offset.by_hand for offset in planned)
+    return run.first == number and by_hand
 
 
-def written_in(batch: DataFrame) -> dict[tuple[str, ...], int] | None:
+def written_in(batch: DataFrame) -> dict[tuple[str, ...], tuple[int, str]] | None:
     """What the running micro-batch has written: by target and name, which rows. The caller adds to it. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
@@ -129,7 +139,7 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Non
     if written is None:
         yield
         return
-    rows = batch.semanticHash()
+    rows = batch.semanticHash(), batch.schema.json()  # the first does not see names of columns
     if written.get(target, rows) != rows:
         raise InvalidArgumentError(otherwise)
     yield
@@ -144,12 +154,17 @@ def ends_of(batch: DataFrame) -> list[Any]:
     InvalidArgumentError
         As `micro_batch`.
     """
-    return _ends(*_running(batch))
+    running, number = _running(batch)
+    return list(_offsets(running, int(number)).values())
 
 
-def _ends(running: Any, number: str) -> list[Any]:
-    offsets = running.offsetLog().get(int(number)).get().offsets()
-    return [json.loads(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()]
+def _offsets(running: Any, number: int) -> dict[int, Any]:
+    """Where a micro-batch ended in each source, by the source's place in the query; nothing if Spark keeps that no more."""
+    logged = running.offsetLog().get(number) if number >= 0 else None
+    if logged is None or not logged.isDefined():
+        return {}
+    offsets = logged.get().offsets()
+    return {i: json.loads(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()}
 
 
 def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
@@ -164,15 +179,10 @@ def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:
     planned = micro_batch(batch).positions
     bounds = batch.groupBy(*SOURCE[:2]).agg(sf.min(SOURCE[2]).alias("first"), sf.max(SOURCE[2]).alias("last"))
     found = {(row[0], row[1]): (row["first"], row["last"]) for row in bounds.collect()}
-    foreign = [place for place in found if place not in planned]
-    if foreign:
-        queue, partition = foreign[0]
-        raise InvalidArgumentError(
-            f"a row says that it comes from partition {partition} of queue {queue!r}, of which this micro-batch holds nothing; keep _queue, "
-            "_partition and _offset as they are",
-            queue=queue,
-            partition=partition,
-        )
+    for place, (first, last) in found.items():
+        at = planned.get(place)
+        if at is None or first < at.start or last >= at.end:
+            raise foreign_row(*place, first if at is None or first < at.start else last)
     return {place: replace(planned[place], start=first, end=last + 1) for place, (first, last) in found.items()}
 
 
@@ -264,6 +274,11 @@ def check_traceable(rows: DataFrame) -> None:
 
 def _java(batch: DataFrame) -> Any:
     return batch.sparkSession.sparkContext._jvm
+
+
+def _nothing_of(offset: StreamOffset) -> StreamOffset:
+    """Spark repeats the offset of the micro-batch before where a source has nothing new, as when only the watermark or a timer moves the query on."""
+    return replace(offset, ranges={place: Range(r.epoch, r.end, r.end) for place, r in offset.ranges.items()})
 
 
 def _of_queues(value: Any) -> StreamOffset | None:

@@ -94,7 +94,7 @@ def write_files(
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
     if not order and slots <= _DIRECT_TASKS:
         rows = rows.coalesce(slots)
-    if _is_small(rows, last) and (found := _brought_here(rows, order)) is not None:
+    if _is_small(rows, last) and (found := _brought_here(rows, order, last)) is not None:
         return _written(task(sorted_input=False)(found.to_batches()))
     partitions = max(1, state.partition_count)
     direct = not order and slots <= _DIRECT_TASKS and partitions <= _DIRECT_PARTITIONS
@@ -113,13 +113,25 @@ def _is_small(rows: DataFrame, last: WrittenRows | None) -> bool:
     return estimate <= _SMALL_BYTES
 
 
-def _brought_here(rows: DataFrame, order: Sequence[str]) -> pa.Table | None:
-    """The rows of a batch, in order; None if they are more than a small one has. No task gives more than one row too many."""
-    some = rows.where(f"({_ORDER} & {_ROW_IN_TASK}L) <= {_SMALL_ROWS}")
+def _brought_here(rows: DataFrame, order: Sequence[str], last: WrittenRows | None = None) -> pa.Table | None:
+    """The rows of a batch, in order; None if they are more than a small one has.
+
+    There are few tasks, and none gives more than one row too many: if rows are as wide as in the batch before, each gives as much as a small
+    batch has. What is more than the driver may be given, Spark refuses to give it.
+    """
+    most = _SMALL_ROWS
+    if last is not None and last.rows_read:
+        most = min(most, max(1, _SMALL_BYTES * last.rows_read // max(1, last.bytes_read)))
+    some = rows.coalesce(_DIRECT_TASKS).where(f"(monotonically_increasing_id() & {_ROW_IN_TASK}L) <= {most}")
     if order:
         some = some.repartition(1).sortWithinPartitions(*order, _ORDER)
-    found = some.toArrow()
-    if found.num_rows > _SMALL_ROWS:
+    try:
+        found = some.toArrow()
+    except Exception as error:
+        if "spark.driver.maxResultSize" not in str(error):
+            raise
+        return None
+    if found.num_rows > most:
         return None
     # In this order they are one sequence, whichever tasks have read them.
     place = found.schema.get_field_index(_ORDER)

@@ -49,7 +49,7 @@ def rejected(store: str, reason: str) -> Any:
     found = batch(store)
     written = written_in(found)
     assert written is not None
-    written["reject", Store.at(store).uri, _name_of(reason)] = -1  # of other rows
+    written["reject", Store.at(store).uri, _name_of(reason)] = -1, ""  # of other rows
     return found
 
 

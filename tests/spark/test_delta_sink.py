@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from spark_partq.core.stored import MOST
+from spark_partq.spark.micro_batch import SOURCE
 from tests.helpers import put, run_through, stream
 
 pytestmark = pytest.mark.usefixtures("stopped_queries")
@@ -218,6 +219,25 @@ def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
         return partq.Position(start, end, 1, queue_id, ((queue_id, MOST),))
 
     assert found == [{("q", 0): position(0, 20), ("q", 1): position(0, 10)}, {("q", 0): position(3, 8)}, {}]
-    assert said[0].startswith("the rows have no _queue") and "comes from partition 0 of queue 'other'" in said[1]
+    assert (
+        said[0].startswith("the rows have no _queue") and "of partition 0 of queue 'other', which is none of" in said[1]
+    )
     with pytest.raises(partq.InvalidArgumentError, match="those of a micro-batch"):
         partq.positions(spark.range(1).selectExpr("'q' _queue", "0 _partition", "id _offset"))
+
+
+def test_a_second_call_with_other_names(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Two columns change their names: to Spark's hash of a plan that is the same."""
+    said: list[str] = []
+
+    def twice(batch: DataFrame, batch_id: int) -> None:
+        sink, rows = partq.delta_sink(tmp_path / "t"), batch.select("v", (-sf.col("v")).alias("w"), *SOURCE)
+        sink(rows, batch_id)
+        sink(rows, batch_id)
+        with pytest.raises(partq.InvalidArgumentError) as caught:
+            sink(rows.withColumnsRenamed({"v": "w", "w": "v"}), batch_id)
+        said.append(caught.value.message)
+
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", twice)
+    assert said and said[0].startswith("this micro-batch has been written to")
+    assert values(tmp_path / "t") == list(range(30))

@@ -38,6 +38,33 @@ def values(table: str | Path, options: dict[str, str] | None = None) -> list[Any
     return sorted(DeltaTable(str(table), storage_options=options).to_pyarrow_table().column("v").to_pylist())
 
 
+@pytest.mark.parametrize(("type_", "refused"), [
+    ("STRUCT<a: BIGINT COMMENT 'x'>", ""),
+    ("STRUCT<a: BIGINT NOT NULL>", "its column s must not hold nulls inside, which this sink does not check"),
+    ("STRUCT<a: INT>", "its column s is struct<a:integer>, not struct<a:long>"),
+])  # fmt: skip
+def test_nested_columns(spark: SparkSession, queue: str, tmp_path: Path, type_: str, refused: str) -> None:
+    """A comment inside of a column is none of the sink's business."""
+    table = tmp_path / "t"
+    spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, s {type_}) USING delta")
+    rows = stream(spark, queue, group="g").withColumn("s", sf.struct(sf.col("v").alias("a")))
+    if refused:
+        with pytest.raises(StreamingQueryException, match=refused):
+            run_through(rows, tmp_path / "cp", partq.delta_sink(table))
+    else:
+        run_through(rows, tmp_path / "cp", partq.delta_sink(table))
+    assert values(table) == ([] if refused else [*range(20)])
+
+
+def test_a_column_of_another_case(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, Note STRING) USING delta")
+    rows = stream(spark, queue, group="g").withColumn("note", sf.lit("x"))
+    with pytest.raises(StreamingQueryException, match="its column Note differs from note by case"):
+        run_through(rows, tmp_path / "cp", partq.delta_sink(table, merge_schema=True))
+    assert values(table) == []
+
+
 def test_a_table_that_was_dropped_and_made_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Its positions are gone with it, and the group goes on where it is; another group writes all messages that the queue has."""
     table, cp = tmp_path / "t", tmp_path / "cp"

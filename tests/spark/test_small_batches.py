@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 import spark_partq as partq
 from spark_partq.spark import write_job
-from tests.helpers import assert_dense, read
+from tests.helpers import assert_dense, driver, finished, read
 from tests.spark.messages import ORDERS, numbers, orders
 from tests.spark.test_source_batch import typed
 
@@ -99,4 +100,31 @@ def test_what_a_task_brings_is_bounded(spark: SparkSession, monkeypatch: pytest.
 
     monkeypatch.setattr(type(rows), "toArrow", noted)
     assert write_job._brought_here(rows, []) is None
-    assert brought == [4 * 21]
+    wide = write_job.WrittenRows(
+        [], {}, rows_read=8, bytes_read=16 << 20
+    )  # no more than eight of these are a small batch
+    assert write_job._brought_here(rows, [], wide) is None
+    assert write_job._brought_here(spark.range(0, 1_000, 1, 100).select("id", rows_order()), [], wide) is None
+    assert brought == [4 * 21, 4 * 9, 8 * 9]
+
+
+def rows_order() -> Column:
+    return sf.monotonically_increasing_id().alias(write_job._ORDER)
+
+
+@pytest.mark.long
+def test_a_batch_that_the_driver_may_not_be_given(tmp_path: Path) -> None:
+    """The batch before was small, and this one has few rows that are wide: a job writes it."""
+    code = """
+import sys
+import spark_partq as partq
+store = sys.argv[1]
+spark = partq.session("wide", "local[2]", {"spark.driver.maxResultSize": "4m"})
+partq.create_queue(store, "q", "v bigint, text string", partitions=2)
+sink = partq.queue_sink(store, "q", sink_id="s")
+for batch_id, width in enumerate((1, 100_000, 1)):
+    sink(spark.range(100).selectExpr("id v", f"repeat('x', {width}) text"), batch_id)
+rows = spark.read.format("partq").option("path", store).option("queue", "q").load().selectExpr("v", "length(text) n").collect()
+print(sorted((row.n, row.v) for row in rows) == sorted((n, v) for n in (1, 100_000, 1) for v in range(100)))
+"""
+    assert finished(driver(code, str(tmp_path / "store"))).split()[-1] == "True"

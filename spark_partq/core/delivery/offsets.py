@@ -15,7 +15,7 @@ from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentErro
 from spark_partq.core.ids import QueuePartition
 from spark_partq.core.queue.former import Former
 from spark_partq.core.queue.partition_map import PARENT
-from spark_partq.core.stored import MALFORMED, MAX_PARTITIONS, MOST, name, partition_number, text, whole
+from spark_partq.core.stored import MALFORMED, MAX_PARTITIONS, MOST, flag, name, partition_number, text, whole
 
 EARLIEST = -2
 LATEST = -1
@@ -143,6 +143,8 @@ class StreamOffset:
         (queue name, partition) to the last planned range.
     former : dict
         Queue name to the incarnations before, the latest first; of queues that were promoted.
+    by_hand : bool
+        The application acknowledges by hand, so the end of a micro-batch finishes nothing.
     """
 
     group: str
@@ -151,6 +153,7 @@ class StreamOffset:
     ranges: dict[QueuePartition, Range]
     incarnations: dict[str, str] = field(default_factory=dict)
     former: dict[str, tuple[Former, ...]] = field(default_factory=dict)
+    by_hand: bool = False
 
     def __post_init__(self) -> None:
         incarnations = {queue: self.incarnations.get(queue, queue_id) for queue, queue_id in self.queue_ids.items()}
@@ -175,7 +178,8 @@ class StreamOffset:
                 ]
         for (queue, partition), r in sorted(self.ranges.items()):
             queues[queue]["partitions"][str(partition)] = [r.epoch, r.start, r.end]
-        return {"group": self.group, "instance": self.instance, "queues": queues, "version": _VERSION}
+        by_hand = {"by_hand": True} if self.by_hand else {}
+        return {"group": self.group, "instance": self.instance, "queues": queues, "version": _VERSION, **by_hand}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
@@ -204,6 +208,7 @@ class StreamOffset:
                     for p, numbers in q["partitions"].items()
                 },
                 former={queue: tuple(_former(*f) for f in q["former"]) for queue, q in queues.items() if "former" in q},
+                by_hand=flag(value.get("by_hand", False), "by_hand"),
             )
         except MALFORMED as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error

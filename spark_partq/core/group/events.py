@@ -5,7 +5,7 @@ Each may come late or more than once, from any process that notices it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from spark_partq.core.group.facts import Member, QueueInGroup
@@ -182,16 +182,19 @@ class Reset:
     Attributes
     ----------
     positions : dict
-        Of each partition that begins a new lineage the offset from which the group goes on.
+        Of each partition that is named the offset from which the group goes on.
     number : int
         Which of the group's resets it is, as the queues were told: 1 is the first. It applies only if it is the next.
     to : str
         What was asked for, for people.
+    overtaking : collection
+        Other partitions, of which messages were handed out that wait by then for what comes again.
     """
 
     positions: Mapping[PartitionId, int]
     number: int
     to: str
+    overtaking: Collection[PartitionId] = ()
 
 
 @dataclass(frozen=True)

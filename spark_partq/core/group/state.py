@@ -184,11 +184,9 @@ class GroupState:
         )
 
     def handed_out(self, partition_id: PartitionId, acks: Acks) -> int:
-        """The same as far as it was delivered since the position was last set by hand (H4): what came before comes again."""
-        since = self.reset_epochs.get(partition_id)
-        if since is None:
-            return self.delivered(partition_id, acks)
-        return max(self.position(partition_id, acks) or 0, acks.delivered(partition_id, since))
+        """How far it was delivered under its epoch; at least the position. What was delivered before that, and is not acknowledged, comes again."""
+        epoch = max(1, self.partitions[partition_id].epoch)
+        return max(self.position(partition_id, acks) or 0, acks.delivered(partition_id, epoch))
 
     def reading_since(self, partition_id: PartitionId) -> int:
         """The epoch with which the group began to read the partition again, after a reset (H4) or its deletion; 0 if it did not.

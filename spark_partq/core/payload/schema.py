@@ -160,7 +160,7 @@ def check_same_columns(
         Naming each missing, extra and differently typed column.
     """
     want = {f["name"]: f["type"] for f in expected["fields"]}
-    have = {f["name"]: f["type"] for f in _stripped_struct(given)["fields"]}
+    have = {f["name"]: f["type"] for f in stripped(given)["fields"]}
     faults = [f"missing {n} {type_name(t)}" for n, t in want.items() if n not in have and n not in may_lack]
     faults += [f"extra {n} {type_name(t)}" for n, t in have.items() if n not in want and n not in may_add]
     faults += [
@@ -274,14 +274,14 @@ def _normalized_type(type_: Any, path: tuple[str, ...], depth: int) -> Any:
     )
 
 
-def _stripped_struct(struct: Struct) -> Struct:
+def stripped(struct: Struct) -> Struct:
     """Every column nullable, no metadata, nothing checked."""
 
     def strip(type_: Any) -> Any:
         if not isinstance(type_, dict):
             return type_.replace(" ", "") if isinstance(type_, str) else type_
         if type_["type"] == "struct":
-            return _stripped_struct(type_)
+            return stripped(type_)
         if type_["type"] == "array":
             return {"type": "array", "elementType": strip(type_["elementType"]), "containsNull": True}
         if type_["type"] == "map":
@@ -295,6 +295,18 @@ def _stripped_struct(struct: Struct) -> Struct:
             {"name": f["name"], "type": strip(f["type"]), "nullable": True, "metadata": {}} for f in struct["fields"]
         ],
     }
+
+
+def forbids_nulls_inside(type_: Any) -> bool:
+    """Whether a field of a struct, an element of an array or a value of a map in this type must not be null."""
+    if not isinstance(type_, dict):
+        return False
+    if type_["type"] == "struct":
+        return any(not field["nullable"] or forbids_nulls_inside(field["type"]) for field in type_["fields"])
+    if type_["type"] == "array":
+        return not type_["containsNull"] or forbids_nulls_inside(type_["elementType"])
+    parts = [type_[part] for part in ("keyType", "valueType") if part in type_]
+    return not type_.get("valueContainsNull", True) or any(map(forbids_nulls_inside, parts))
 
 
 def to_json(struct: Struct) -> str:

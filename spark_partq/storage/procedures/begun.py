@@ -63,7 +63,10 @@ class BegunBatches:
         }
 
     def leave_out_placed_again(self) -> None:
-        """Keep no files of a manifest of whose batch a later one holds: under the former map, which is sealed, nothing is committed any more."""
+        """Keep no files of a manifest of whose batch a later one holds, and has begun to be placed: so it will hold.
+
+        Under the former map, which is sealed, nothing is committed any more.
+        """
         batches: dict[tuple[str, int], list[Manifest]] = {}
         for manifest in self._begun:
             batches.setdefault(manifest.name[:2], []).append(manifest)
@@ -74,7 +77,7 @@ class BegunBatches:
         for batch, found in several.items():
             recorded = recorded_in(self._queue, tables, BatchRecord(*batch))
             holding = last_to_go_on_with(self._queue, found, self._names, recorded)
-            if holding is not None:
+            if holding is not None and recorded.get(holding.generation):
                 over = [manifest for manifest in found if manifest.generation < holding.generation]
                 self._begun = [manifest for manifest in self._begun if manifest not in over]
 

@@ -153,8 +153,7 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
         planned = _planned(group, queues, goal, now_us)
         as_told = all(queue.state.resets.get(group.name) == number and _is_known(group, queue) for queue in queues)
         positions = {p: reset.new for p, reset in planned.items()}
-        positions |= _overtaking(group, queues, positions)
-        return [Reset(positions, number, goal.text)] if as_told else []
+        return [Reset(positions, number, goal.text, _overtaking(group, queues, positions))] if as_told else []
 
     for _ in range(_TRIES):
         for queue in queues:
@@ -183,9 +182,9 @@ def _commit(group: Group, queues: Sequence[Queue], goal: Goal, now_us: int) -> l
     )
 
 
-def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
-    """Positions of other partitions of which messages were handed out that must wait now for messages that come again: a replay would not wait."""
-    found = {}
+def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[PartitionId, int]) -> list[PartitionId]:
+    """Other partitions of which messages were handed out that must wait now for messages that come again: a replay would not wait."""
+    found = []
     for queue in queues:
         queue_id = queue.state.queue_id
         floors = group.state.committed_floors(queue_id)
@@ -194,7 +193,7 @@ def _overtaking(group: Group, queues: Sequence[Queue], positions: Mapping[Partit
         for partition_id in group.state.partitions.keys() - positions.keys():
             at, given = group.position(partition_id) or 0, group.delivered(partition_id)
             if partition_id[0] == queue_id and barrier.limit(partition_id[1], at, given) < given:
-                found[partition_id] = at
+                found.append(partition_id)
     return found
 
 

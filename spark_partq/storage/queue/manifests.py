@@ -121,7 +121,8 @@ def last_to_go_on_with(
 def is_void(queue: Queue, manifest: Manifest, info: FileInfo, recorded: Recorded) -> bool:
     """Whether nothing of it is in, and it was put so late that maintenance has deleted a file of it, which nothing named, or may be about to.
 
-    By the store's times everybody gets the same answer, so nobody commits a file of a manifest that is late.
+    By the store's times everybody gets the same answer, so nobody commits a file of a manifest that is late. (On a disk they change if somebody
+    changes the manifest's inode.)
     """
 
     def info_of(file: NewFile) -> FileInfo | None:

@@ -72,15 +72,12 @@ class Ownerships:
     most_s: float = 0.0
     changes: int = 0
     _of: dict[Place, list[Ownership]] = field(default_factory=dict)
-    _resets: dict[Place, int] = field(default_factory=dict)  # the epoch that began when its position was set
-    _handed_out: dict[Place, list[tuple[float, int]]] = field(default_factory=dict)  # since when, up to where
+    _handed_out: dict[Place, list[tuple[float, int, int]]] = field(default_factory=dict)  # when, epoch, up to where
 
     def decided(self, uri: str, group: str, state: GroupState, now_s: float) -> None:
         """The group's control table has grown."""
-        for partition_id, own in state.partitions.items():
+        for partition_id in state.partitions:
             self._of.setdefault((uri, group, partition_id), [])
-            if (uri, group, partition_id) not in self._resets:  # else it says what was handed out before, too
-                self._out((uri, group, partition_id), own.delivered, now_s)
         for place, known in self._of.items():
             if place[:2] != (uri, group):
                 continue
@@ -101,18 +98,8 @@ class Ownerships:
         """The group's ack table has grown."""
         for row in rows:
             place = uri, group, (row["queue_id"], row["partition"])
-            if row["queue_id"] is not None and row["epoch"] >= self._resets.get(place, 0):
-                self._out(place, row["delivered"], now_s)
-
-    def reset(self, uri: str, group: str, partition_id: PartitionId, epoch: int) -> None:
-        """What was handed out of a partition comes again."""
-        self._resets[uri, group, partition_id] = epoch
-        self._handed_out[uri, group, partition_id] = []
-
-    def _out(self, place: Place, end: int, now_s: float) -> None:
-        known = self._handed_out.setdefault(place, [])
-        if not known or known[-1][1] < end:
-            known.append((now_s, end))
+            if row["queue_id"] is not None:
+                self._handed_out.setdefault(place, []).append((now_s, row["epoch"], row["delivered"]))
 
     def was_given(self, place: Place, cut: int, turn: Turn) -> bool:
         """Whether the process owned it, acknowledging by hand, and had been given it up to the cut in that lineage."""
@@ -123,14 +110,17 @@ class Ownerships:
         )
 
     def was_waited_for(self, place: Place, cut: int, turn: Turn, now_s: float) -> bool:
-        """Whether another process owned it, acknowledging by hand, for the stated time since all below the cut was handed out."""
-        out_s = next((at_s for at_s, end in self._handed_out.get(place, ()) if end >= cut), None)
-        return out_s is not None and any(
-            own.by_hand
-            and own.incarnation != turn.incarnation
-            and (now_s if own.ended_s is None else own.ended_s) - max(own.at_s, out_s) >= self.most_s - 1e-6
-            for own in self._during(place, turn)
-        )
+        """Whether another process owned it, acknowledging by hand, for the stated time since all below the cut was handed out under its epoch."""
+        for own in self._during(place, turn):
+            out_s = next(
+                (at_s for at_s, epoch, end in self._handed_out.get(place, ()) if end >= cut and epoch >= own.epoch),
+                None,
+            )
+            if out_s is not None and own.by_hand and own.incarnation != turn.incarnation:
+                ended_s = now_s if own.ended_s is None else own.ended_s
+                if ended_s - max(own.at_s, out_s) >= self.most_s - 1e-6:
+                    return True
+        return False
 
     def _during(self, place: Place, turn: Turn) -> Iterator[Ownership]:
         """The ownerships that the process can have seen: those since it began to plan. A replay was planned at some time before."""
@@ -149,8 +139,8 @@ def overtaken(
     - is settled; or
     - belonged, when the micro-batch was planned, to the very process that is given the message. That acknowledges by hand, and was given
       all below the cut in this lineage, in micro-batches that had ended. So in what one process is given each key is in order; or
-    - belonged then to another process, which acknowledges by hand, and was handed out up to the cut, under whatever epoch; and since that
-      was so under this epoch, the stated time had passed.
+    - belonged then to another process, which acknowledges by hand, and was handed out up to the cut under its epoch; and the stated time
+      had passed since.
 
     Of a member that does not acknowledge by hand only the first counts.
     """

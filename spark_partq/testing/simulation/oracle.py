@@ -274,8 +274,6 @@ class Oracle:
                 self._check_release(uri, name, state, fact)
             self.deleted.decided(uri, name, state, fact)
             state.replay(fact)
-            if fact.kind == Kind.POSITION_RESET:
-                self.owners.reset(uri, name, fact.partition_id, state.partitions[fact.partition_id].epoch)
             if uri == self.live:
                 self._group_lives(uri, name, state, fact)
             self._world.note(f"{uri}: group {name}: {fact_in_short(fact)}")

@@ -83,8 +83,12 @@ def test_a_new_owner_is_given_a_new_time() -> None:
 
     assert overdue(0) == {} and overdue(1_000) == {at(0): 5}
     group.join("a", manual=True)  # a new process
-    assert overdue(1_500) == {} == overdue(2_499)
-    assert overdue(2_500) == {at(0): 5}
+    assert overdue(1_500) == {} == overdue(2_500)
+    ends = {0: 5, 1: 3, 2: 4}
+    assert waiting(group.state, group.acks, "id", barrier(), ends)[2] == {0: 5}
+    group.ack(0, 0, delivered=5)
+    assert overdue(3_000) == {} == overdue(3_999)
+    assert overdue(4_000) == {at(0): 5}
     group.leave("a")
     assert overdue(9_000) == {}
 

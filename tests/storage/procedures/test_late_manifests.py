@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +17,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.storage.log.folder import LogFolder
 from spark_partq.storage.procedures.maintain import maintain
 from spark_partq.storage.procedures.positions_queue import read_positions
+from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.runtime import SYSTEM
@@ -24,6 +26,7 @@ from tests.clocks import no_grace
 from tests.helpers import opened
 from tests.relays import Relay, arrived, manifests, told
 from tests.scaled import Sink, make, messages, scale, stored
+from tests.storage.procedures.test_begun import half_of_a_batch
 
 HOUR_MS = 3_600_000
 Asleep = Callable[..., None]
@@ -95,6 +98,32 @@ def test_what_is_placed_again_too_late(store: str, asleep: Asleep) -> None:
     with no_grace():
         maintain(opened(store))
     assert Sink(store).write(0, messages(100, 120)) == 20
+    assert values(store) == list(range(20))
+
+
+def test_a_manifest_that_is_taken_for_late_afterwards(store: str) -> None:
+    """On a disk it is so if somebody changes its inode: the manifest before still has its files."""
+    make(store, 2, vacuum_grace_ms=HOUR_MS)
+    half_of_a_batch(store)
+    scale(store, 4)
+    commit = Producer._commit
+
+    def dies(self: Producer, placed: Prepared, *about: Any) -> Any:
+        if placed.manifest.name.number:
+            raise Crash
+        return commit(self, placed, *about)
+
+    with mock.patch.object(Producer, "_commit", dies), pytest.raises(Crash):
+        Sink(store).write(0, [])
+    with no_grace():
+        assert maintain(opened(store)).vacuumed_files == 0
+    *_, last = manifests(store).names()
+    assert last.number == 1
+    for file in manifests(store).read(last).files:
+        (path,) = Path(store).rglob(file.path)
+        os.utime(path, (path.stat().st_mtime - 2 * HOUR_MS / 1000,) * 2)
+    left = len(values(store))
+    assert Sink(store).write(0, []) == 20 - left > 0
     assert values(store) == list(range(20))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_partq.storage.group.handle import Group
 from spark_partq.storage.procedures.reset_offsets import reset_offsets
 from spark_partq.storage.store import Store
 from tests.helpers import position
@@ -27,6 +28,11 @@ def test_a_replay_does_not_overtake_what_comes_again(store: str, named: int) -> 
     a.planner.leave()
     reset = reset_offsets(Store(store), "g", {"q": {named: 0}})
     assert [(r.partition, r.new) for r in reset] == [(named, 0)]
+    told = Group(Store(store), "g").history()
+    facts = [
+        (f["kind"], f["partition"]) for f in told if "reset to" in (f["cause"] or "") and f["partition"] is not None
+    ]
+    assert facts == [("PositionReset", named), *(("Unassigned", n) for n in sorted(later.keys() - {named}))]
     assert [position(store, "g", n) for n in range(3)] == [0 if n == named else OLD.get(n, 0) for n in range(3)]
 
     b = Query(store, "a", start, manual_acknowledgement=False)

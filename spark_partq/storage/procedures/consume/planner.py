@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -159,7 +160,8 @@ class Planner:
         self._store.runtime.start_thread("partq-coordinator", Coordinator(self.membership).run)
 
     def _offset(self, ranges: dict[PartitionId, Range]) -> StreamOffset:
-        return self._subscription.offset(self._group.name, self._instance, ranges)
+        by_hand = self._settings.manual_acknowledgement
+        return replace(self._subscription.offset(self._group.name, self._instance, ranges), by_hand=by_hand)
 
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
         """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""
@@ -196,7 +198,7 @@ class Planner:
                 seq = self._group.state.seq
 
     def _plan(self, done: StreamOffset, limits: Limits) -> StreamOffset | None:
-        finished = by_id(done)
+        finished = {} if done.by_hand else by_id(done)  # also where this query does not acknowledge by hand any more
         acks = self.membership.acknowledge_finished(finished)
         self._refresh()
         acks = self._commit_floors(acks)
@@ -295,7 +297,7 @@ class Planner:
 
     def _left_of(self, planned: StreamOffset) -> dict[PartitionId, Range]:
         state, acks = self._group.state, self._group.acks
-        manual = self._settings.manual_acknowledgement
+        manual = planned.by_hand or self._settings.manual_acknowledgement
         kept = replayed(state, acks, self.membership.incarnation, by_id(planned), manual)
         return replayable(self._subscription.barriers(state), kept) if manual else kept
 

@@ -1,0 +1,46 @@
+"""A query that acknowledged by hand is started again, from its checkpoint, and acknowledges by micro-batch (H5): nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_partq.core.group.events import Leave
+from tests.helpers import position
+from tests.scaled import Sink, make
+from tests.storage.procedures.test_gate import Query
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("manual", [True, False])
+def test_what_the_application_had_not_acknowledged_comes_again(store: str, manual: bool, stopped: bool) -> None:
+    make(store, 1)
+    Sink(store).write(0, [(f"k{n}", n) for n in range(8)])
+    a = Query(store, "a")
+    assert a.turn() == {0: (0, 8)}
+    a.planner.membership.stopping.set()
+    if stopped:
+        a.planner.membership.decide(lambda: [Leave("a", a.planner.membership.incarnation)])
+    b = Query(store, "a", a.done, manual_acknowledgement=manual)
+    assert b.turn() == {0: (0, 8)} and b.turn() == {}
+    assert position(store, "g", 0) == (0 if manual else 8)
+    b.planner.leave()
+
+
+def test_a_replay_begins_at_the_position(store: str) -> None:
+    """Its query is killed in the second micro-batch; of the first one nothing was acknowledged."""
+    make(store, 1)
+    sink = Sink(store)
+    sink.write(0, [(f"k{n}", n) for n in range(8)])
+    a = Query(store, "a")
+    assert a.turn() == {0: (0, 8)}
+    start = a.done
+    sink.write(1, [(f"k{n}", n) for n in range(8)])
+    assert a.turn() == {0: (8, 16)}
+    a.planner.membership.stopping.set()
+    b = Query(store, "a", start, manual_acknowledgement=False)
+    pieces = [piece for task in b.planner.tasks(start, a.done) for piece in task]
+    assert min(p.slice.base_offset + p.slice.first_row for p in pieces) == 0 and all(p.redelivered for p in pieces)
+    b.done = a.done
+    assert b.turn() == {0: (0, 16)} and b.turn() == {}
+    assert position(store, "g", 0) == 16
+    b.planner.leave()
