@@ -74,11 +74,11 @@ def others_are_waited_for_without_an_end(original, waits, state, acks, incarnati
 @bug(f"{BARRIER}:Waits.overdue", change=as_is(OPEN_SEQUENCES))
 def what_was_not_handed_out_is_not_waited_for(original, waits, state, acks, incarnation, barriers, now_ms, most_ms):
     """The time runs, too, while the other process has not even been given the older messages."""
-    state.delivered = lambda partition_id, acks: 1 << 60
+    state.handed_out = lambda partition_id, acks: 1 << 60
     try:
         return original(waits, state, acks, incarnation, barriers, now_ms, most_ms)
     finally:
-        del state.delivered
+        del state.handed_out
 
 
 @bug(f"{BARRIER}:Waits.overdue", change=as_is(replace(OPEN_SEQUENCES_MOVED, max_barrier_wait_ms=1_000)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_partq.core.delivery import member
 from spark_partq.core.delivery.member import Range, owned, same_lineage
 from spark_partq.core.group.facts import PartitionState
 from spark_partq.storage.group.handle import Group
 from spark_partq.testing.simulation.setup import Faults
 from tests.core.delivery import test_member as members
+from tests.storage.procedures import test_ack_changes as ack_changes
 from tests.storage.procedures import test_acknowledge as acknowledging
 from tests.storage.procedures import test_planner as planners
 from tests.storage.procedures.test_former_owner import test_who_plans_second_marks_what_both_deliver
@@ -41,13 +41,10 @@ def the_next_batch_starts_at_the_querys_own_position(original, state, acks, inca
     return max(state.position(partition_id, acks) or 0, done.end if done else 0)
 
 
-@bug(f"{PLANNER}._start", test=lambda: in_a_store(acknowledging.test_what_is_not_acknowledged_comes_again))
-def a_manual_restart_goes_on_after_what_was_delivered(original, planner, partition_id, table, planned):
-    """With manual acknowledgement: a query trusts its checkpoint after a restart."""
-    membership, group = planner.membership, planner.membership.group
-    last = membership.last_planned(partition_id) or planned
-    first = member.start(group.state, group.acks, membership.incarnation, partition_id, last)
-    return planner._check_available(table, first, table.next_offset)
+@bug(f"{PLANNER}._offset", test=lambda: in_a_store(ack_changes.test_a_replay_begins_at_the_position))
+def a_manual_checkpoint_looks_like_any_other(original, planner, ranges):
+    """A query that does not acknowledge by hand any more trusts the checkpoint of the time when it did."""
+    return replace(original(planner, ranges), by_hand=False)
 
 
 @bug(f"{MEMBER}:DeliveryTracker.record", change=as_is(replace(BY_HAND, faults=Faults(kill=0.01))))
