@@ -50,7 +50,7 @@ def update_replicas(queue: Queue, options: Options | None = None) -> list[Replic
 
 
 def remove_drained(queue: Queue) -> ScaleProgress | None:
-    """Remove the partitions to be removed, once every group has settled all of them and `min_retention_ms` keeps none (S2); None if none is left.
+    """Remove the partitions that a scaling left to be drained, once every group has settled all of them and `min_retention_ms` keeps none (S2); None if none is left.
 
     Nothing is written to them any more: they are sealed, and the map in force does not name them.
     """

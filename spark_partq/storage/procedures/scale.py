@@ -42,7 +42,7 @@ def scale(
 ) -> QueueState:
     """Change the count, and wait until that has ended.
 
-    With ``live`` it does not wait for partitions to be removed to be drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
+    With ``live`` it does not wait until partitions to be removed are drained while nobody reads them, nor for `min_retention_ms`: whoever does later ends it. A
     replica has all messages before, and knows the new count after (S7).
 
     Raises
