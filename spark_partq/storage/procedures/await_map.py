@@ -8,7 +8,7 @@ from collections.abc import Collection
 from spark_partq.core.errors import QueueFencedError, ScalingInProgressError
 from spark_partq.core.queue.facts import Kind
 from spark_partq.storage.procedures.partition_map import open_generation
-from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.queue.handle import Queue, check_usable
 
 # A producer that waits asks again after such pauses, each twice as long as the one before.
@@ -44,7 +44,7 @@ def await_map(queue: Queue, generation: int) -> None:
 
 
 def await_unfenced(queue: Queue, partitions: Collection[int]) -> None:
-    """Of partitions that were fenced: learn who has taken over, or wait until the fence is taken back.
+    """Of partitions that were fenced: learn who has taken over, or take the fence back as the queue has.
 
     Raises
     ------
@@ -54,8 +54,7 @@ def await_unfenced(queue: Queue, partitions: Collection[int]) -> None:
     patience = _Patience(queue)
     while True:
         _refresh(queue)
-        tables = [queue.table(number) for number in partitions]
-        queue.store.map(lambda table: table.refresh(), tables)
+        tables = unfence(queue, partitions)
         fenced = [table.partition for table in tables if table.fenced]
         if not fenced:
             return

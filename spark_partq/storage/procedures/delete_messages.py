@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from spark_partq.core.errors import CommitFailedError, QueueNotFoundError
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema, exact_values
-from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.procedures.produce import MAX_REWRITES
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_index import Ints
@@ -132,7 +132,7 @@ def _rewrite(queue: Queue, table: PartitionTable, part: Slice, wanted: Wanted) -
         except Fenced:
             queue.control.refresh()
             check_primary(queue)
-            raise
+            unfence(queue, [table.partition])
     grace_ms = queue.state.settings.vacuum_grace_ms
     raise CommitFailedError(
         f"writing a file of partition {table.partition} of queue {queue.name!r} again took more than half of vacuum_grace_ms={grace_ms}, "

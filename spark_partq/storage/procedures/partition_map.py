@@ -11,7 +11,7 @@ from spark_partq.core.queue.partition_map import partition_numbers
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.inspect.backlog import freeing, groups
 from spark_partq.storage.procedures.create import make_tables
-from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.procedures.remainder import ScaleProgress, measure_remainder, undrained
 from spark_partq.storage.queue.file_index import FileIndex
 from spark_partq.storage.queue.handle import Queue, first_left, in_group
@@ -46,6 +46,7 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
     except Fenced:
         queue.control.refresh()
         check_primary(queue)
+        unfence(queue, [*added, *old])
         return ScaleProgress("a fence that is being taken back", 1)
     if scaling.mode == "drain" and freeing(queue, groups(queue)):
         left = undrained(queue, old)

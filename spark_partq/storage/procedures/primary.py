@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue import replicas
 from spark_partq.core.queue.state import QueueState
@@ -75,6 +77,16 @@ def fence(store: Store, queue: str, location: str, replica_id: str) -> QueueStat
 def fence_partitions(store: Store, state: QueueState) -> None:
     """Fence each partition as the queue's control table says; one whose fence was taken back meanwhile stays open."""
     store.map(lambda table: table.fence(state.last_fence), _tables(store, state))
+
+
+def unfence(queue: Queue, partitions: Collection[int]) -> list[PartitionTable]:
+    """Take back fences that were found before the last refresh of the queue, which is not fenced.
+
+    One who slept may fence a table that was made after the fence was taken back.
+    """
+    tables = [queue.table(number) for number in partitions]
+    queue.store.map(lambda table: table.unfence(queue.state.last_fence), tables)
+    return tables
 
 
 def unfence_partitions(store: Store, state: QueueState, number: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import spark_partq as partq
+from spark_partq.storage.procedures import primary
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.remove_replica import remove_replica
 from spark_partq.storage.procedures.replicate import Replicator
@@ -22,6 +23,7 @@ from tests.replicas import (
     table,
     there_fixture,  # noqa: F401
 )
+from tests.scaled import Sink, make, messages, scale, stored
 
 
 def test_remove(queue: str, there: str) -> None:
@@ -38,6 +40,27 @@ def test_remove(queue: str, there: str) -> None:
     assert_equal(queue, there)
     shutil.rmtree(there)
     assert remove_replica(Store.at(queue), "q", there).replicas == ()
+
+
+@pytest.mark.parametrize("first", ["append", "scale", "delete messages"])
+def test_a_fence_that_comes_late_to_a_new_partition(store: str, there: str, first: str) -> None:
+    """S7, S1: the promotion slept until it was cancelled and the queue resized; whoever finds the fence takes it back."""
+    make(store, 2)
+    sync(store, there)
+    fenced = primary.fence(Store.at(store), "q", there, queue_state(Store.at(store), "q").replica_ids[there])
+    assert remove_replica(Store.at(store), "q", there, force=True).fenced_by is None
+    scale(store, 3)
+    Sink(store).write(0, messages(0, 20))
+    primary.fence_partitions(Store.at(store), fenced)
+    assert [table(store, n).fenced for n in range(3)] == [False, False, True]
+    if first == "append":
+        Sink(store).write(1, messages(20, 40))
+    elif first == "scale":
+        scale(store, 4)
+    else:
+        assert sum(partq.delete_messages(store, "q", {"k": f"k{n}"}) for n in range(7)) == 20
+    assert not table(store, 2).fenced
+    assert len([row for rows in stored(store).values() for row in rows]) == {"append": 40, "scale": 20}.get(first, 0)
 
 
 def test_remove_takes_a_promotion_back(queue: str, there: str, monkeypatch: pytest.MonkeyPatch) -> None:
