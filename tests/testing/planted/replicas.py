@@ -156,6 +156,18 @@ def a_fence_is_not_taken_away(original, store, state, number):
     """The promoted replica takes no messages."""
 
 
+def not_by_who_finds_it(original, queue, partitions):
+    """Nobody takes back a fence that he finds."""
+    tables = [queue.table(number) for number in partitions]
+    for table in tables:
+        table.refresh()
+    return tables
+
+
+for user in "await_map", "partition_map":
+    a_fence_is_not_taken_away.also(f"storage.procedures.{user}:unfence")(not_by_who_finds_it)
+
+
 @bug(f"{PROMOTE}:_close", test=lambda: in_two_stores(promotions.test_a_pass_that_sleeps_through_the_promotion))
 def a_pass_goes_on_after_the_promotion(original, store, state, promoting):
     """What a pass has still on its way is put into the promoted replica."""
@@ -212,6 +224,10 @@ def only_fences_that_are_there_are_taken_back(original, table, number):
     table.refresh()
     if table.fenced:
         original(table, number)
+
+
+for user in "await_map", "partition_map":
+    only_fences_that_are_there_are_taken_back.also(f"storage.procedures.{user}:unfence")(not_by_who_finds_it)
 
 
 # ---- one history
