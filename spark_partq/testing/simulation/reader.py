@@ -32,6 +32,9 @@ class Reader:
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
     given: set[str] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
+    left_out: set[str] = field(
+        default_factory=set
+    )  # at any time: a table of results goes beyond it, and is not set back
     given_under: dict[Epoch, int] = field(default_factory=dict)
     released: dict[Epoch, int] = field(default_factory=dict)
     let_go: dict[int, int] = field(default_factory=dict)
@@ -57,6 +60,7 @@ class Reader:
     def lose(self, number: int, ids: list[str], end: int) -> None:
         """What lies in a partition below `end` it need not be given any more; what was planned before may still come."""
         self.excused.update(ids)
+        self.left_out.update(ids)
         if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 

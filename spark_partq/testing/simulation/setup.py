@@ -306,6 +306,8 @@ def possible(s: Setup) -> Setup:
         s = replace(s, holds=False, redriven=False)
     if s.holds:  # what a slow application has not acknowledged may be dead, and what follows it is not delivered
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
+    # Who acknowledges by hand does so between two planner calls here, and a query that ends stays in one.
+    s = replace(s, queries=tuple(replace(q, available_now=q.available_now and not q.sequence) for q in s.queries))
     if s.removes_unread:
         s = replace(s, redriven=False)
     if s.redriven:
