@@ -137,7 +137,7 @@ class DeltaSink:
         faults += [
             f"it has no column {n} {type_name(t)}"
             for n, t in have.items()
-            if n.lower() not in names and n not in _ADDED
+            if n not in table and n.lower() not in names and n not in _ADDED
         ]
         faults += [
             f"its column {n} is {type_name(types[n])}, not {type_name(t)}"
