@@ -188,7 +188,7 @@ class Reset:
     to : str
         What was asked for, for people.
     overtaking : collection
-        Other partitions, of which messages were handed out that wait by then for what comes again.
+        Other partitions whose messages must wait for messages that come again, though they were handed out before.
     """
 
     positions: Mapping[PartitionId, int]

@@ -82,9 +82,8 @@ def scale(
             _remove_the_rest(queue, partitions, confirm_lost)
         # So that members that died while nobody else is there are waited for no longer, also those of a group that came since.
         for name in queue.state.groups:
-            with contextlib.suppress(
-                PartqError
-            ):  # a group that was deleted, has not joined yet, or cannot be assigned here
+            # A group may have been deleted, have not joined yet, or have an assignor that is not known here.
+            with contextlib.suppress(PartqError):
                 if name not in watchers:
                     watchers[name] = Rebalancer(queue.store, name)
                 for _ in watchers[name].step():
@@ -129,9 +128,8 @@ def _remove_the_rest(queue: Queue, partitions: int, confirm_lost: int | None) ->
 
 def _left(queue: Queue, state: QueueState, partitions: int) -> Remainder:
     """What the partitions hold that a map of this count does not name."""
-    if (
-        partitions == state.partition_count
-    ):  # what every group has acknowledged is settled first: no owner goes back behind it
+    # What every group has acknowledged is settled first: no owner goes back behind it.
+    if partitions == state.partition_count:
         undrained(queue, state.removing)
     return measure_remainder(queue, state.not_named_by(partitions))
 

@@ -85,6 +85,7 @@ def check_results(oracle: Oracle, uri: str, group: str, written: set[str]) -> No
     if oracle.retention:
         return
     reader = oracle.readers.get(group, Reader())
+    explained = written | reader.excused | reader.left_out | oracle.dead.of(group)
     for id_, (number, offset) in oracle.queues[uri, "q"].places.items():
-        if id_ not in written | reader.excused | reader.left_out | oracle.dead.of(group):
+        if id_ not in explained:
             raise Violation(f"RESULT LOST: group {group} has written nothing of {id_} ({number}@{offset})")

@@ -32,9 +32,7 @@ class Reader:
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # producer and key: the newest delivered
     given: set[str] = field(default_factory=set)
     excused: set[str] = field(default_factory=set)  # what was removed, or stuck, before the group began
-    left_out: set[str] = field(
-        default_factory=set
-    )  # at any time: a table of results goes beyond it, and is not set back
+    left_out: set[str] = field(default_factory=set)  # at any time: a table of results does not go back to it
     given_under: dict[Epoch, int] = field(default_factory=dict)
     released: dict[Epoch, int] = field(default_factory=dict)
     let_go: dict[int, int] = field(default_factory=dict)

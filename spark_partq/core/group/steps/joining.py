@@ -12,7 +12,7 @@ from spark_partq.core.group.facts import GroupFact, Kind, Member, Protocol, Stat
 from spark_partq.core.group.state import GroupState, View
 from spark_partq.core.group.steps import holddown, leaving, ownership, queue_changes, rebalancing
 from spark_partq.core.group.steps.decision import Decision, as_json, in_words
-from spark_partq.core.ids import Flow, PartitionId, instance_of
+from spark_partq.core.ids import Flow, instance_of
 
 
 def join(decision: Decision, event: Join) -> None:
@@ -101,17 +101,8 @@ def end_lineages(decision: Decision, member: Member) -> None:
     for partition_id, own in sorted(state.partitions.items()):
         goes_on = own.flow is None and own.lineage_epoch < own.epoch
         if goes_on and instance_of(own.last_flow or "") == member.instance:
-            end_lineage(decision, partition_id, f"{member.instance} is back without it")
-
-
-def end_lineage(decision: Decision, partition_id: PartitionId, cause: str) -> None:
-    """Let no replay of what was planned of a partition that nobody owns count any more."""
-    state, acks, own = decision.state, decision.acks, decision.state.partitions[partition_id]
-    decision.emit_partition(
-        Kind.UNASSIGNED, partition_id, cause,
-        offset=state.position(partition_id, acks), delivered=state.delivered(partition_id, acks), epoch=own.epoch + 1,
-        lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
-    )  # fmt: skip
+            cause = f"{member.instance} is back without it"
+            ownership.end(decision, Kind.UNASSIGNED, partition_id, cause, ends_lineage=True)
 
 
 def _assignment_input(state: GroupState) -> tuple[tuple[str, Protocol] | None, View]:

@@ -32,13 +32,17 @@ def end(
     forced: bool | None = None,
     ends_lineage: bool = False,
 ) -> None:
-    """End the ownership (`kind` is ``Released`` or ``Unassigned``), and with it the lineage if it is forced, or that is asked for."""
+    """End the ownership (`kind` is ``Released`` or ``Unassigned``), and with it the lineage if it is forced, or that is asked for.
+
+    Of a partition that nobody owns, the lineage can be ended likewise: a replay of its last owner then leaves it out.
+    """
     state, own = decision.state, decision.state.partitions[partition_id]
+    flow = own.last_flow  # the owner's, if it has one
     decision.emit_partition(
         kind, partition_id, cause, offset=state.position(partition_id, decision.acks),
         delivered=state.delivered(partition_id, decision.acks), epoch=own.epoch + (kind is Kind.UNASSIGNED),
         lineage_epoch=own.epoch + 1 if forced or ends_lineage else own.lineage_epoch, forced=forced,
-        flow=own.flow, instance=instance_of(own.flow or ""), incarnation=own.incarnation,
+        flow=flow, instance=None if flow is None else instance_of(flow), incarnation=own.incarnation or None,
     )  # fmt: skip
 
 

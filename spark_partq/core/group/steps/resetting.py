@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_partq.core.group.events import Reset, VoidResets
 from spark_partq.core.group.facts import GroupFact, Kind
-from spark_partq.core.group.steps import joining, leaving
+from spark_partq.core.group.steps import leaving, ownership
 from spark_partq.core.group.steps.decision import Decision
 from spark_partq.core.ids import instance_of
 
@@ -31,7 +31,8 @@ def reset(decision: Decision, event: Reset) -> None:
             lineage_epoch=own.epoch + 1, flow=own.last_flow, instance=None if own.last_flow is None else instance_of(own.last_flow),
         )  # fmt: skip
     for partition_id in sorted(event.overtaking):
-        joining.end_lineage(decision, partition_id, f"its messages wait for those that come again: {cause}")
+        why = f"its messages wait for those that come again: {cause}"
+        ownership.end(decision, Kind.UNASSIGNED, partition_id, why, ends_lineage=True)
 
 
 def void(decision: Decision, event: VoidResets) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -160,8 +159,7 @@ class Planner:
         self._store.runtime.start_thread("partq-coordinator", Coordinator(self.membership).run)
 
     def _offset(self, ranges: dict[PartitionId, Range]) -> StreamOffset:
-        by_hand = self._settings.manual_acknowledgement
-        return replace(self._subscription.offset(self._group.name, self._instance, ranges), by_hand=by_hand)
+        return self._subscription.offset(self._group.name, self._instance, ranges)
 
     def _tables(self) -> list[tuple[PartitionId, PartitionTable]]:
         """Every table that the queues ever had: a replayed batch may have a partition that is not operating any more."""

@@ -95,7 +95,8 @@ class Subscription:
         planned = {(names[queue_id], p): r for (queue_id, p), r in ranges.items()}
         incarnations = {name: queue.state.incarnation for name, queue in self._queues.items()}
         former = {name: queue.state.former for name, queue in self._queues.items() if queue.state.former}
-        return StreamOffset(group, instance, ids, planned, incarnations, former)
+        by_hand = self._settings.manual_acknowledgement
+        return StreamOffset(group, instance, ids, planned, incarnations, former, by_hand)
 
     # ---- changes
     def is_attached(self, group: Group) -> bool:
