@@ -18,7 +18,7 @@ def test_a_replay_does_not_overtake_what_comes_again(store: str, named: int) -> 
     make(store, 2)
     sink = Sink(store)
     sink.write(0, [(key, 0) for key in KEYS])
-    a = Query(store, "a", manual_acknowledgement=False)
+    a = Query(store, "a", manual_acknowledgement=False, session_timeout_ms=1_000)
     assert a.turn() == {number: (0, end) for number, end in OLD.items()}
     scale(store, 3)
     sink.write(1, [(key, 9) for key in KEYS])
@@ -35,7 +35,7 @@ def test_a_replay_does_not_overtake_what_comes_again(store: str, named: int) -> 
     assert facts == [("PositionReset", named), *(("Unassigned", n) for n in sorted(later.keys() - {named}))]
     assert [position(store, "g", n) for n in range(3)] == [0 if n == named else OLD.get(n, 0) for n in range(3)]
 
-    b = Query(store, "a", start, manual_acknowledgement=False)
+    b = Query(store, "a", start, manual_acknowledgement=False, session_timeout_ms=1_000)
     assert given(b.planner.tasks(start, a.done)) == {}
     b.done = a.done
     assert b.turn() == {named: (0, OLD[named])}
@@ -48,12 +48,12 @@ def test_a_replay_of_what_waits_for_nothing(store: str) -> None:
     make(store, 2)
     sink = Sink(store)
     sink.write(0, [(key, 0) for key in KEYS])
-    a = Query(store, "a", manual_acknowledgement=False)
+    a = Query(store, "a", manual_acknowledgement=False, session_timeout_ms=1_000)
     start = a.done
     planned = a.turn()
     a.planner.leave()
     reset_offsets(Store(store), "g", {"q": {0: 0}})
-    b = Query(store, "a", start, manual_acknowledgement=False)
+    b = Query(store, "a", start, manual_acknowledgement=False, session_timeout_ms=1_000)
     assert given(b.planner.tasks(start, a.done)) == {1: planned[1]}
     b.done = a.done
     assert b.turn() == {0: planned[0]}
