@@ -31,7 +31,7 @@ def test_a_micro_batch(s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatc
     def since(what: str) -> None:
         asked[what].append(len(s3.asked()))
 
-    for batch in range(40):
+    for batch in range(24):
         s3.asked()
         sink.write(batch, messages(200 * batch, 200 * batch + 200, keys=97))
         since("written")
