@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from spark_partq.core.errors import CommitFailedError, QueueNotFoundError
 from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema, exact_values
+from spark_partq.storage.procedures.finish_begun import finish_begun
 from spark_partq.storage.procedures.primary import check_primary, unfence
 from spark_partq.storage.procedures.produce import MAX_REWRITES
 from spark_partq.storage.queue.clock import checked_ms
@@ -39,7 +40,7 @@ _PASSES = 5
 def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     """Delete all messages of a key that are in the queue, or have died in it and are in its dead-message queue; return how many.
 
-    It may be killed and called again.
+    First the batches are finished that sinks have begun: their files would come in later. It may be killed and called again.
 
     Parameters
     ----------
@@ -51,6 +52,7 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     InvalidArgumentError
         If these are not the key's columns, or a value is none of its column's type; nothing is changed.
     QueueFencedError, ReplicaError, QueueNotFoundError, ClockSkewError, CommitFailedError, CorruptTableError
+        The last one also if the manifest of a batch that was begun is damaged.
     """
     queue.control.refresh()
     check_usable(queue.control)
@@ -80,6 +82,7 @@ class _Search:
     def go_on(self) -> int:
         """Search what has come since the last time; how many messages were deleted."""
         self._queue.control.refresh()
+        finish_begun(self._queue)
         found = 0
         for number in self._queue.state.all_partitions:
             table, start = self._queue.table(number), self._ends.get(number, 0)

@@ -105,7 +105,7 @@ class Producer:
                 break
             self._await_unfenced(results)
             if any(result.sealed for result in results):
-                self._await_map(placed.manifest.generation)
+                await_map(self._queue, placed.manifest.generation)
             elif any(result.too_old for result in results):
                 rewrites += 1
                 self.check_rewrites(rewrites, self._queue.store.runtime.monotonic_s() - placed.began_s)
@@ -151,9 +151,13 @@ class Producer:
             self._finish(Prepared(manifest, math.inf, in_time), batch)
         return is_own
 
-    def finish(self, record: BatchRecord) -> Manifest | None:
+    def finish(self, record: BatchRecord, by_another: bool = False) -> Manifest | None:
         """Place a batch that is durable, and return it; None if it is in and forgotten, was never begun, or its manifest is void.
 
+        Parameters
+        ----------
+        by_another : bool
+            It is not placed if its manifest does not hold, as its sink writes it again.
         Raises
         ------
         SinkAheadError, ScalingInProgressError, CommitFailedError, ClockSkewError
@@ -161,7 +165,7 @@ class Producer:
         """
         batch = self._batch(record)
         found = batch.find()
-        if found is None and batch.begun is not None:
+        if found is None and batch.begun is not None and not by_another:
             found = self._begin_again(batch, batch.begun)
         if found is not None:
             self._finish(Prepared(found, math.inf, is_own=False), batch)
@@ -350,7 +354,7 @@ class Producer:
     def _place_again(self, placed: Prepared, batch: Batch | None, done: set[int]) -> Prepared:
         """The map has changed: place what is not in by the one that is in force now, from its files."""
         manifest = placed.manifest
-        self._await_map(manifest.generation)
+        await_map(self._queue, manifest.generation)
         recorded: Mapping[int, Collection[int]] = {manifest.generation: done}
         if batch is not None:
             recorded = batch.recorded()  # of generations that have ended: it is the same to every process of the sink
@@ -375,9 +379,6 @@ class Producer:
         if placed is None:
             raise RuntimeError("files are placed again whether the queue takes messages or not")
         return placed
-
-    def _await_map(self, generation: int) -> None:
-        await_map(self._queue, generation)
 
     def _discard(self, count: int, record: BatchRecord | None) -> None:
         """Count a batch as discarded, once if it has an identity (S3)."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +20,16 @@ from hypothesis import strategies as st
 import spark_partq as partq
 from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.queue.messages import read_slice
+from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.queue.slices import slices
 from spark_partq.storage.store import Store
 from tests.clocks import no_grace
+from tests.groups import Consumer
 from tests.helpers import opened, position
 from tests.planners import Query
+from tests.scaled import Sink
 from tests.storage.procedures.test_added_columns import make, put, stored
 
 Place = tuple[int, int]  # partition and offset
@@ -239,6 +245,55 @@ def test_dead_messages_are_deleted_too(store: str) -> None:
     put(opened(store), 1, {"k": "a", "v": 1})
     partq.delete_queue(store, "dead")
     assert partq.delete_messages(store, "q", {"k": "a"}) == 1
+
+
+class Killed(BaseException):
+    """Its process is gone."""
+
+
+def killed_before_it_places(act: Callable[[], object]) -> None:
+    """A batch is durable, and none of it is in its partitions."""
+    with mock.patch.object(PartitionTable, "append", side_effect=Killed), pytest.raises(Killed):
+        act()
+
+
+@pytest.mark.parametrize("query_id", [None, "of a query"])
+def test_what_a_sink_has_begun_is_found(store: str, query_id: str | None) -> None:
+    """Its process died before it had placed the batch, and begins again after the deletion."""
+    make(store)
+    fill(store, "ab")
+    sink = Sink(store, "s", query_id)
+    killed_before_it_places(lambda: sink.write(1, [("a", 8), ("b", 9)]))
+    assert partq.delete_messages(store, "q", {"k": "a"}) == 2
+    left = rows_at(store)
+    assert sorted(row["v"] for row in left.values()) == [1, 9]
+    assert Sink(store, "s", query_id).write(1, [("a", 8), ("b", 9)]) == 0
+    assert rows_at(store) == left
+
+
+def test_what_comes_back_from_the_dead_message_queue_is_found(store: str) -> None:
+    """A redrive died before it had placed what it puts back."""
+    make(store, max_deliveries=2, dead_letter_queue="dead")
+    fill(store, "ab")
+    table = opened(store).table(0)
+    table.refresh()
+    DeadLetters(Store(store), "dead", "g").send(opened(store), table, 1, DeadMessages(0, 2, "dead", 2))
+    killed_before_it_places(lambda: partq.redrive(store, "q"))
+    assert partq.delete_messages(store, "q", {"k": "a"}) == 3
+    partq.redrive(store, "q")
+    assert {row["k"] for row in rows_at(store).values()} == {"b"}
+
+
+def test_what_is_copied_out_of_the_parent_is_found(store: str) -> None:
+    """The copy died before it had placed a file."""
+    make(store, partitions=0)
+    fill(store, "ab")
+    Consumer(store, "a").leave()
+    partq.scale(store, "q", 2)
+    killed_before_it_places(lambda: partq.copy_stuck(store, "q"))
+    assert partq.delete_messages(store, "q", {"k": "a"}) == 2
+    partq.copy_stuck(store, "q")
+    assert {row["k"] for row in rows_at(store).values()} == {"b"}
 
 
 def test_a_parent_is_copied_without_them(store: str) -> None:

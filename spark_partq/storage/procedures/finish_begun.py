@@ -1,0 +1,35 @@
+"""Place what sinks have made durable and had not placed when they died, for who must see all messages that a queue will ever get of them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from spark_partq.core.errors import SinkAheadError
+from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.sink_ids import keeps_positions
+from spark_partq.storage.files import FileMissing
+from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.queue.handle import Queue
+from spark_partq.storage.queue.manifests import Manifests
+
+
+def finish_begun(queue: Queue) -> None:
+    """Finish the last batch of each sink, as the sink does when it starts again; those before are in.
+
+    A batch whose manifest is void, or does not hold, is left to its sink, which writes it again from its source. Only a sink that keeps
+    positions has no other source than the files: its batch is placed from them.
+
+    Raises
+    ------
+    QueueNotFoundError, QueueNotReadyError, QueueFencedError, ReplicaError
+    ScalingInProgressError, CommitFailedError, ClockSkewError, CorruptTableError, NewerStoreError
+        As `Producer.write`. Batches of other sinks may be finished.
+    """
+    producer = Producer(queue)
+    producer.refresh()
+    manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+    last = {name.sink_id: name for name in manifests.names()}
+    for sink_id, name in last.items():
+        with suppress(FileMissing, SinkAheadError):  # the sink has gone on
+            record = BatchRecord(sink_id, name.batch_id, manifests.read(name).query_id)
+            producer.finish(record, by_another=not keeps_positions(sink_id))
