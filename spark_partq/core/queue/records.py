@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from spark_partq.core.queue.sink_ids import keeps_positions
+from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 
 # A sink that has been silent for so long is taken for dead: maintenance forgets that its last batch is in.
 KEPT_MS = 30 * 86_400_000
@@ -14,6 +14,7 @@ KEPT_MS = 30 * 86_400_000
 FORGOTTEN = -1
 
 _SINK, _DISCARDED = "partq:sink/", "partq:discarded/"
+STUCK = _SINK + STUCK_SINK
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
     """App ids that a checkpoint may leave out (Q5).
 
     - A record of a sink under a generation is not needed once the sink has a newer one in this table: only its
-      last batch can be replayed.
+      last batch can be replayed. Those of what copies the stuck messages stay: where a replica took over, they say what is copied.
     - A record that was forgotten says nothing.
     - What a sink discarded is given up when the table was written, but not by this sink, for `KEPT_MS`. Not that of one that keeps
       positions of a group.
@@ -66,8 +67,10 @@ def expired_records(transactions: Mapping[str, Record], now_ms: int) -> Iterator
     newest = min(now_ms, last_written_ms(transactions))
     for app, txn in transactions.items():
         if app.startswith(_SINK):
-            last = transactions.get(_SINK + app.split("/")[1])
-            if last is None or txn.version < last.version or last.version == FORGOTTEN:
+            sink_id = app.split("/")[1]
+            last = transactions.get(_SINK + sink_id)
+            is_over = last is None or txn.version < last.version or last.version == FORGOTTEN
+            if is_over and sink_id != STUCK_SINK:
                 yield app
         elif app.startswith(_DISCARDED) and _is_old(txn, newest) and not keeps_positions(app.removeprefix(_DISCARDED)):
             yield app

@@ -87,14 +87,19 @@ def add_columns(queue: Queue, columns: str | Struct) -> QueueState:
     return queue.state
 
 
-def follow_queue(queue: Queue, tables: Sequence[PartitionTable]) -> None:
+def follow_queue(queue: Queue, tables: Sequence[PartitionTable], as_of_ms: int = 0) -> None:
     """Let tables of partitions have the queue's columns, and remember what was removed from them for as long as its grace asks for.
+
+    Parameters
+    ----------
+    as_of_ms : int
+        A former, longer grace counts if it was not over then, by the store's clock.
 
     Raises
     ------
     QueueNotFoundError, QueueNotReadyError
         If the queue is deleted meanwhile.
     """
-    grace_ms, payload = queue.state.settings.vacuum_grace_ms, queue.state.schema
+    grace_ms, payload = queue.state.grace_ms(as_of_ms), queue.state.schema
     with queue.explained():
         queue.store.map(lambda table: table.follow(grace_ms, payload), tables)

@@ -20,7 +20,7 @@ from spark_partq.core.queue import deletion
 from spark_partq.storage.arrow import arrow_schema, exact_values
 from spark_partq.storage.procedures.finish_begun import finish_begun
 from spark_partq.storage.procedures.primary import check_primary, unfence
-from spark_partq.storage.procedures.produce import MAX_REWRITES
+from spark_partq.storage.procedures.rewrites import MAX_REWRITES
 from spark_partq.storage.queue.clock import checked_ms
 from spark_partq.storage.queue.file_index import Ints
 from spark_partq.storage.queue.handle import Queue, check_usable, open_queue

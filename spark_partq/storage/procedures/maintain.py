@@ -85,7 +85,7 @@ def maintain(queue: Queue) -> MaintenanceReport:
     close_parent(queue)
     begun = BegunBatches(queue)
     tables = [*queue.partitions, *_removed(queue)]
-    follow_queue(queue, tables)
+    follow_queue(queue, tables, begun.as_of_ms)
     readers: list[Group] = []  # of the last time that it was measured
 
     def measure(state: QueueState) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""What a promoted queue lacks of the stuck messages that its primary had copied (S6, S7).
+"""What the partitions lack of a file of the parent of which a part is copied (S6, S7): the rest where the map has changed, or where a replica took over.
 
 A pass takes each partition as it was at some moment, not all at the same. So a file of the parent may be in by half, and its manifest gone, as
 the primary went on to the next file. The tables tell what is missing: each is the beginning of its original, and files are copied in their
@@ -21,7 +21,7 @@ from spark_partq.storage.arrow import arrow_schema
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_slice
-from spark_partq.storage.queue.slices import Slice
+from spark_partq.storage.queue.slices import Slice, slices
 
 
 def may_be_inherited(state: QueueState, piece: Slice) -> bool:
@@ -29,9 +29,10 @@ def may_be_inherited(state: QueueState, piece: Slice) -> bool:
     return bool(state.former) and piece.base_offset < state.former[0].ends.get(PARENT, 0)
 
 
-def write_missing(queue: Queue, record: BatchRecord, piece: Slice) -> list[NewFile]:
+def write_missing(queue: Queue, record: BatchRecord) -> list[NewFile]:
     """Write the rows of a file of the parent that are in no partition where a map since has put them."""
     has = _parts(queue, record)
+    piece = _original(queue, record)
     if any(all(of_map) for of_map in has.values()):
         return []
     hashes: dict[int, Sequence[int]] = {}
@@ -47,6 +48,14 @@ def write_missing(queue: Queue, record: BatchRecord, piece: Slice) -> list[NewFi
                 yield number, rows.filter(pa.array(is_missing, pa.bool_()))
 
     return write_rows(queue, missing(), lambda number, _: hashes.pop(number))
+
+
+def _original(queue: Queue, record: BatchRecord) -> Slice:
+    """What is copied as this batch: a file of the parent, from where the copy has begun."""
+    index, base = queue.table(PARENT).index, record.batch_id
+    (file,) = index.overlapping(base, base + 1)
+    start = max(base, queue.state.copying or 0)
+    return slices(queue.state, PARENT, index, start, int(index.end[file]))[0]
 
 
 def _parts(queue: Queue, record: BatchRecord) -> dict[int, list[bool]]:

@@ -19,6 +19,7 @@ from spark_partq.storage.log import Conflict
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.prepared import Prepared
 from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.manifests import Manifests
 
@@ -112,7 +113,7 @@ class PositionsQueue:
         if stale:
             self._stale += 1
             took_s = self.queue.store.runtime.monotonic_s() - stale[0].began_s
-            self._producer.check_rewrites(self._stale, took_s)
+            check_rewrites(self.queue, self._stale, took_s)
         return not stale and (not self._heed_ingress or all(map(self._producer.is_as_ingress_is, files)))
 
     def commit(self, files: Sequence[Prepared], transactions: Mapping[str, int]) -> None:

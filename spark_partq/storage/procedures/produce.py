@@ -7,21 +7,22 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from spark_partq.core.errors import CommitFailedError, IngressDisabledError
+from spark_partq.core.errors import IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
 from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.sink_ids import STUCK_SINK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.await_map import await_map, await_unfenced
 from spark_partq.storage.procedures.batch import Batch
+from spark_partq.storage.procedures.missing_stuck import write_missing
 from spark_partq.storage.procedures.place import place_again
 from spark_partq.storage.procedures.prepared import Prepared, Result, by_partition
 from spark_partq.storage.procedures.primary import check_primary
+from spark_partq.storage.procedures.rewrites import check_rewrites
 from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.handle import Queue, check_usable
 from spark_partq.storage.queue.partition_table import Fenced, FilesTooOld, PartitionTable, Sealed
 
-# So often files that became too old before they were durable are written again.
-MAX_REWRITES = 3
 # Of a manifest that is in memory only.
 _NO_NAME = ManifestName("", 0, 0)
 
@@ -108,7 +109,7 @@ class Producer:
                 await_map(self._queue, placed.manifest.generation)
             elif any(result.too_old for result in results):
                 rewrites += 1
-                self.check_rewrites(rewrites, self._queue.store.runtime.monotonic_s() - placed.began_s)
+                check_rewrites(self._queue, rewrites, self._queue.store.runtime.monotonic_s() - placed.began_s)
         return added
 
     # ---- in steps, for a sink that keeps positions of a group
@@ -267,29 +268,11 @@ class Producer:
                 if (found := batch.find()) is not None:  # it was put late, and may be void
                     return Prepared(found, math.inf, is_own=False)
             rewrites += 1
-            self.check_rewrites(rewrites, runtime.monotonic_s() - began_s)
+            check_rewrites(self._queue, rewrites, runtime.monotonic_s() - began_s)
 
     def _grace_ms(self, began: QueueState) -> int:
         """How long files are kept that were begun in that state: maintenance heeds the grace of then, or of the last refresh."""
         return min(began.settings.vacuum_grace_ms, self._queue.state.settings.vacuum_grace_ms)
-
-    def check_rewrites(self, rewrites: int, took_s: float) -> None:
-        """Files became too old before they were durable: they are written again, but not again and again."""
-        queue = self._queue
-        grace_s = queue.state.settings.vacuum_grace_ms / 1000
-        what = (
-            f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that nothing names may be deleted after "
-            f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be durable within half of that, {grace_s / 2:.0f} s"
-        )
-        if rewrites > MAX_REWRITES:
-            raise CommitFailedError(
-                f"{what}; they were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
-                "Make the batches smaller, or use a queue with a longer vacuum_grace_ms",
-                queue=queue.name,
-                vacuum_grace_ms=queue.state.settings.vacuum_grace_ms,
-                took_s=round(took_s),
-            )
-        _log.warning("%s; the files are written again (%s of %s times)", what, rewrites, MAX_REWRITES)
 
     # ---- placing it
     def _finish(self, placed: Prepared, batch: Batch | None) -> int:
@@ -322,7 +305,7 @@ class Producer:
                 done = set()
             elif any(result.too_old for result in results):
                 rewrites += 1
-                self.check_rewrites(rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
+                check_rewrites(self._queue, rewrites, queue.store.runtime.monotonic_s() - placed.began_s)
                 placed = self._copy(placed.manifest, batch, {}, placed.manifest.left({manifest.generation: done}))
                 done = set()
 
@@ -371,7 +354,10 @@ class Producer:
             batch.check_files(left, manifest.generation)
 
         def write() -> Sequence[NewFile]:
-            files = place_again(self._queue, left)
+            if batch is not None and batch.record.sink_id == STUCK_SINK:
+                files = write_missing(self._queue, batch.record)  # by its offset, also a message without a key
+            else:
+                files = place_again(self._queue, left)
             self._queue.control.refresh(sure=True)
             return files
 

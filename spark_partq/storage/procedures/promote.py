@@ -38,6 +38,7 @@ from spark_partq.core.names import check_name
 from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.alter import require_features
 from spark_partq.core.queue.facts import QueueFact
+from spark_partq.core.queue.records import STUCK
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
@@ -87,8 +88,7 @@ class Promotion:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain JSON-able values."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return dict(json.loads(json.dumps(asdict(self))))
 
 
 class _Primary(NamedTuple):
@@ -158,12 +158,13 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     copied_fence = max((table.recorded(FENCED) for table in tables), default=-1)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
+    copied_stuck = max((table.recorded(STUCK) for table in tables), default=-1)
     floors = _begin_groups_anew(store, state, firsts, ends, goes_on)
     unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
 
     def become_primary(now: QueueState) -> Sequence[QueueFact]:
-        facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation)
+        facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation, copied_stuck)
         return [*facts, *require_features(now, *_features_of(tables))] if facts else facts
 
     open_control(store, queue).decide(become_primary)

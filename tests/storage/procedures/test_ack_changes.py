@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from spark_partq.core.delivery.admission import Limits
 from spark_partq.core.group.events import Leave
-from tests.helpers import position
+from tests.helpers import opened, position
 from tests.scaled import Sink, make
-from tests.storage.procedures.test_gate import Query
+from tests.storage.procedures.test_gate import Query, given, resized
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -43,4 +46,24 @@ def test_a_replay_begins_at_the_position(store: str) -> None:
     b.done = a.done
     assert b.turn() == {0: (0, 16)} and b.turn() == {}
     assert position(store, "g", 0) == 16
+    b.planner.leave()
+
+
+def test_the_end_of_a_micro_batch_that_was_planned_by_hand_acknowledges_nothing(store: str) -> None:
+    """Its replay ends at the cuts of a resize; Spark reports the micro-batch as a whole."""
+    make(store, 2)
+    a = Query(store, "a")
+    resized(store, [a])
+    start = a.done
+    planned = a.planner.next(start, Limits())
+    assert planned is not None
+    a.planner.membership.stopping.set()
+    b = Query(store, "a", planned, manual_acknowledgement=False)
+    turns = [given(b.planner.tasks(start, planned))]
+    b.planner.membership.batch_finished(planned)
+    b.planner.membership.acknowledge_batch(math.inf)
+    while found := b.turn():
+        turns.append(found)
+    reached = {number: end for turn in turns for number, (_, end) in turn.items()}
+    assert reached == {table.partition: table.next_offset for table in opened(store).partitions}
     b.planner.leave()

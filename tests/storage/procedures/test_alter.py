@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import os
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,6 +21,7 @@ from spark_partq.storage.queue.clock import ComparedClock
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
+from tests.clocks import wall_clock
 from tests.groups import Consumer
 from tests.helpers import group_state, in_parallel, opened
 from tests.replicas import sync
@@ -191,6 +195,23 @@ def test_tables_remember_removed_files_for_a_longer_grace(store: str) -> None:
         assert table.to_pyarrow_table().num_rows
     assert len(reader.all()) == 40
     assert diagnose(Store.at(store)).faults == []
+
+
+def test_tables_remember_removed_files_for_a_former_grace(store: str) -> None:
+    """Else maintenance would take a file for one that nothing ever named, and delete it while that grace still counts."""
+    make(store, 1)
+    sink, reader = Sink(store), Reader(store)
+    sink.write(0, messages(0, 5))
+    table = opened(store).table(0)
+    table.refresh()
+    path = Path(store, table.folder, table.index.path(0))
+    os.utime(path, (0, 0))  # it was written long ago
+    reader.all()
+    with wall_clock(dt.datetime.now(dt.UTC) - dt.timedelta(hours=3)):
+        assert [report.removed_messages for report in partq.maintain(store, "q")] == [5]
+    partq.alter_queue(store, "q", vacuum_grace_ms=HOUR)
+    partq.maintain(store, "q")
+    assert path.exists()
 
 
 def test_maintenance_lets_the_tables_follow_where_a_command_was_interrupted(store: str) -> None:

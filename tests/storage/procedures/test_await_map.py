@@ -10,11 +10,12 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue import replicas
-from spark_partq.storage.procedures import await_map, produce
+from spark_partq.storage.procedures import await_map
 from spark_partq.storage.procedures import scale as scaling
 from spark_partq.storage.procedures.partition_map import open_generation
 from spark_partq.storage.procedures.primary import fence
 from spark_partq.storage.procedures.remainder import ScaleProgress
+from spark_partq.storage.procedures.rewrites import MAX_REWRITES
 from spark_partq.storage.queue.control import user_and_host
 from spark_partq.storage.runtime import SYSTEM
 from spark_partq.storage.store import Store
@@ -147,7 +148,7 @@ def test_a_fence_beside_a_resize(store: str, clock: Clock) -> None:
         scaling.step(queue)
 
 
-@pytest.mark.parametrize(("slow", "succeeds"), [(produce.MAX_REWRITES, True), (produce.MAX_REWRITES + 1, False)])
+@pytest.mark.parametrize(("slow", "succeeds"), [(MAX_REWRITES, True), (MAX_REWRITES + 1, False)])
 def test_files_that_take_too_long(
     store: str, clock: Clock, caplog: pytest.LogCaptureFixture, slow: int, succeeds: bool
 ) -> None:
@@ -164,6 +165,6 @@ def test_files_that_take_too_long(
     else:
         with pytest.raises(partq.CommitFailedError, match=r"took 1801 s.*vacuum_grace_ms=3600000.*written 4 times"):
             sink.write(0, messages(0, 20), begun)
-    assert len(attempts) == produce.MAX_REWRITES + 1
-    assert len([text for text in caplog.messages if "written again" in text]) == produce.MAX_REWRITES
+    assert len(attempts) == MAX_REWRITES + 1
+    assert len([text for text in caplog.messages if "written again" in text]) == MAX_REWRITES
     assert in_queue(store) == (20 if succeeds else 0)

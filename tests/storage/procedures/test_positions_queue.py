@@ -13,7 +13,8 @@ from spark_partq.core.queue.records import KEPT_MS
 from spark_partq.storage.files import MemoryFiles
 from spark_partq.storage.procedures.delete import delete_queue
 from spark_partq.storage.procedures.maintain import maintain
-from spark_partq.storage.procedures.produce import MAX_REWRITES, Producer
+from spark_partq.storage.procedures.produce import Producer
+from spark_partq.storage.procedures.rewrites import MAX_REWRITES
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.store import Store
 from spark_partq.testing.faults import CHANGES, Crash, FaultyFiles

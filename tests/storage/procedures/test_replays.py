@@ -11,7 +11,7 @@ import spark_partq as partq
 from spark_partq.core.queue.manifest import ManifestName
 from spark_partq.storage.procedures import scale
 from spark_partq.storage.procedures.batch import Batch
-from spark_partq.storage.procedures.produce import MAX_REWRITES
+from spark_partq.storage.procedures.rewrites import MAX_REWRITES
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.runtime import SYSTEM

@@ -1,0 +1,31 @@
+"""Files that became too old before they were durable are written again, but not again and again."""
+
+from __future__ import annotations
+
+import logging
+
+from spark_partq.core.errors import CommitFailedError
+from spark_partq.storage.queue.handle import Queue
+
+# So often they are.
+MAX_REWRITES = 3
+
+_log = logging.getLogger("spark_partq")
+
+
+def check_rewrites(queue: Queue, rewrites: int, took_s: float) -> None:
+    """Files became too old before they were durable: they are written again, but not again and again."""
+    grace_s = queue.state.settings.vacuum_grace_ms / 1000
+    what = (
+        f"writing a batch to queue {queue.name!r} took {took_s:.0f} s, and files that nothing names may be deleted after "
+        f"vacuum_grace_ms={queue.state.settings.vacuum_grace_ms}, so they must be durable within half of that, {grace_s / 2:.0f} s"
+    )
+    if rewrites > MAX_REWRITES:
+        raise CommitFailedError(
+            f"{what}; they were written {rewrites} times. Nothing of the batch is lost: the query writes it when it is started again. "
+            "Make the batches smaller, or use a queue with a longer vacuum_grace_ms",
+            queue=queue.name,
+            vacuum_grace_ms=queue.state.settings.vacuum_grace_ms,
+            took_s=round(took_s),
+        )
+    _log.warning("%s; the files are written again (%s of %s times)", what, rewrites, MAX_REWRITES)
