@@ -68,23 +68,44 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
     """
     store.check_exists()
     is_attached = bool(_attached(store, check_name("group", name)))
-    group = Group(store, name)
     try:
-        if not is_attached:
-            open_group(store, name)  # says that there is none
-        await_inactive(store, group, report=report)
-        group.decide(lambda: [Delete()], user_and_host())
-        deletions = group.state.deletions
-    except CorruptTableError:  # nobody can read it, so nobody is told
+        Group(store, name).exists()
+    except CorruptTableError:  # nobody can read its history, so nobody is told
         _remove_tree(store, group_folder(name))
         deletions = sys.maxsize
+    else:
+        _remove_damaged_acks(store, name)
+        group = Group(store, name)
+        if group.exists() or is_attached:
+            await_inactive(store, group, report=report)
+            group.decide(lambda: [Delete()], user_and_host())
+        elif not _acks_before(store, name, group.state.deletions):
+            open_group(store, name)  # says that there is none
+        deletions = group.state.deletions
     for control in _attached(store, name):  # also those to which a query has attached it meanwhile
         control.decide(lambda state: decide.detach_group(state, name, deletions))
-    for folder in store.names(group_folder(name)):
-        before = deletions_before(folder)
-        # The group may have been made and deleted again meanwhile; what came after this deletion is not its own to remove.
-        if before is not None and before < deletions:
-            _remove_tree(store, f"{group_folder(name)}/{folder}")
+    for folder in _acks_before(store, name, deletions):
+        _remove_tree(store, folder)
+
+
+def _acks_before(store: Store, name: str, deletions: int) -> list[str]:
+    """The folders of acknowledgements of the group before it was deleted so often: what came after that is not this deletion's to remove."""
+    found = {folder: deletions_before(folder) for folder in store.names(group_folder(name))}
+    return [
+        f"{group_folder(name)}/{folder}"
+        for folder, before in found.items()
+        if before is not None and before < deletions
+    ]
+
+
+def _remove_damaged_acks(store: Store, name: str) -> None:
+    """Acknowledgements that nobody can read are deleted with the group, and must not keep anybody from that."""
+    group = Group(store, name)
+    try:
+        group.refresh_if_there()
+    except CorruptTableError as error:
+        _log.warning("the acknowledgements of group %s cannot be read, and are removed: %s", name, error)
+        _remove_tree(store, group.acks_folder)
 
 
 def _attached(store: Store, group: str) -> list[QueueControl]:

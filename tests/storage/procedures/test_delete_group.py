@@ -72,3 +72,32 @@ def test_a_member_that_is_refused_attaches_the_group_to_nothing(store: str) -> N
     with pytest.raises(partq.GroupMismatchError):
         Query(store, "b", queues=("p",), session_timeout_ms=30_000).next()
     assert queue_state(Store.at(store), "p").groups == {}
+
+
+@pytest.mark.parametrize("damaged", ["*.parquet", "_delta_log/*.json"])
+def test_acknowledgements_that_nobody_can_read_are_no_reason_to_forget_the_history(store: str, damaged: str) -> None:
+    """Q8: it is waited for members as ever, and a later group of the name knows what this one did."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    Consumer(store, "a", session_timeout_ms=500).ack(0, 0)
+    for path in Path(store, "groups/g/acks").glob(damaged):
+        path.write_bytes(b"damaged")
+    waits: list[partq.SessionWait] = []
+    partq.delete_group(store, "g", report=waits.append)
+    assert [wait.instances for wait in waits] == [("a",)]
+    group = Group(Store.at(store), "g")
+    assert not group.exists() and group.state.deletions == 1
+    assert {path.name for path in Path(store, "groups/g").iterdir()} == {"control"}
+
+
+def test_a_deletion_that_died_before_its_last_step_is_finished(store: str) -> None:
+    """Q8: the group is deleted, and what it had acknowledged is there still."""
+    partq.create_queue(store, "q", "v bigint", partitions=1, rebalance_delay_ms=0)
+    consumer = Consumer(store, "a")
+    consumer.ack(0, 0)
+    consumer.leave()
+    with mock.patch.object(delete, "_remove_tree", side_effect=InterruptedError), pytest.raises(InterruptedError):
+        partq.delete_group(store, "g")
+    partq.delete_group(store, "g")
+    assert {path.name for path in Path(store, "groups/g").iterdir()} == {"control"}
+    with pytest.raises(partq.GroupNotFoundError):
+        partq.delete_group(store, "g")
