@@ -28,6 +28,7 @@ from spark_partq.spark.jobs import (
     StoreUri,
     TargetQueue,
     Trigger,
+    is_new_checkpoint,
     key_values,
     main,
     trigger,
@@ -123,7 +124,9 @@ def from_kafka(
     sink = TopicSink(opened, queue, name, columns, lambda: describe_topic(spark, topic, options), allow_null_keys)
     options |= {
         "subscribe": topic,
-        "startingOffsets": sink.starting_offsets(starting_offsets, fail_on_data_loss),
+        "startingOffsets": sink.starting_offsets(
+            starting_offsets, fail_on_data_loss, is_new_checkpoint(spark, checkpoint)
+        ),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
         "includeHeaders": "true",
     }

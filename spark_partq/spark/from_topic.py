@@ -10,13 +10,22 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from spark_partq.core.delivery.topics import Topic, check_reachable, planned, position_name, recorded, starting_offsets
+from spark_partq.core.delivery.topics import (
+    Topic,
+    check_follows,
+    check_reachable,
+    first_positions,
+    planned,
+    position_name,
+    recorded,
+    starting_offsets,
+)
 from spark_partq.core.errors import CheckpointMismatchError, InvalidArgumentError
 from spark_partq.core.names import check_name
 from spark_partq.core.payload.schema import Struct, payload_schema, type_name, types_of
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.hashing import quoted
-from spark_partq.spark.micro_batch import SOURCE, MicroBatch, ends_of
+from spark_partq.spark.micro_batch import SOURCE, MicroBatch, bounds_of
 from spark_partq.spark.sink import append_once
 from spark_partq.spark.turns import in_turn
 from spark_partq.spark.write_job import WrittenRows
@@ -134,44 +143,55 @@ class TopicSink:
         self._last: WrittenRows | None = None
 
     @in_turn
-    def starting_offsets(self, otherwise: str, fail_on_data_loss: bool) -> str:
-        """Where to begin with a new checkpoint, in Spark's JSON: behind what the queue has.
+    def starting_offsets(self, otherwise: str, fail_on_data_loss: bool, is_new: bool) -> str:
+        """Where to begin with a new checkpoint, in Spark's JSON: where the queue says.
+
+        Parameters
+        ----------
+        otherwise : {"earliest", "latest"}
+            Where to begin if the queue has nothing of the topic.
+        is_new : bool
+            The checkpoint is new. Then the queue keeps where it begins, before a message is read: another job begins there, too.
 
         Raises
         ------
         CheckpointMismatchError, TargetAheadError, DataLossError
         """
+        if is_new:
+            retrying(self._queue.store.runtime, lambda: self._begin(otherwise), self._target.what)
         # Before the broker is asked: another job may add messages that came after its answer.
         positions = read_positions(self._queue, positions_sink(self._sink_id, self._sink_id))
         topic = self._topic()
         known = recorded(positions, self._sink_id, topic)
         check_reachable(topic, known, fail_on_data_loss)
-        return starting_offsets(topic, known, otherwise)
+        return starting_offsets(topic, known)
+
+    def _begin(self, otherwise: str) -> None:
+        """Keep where to begin, if the queue has nothing of the topic."""
+        self._target.refresh()
+        topic = self._topic()
+        if not recorded(self._target.positions, self._sink_id, topic):
+            first = first_positions(topic, otherwise)
+            names = {position_name(self._sink_id, topic, number): offset for number, offset in first.items()}
+            self._target.commit([self._target.prepare(lambda: [], lambda: 0)], names)
 
     @in_turn
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         topic = self._topic()
-        ends: list[dict[str, int]] = [
-            end[topic.name] for end in ends_of(batch) if isinstance(end, dict) and topic.name in end
+        bounds = [
+            ((start or {}).get(topic.name, {}), end[topic.name])
+            for start, end in bounds_of(batch)
+            if isinstance(end, dict) and topic.name in end
         ]
-        if not ends:  # nothing of the micro-batch would be wanted
+        if not bounds:  # nothing of the micro-batch would be wanted
             raise CheckpointMismatchError(
                 f"this micro-batch holds nothing of topic {topic.name!r}: the checkpoint is of another topic or source. Nothing was written. Use a new "
                 "checkpoint: the queue says where to begin",
                 topic=topic.name,
             )
-        self._check_begun(topic, batch_id)
-        self.write(batch, topic, ends[0])
-        if batch_id == 0:
-            retrying(self._queue.store.runtime, lambda: self._begin(topic, ends[0]), self._target.what)
-
-    def _begin(self, topic: Topic, ends: Mapping[str, int]) -> None:
-        """Keep where the first micro-batch of a checkpoint ends in partitions of which it has no message, also if it has none at all."""
-        self._target.refresh()
-        known = recorded(self._target.positions, self._sink_id, topic)
-        lacking = {position_name(self._sink_id, topic, int(n)): end for n, end in ends.items() if int(n) not in known}
-        if lacking:
-            self._target.commit([self._target.prepare(lambda: [], lambda: 0)], lacking)
+        starts, ends = bounds[0]
+        self._check_begun(topic, starts, batch_id)
+        self.write(batch, topic, ends)
 
     @in_turn
     def write(self, batch: DataFrame, topic: Topic, ends: Mapping[str, int]) -> None:
@@ -195,7 +215,7 @@ class TopicSink:
         )
         try:
             of_topic = MicroBatch(self._sink_id, planned(topic, ends))
-            self._last, _ = append_once(self._target, of_topic, self._marked(rows), last=self._last)
+            self._last, _ = append_once(self._target, of_topic, self._marked(rows), last=self._last, to_the_end=True)
         except InvalidArgumentError as error:
             if error.params.get("queue") != _NOWHERE:
                 raise
@@ -216,8 +236,8 @@ class TopicSink:
         lacks = reduce(Column.__and__, [sf.col(quoted(name)).isNull() for name in key])
         return rows.withColumn(SOURCE[0], sf.when(~lacks, sf.col(SOURCE[0])))
 
-    def _check_begun(self, topic: Topic, batch_id: int) -> None:
-        """Refuse a checkpoint that goes on where another queue ends.
+    def _check_begun(self, topic: Topic, starts: Mapping[str, int], batch_id: int) -> None:
+        """Refuse a checkpoint that goes on where another queue ends, or where this one did before it was put back.
 
         Raises
         ------
@@ -225,11 +245,12 @@ class TopicSink:
         """
         self._target.refresh()
         known = recorded(self._target.positions, self._sink_id, topic)
-        if batch_id and not known:
+        if not known:  # who begins with a new checkpoint records where
             raise CheckpointMismatchError(
-                f"the checkpoint has {batch_id:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has no message of it as sink "
+                f"the checkpoint has {batch_id + 1:,} micro-batches of topic {topic.name!r}, and queue {self._queue.name!r} has nothing of it as sink "
                 f"{self._sink_id!r}: it belongs to another queue or sink. Nothing was written. Use a new checkpoint: the queue says where to begin",
                 topic=topic.name,
                 queue=self._queue.name,
                 sink_id=self._sink_id,
             )
+        check_follows(topic, known, starts, self._queue.name)

@@ -146,8 +146,10 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Non
     written[target] = rows
 
 
-def ends_of(batch: DataFrame) -> list[Any]:
-    """Where the running micro-batch ends in each source that it reads, from the JSON of Spark's log of offsets.
+def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
+    """Where the running micro-batch begins and ends in each source that it reads, from the JSON of Spark's log of offsets.
+
+    Spark's log does not say where the first one of a checkpoint begins: None.
 
     Raises
     ------
@@ -155,7 +157,8 @@ def ends_of(batch: DataFrame) -> list[Any]:
         As `micro_batch`.
     """
     running, number = _running(batch)
-    return list(_offsets(running, int(number)).values())
+    starts = _offsets(running, int(number) - 1)
+    return [(starts.get(source), end) for source, end in _offsets(running, int(number)).items()]
 
 
 def _offsets(running: Any, number: int) -> dict[int, Any]:

@@ -132,6 +132,7 @@ def append_once(
     next_offsets: Callable[[Collection[PartitionId]], Mapping[PartitionId, int]] | None = None,
     since: Mapping[PartitionId, int] | None = None,
     last: WrittenRows | None = None,
+    to_the_end: bool = False,
 ) -> tuple[WrittenRows | None, int]:
     """Append those rows of a micro-batch that a queue lacks; the columns that the source adds are left out.
 
@@ -145,6 +146,8 @@ def append_once(
         As `deliver_once` has them.
     last : WrittenRows, optional
         What this returned for the micro-batch before.
+    to_the_end : bool
+        Positions move to the end of what was planned, also where there are no rows: nobody else will read those messages.
 
     Returns
     -------
@@ -184,7 +187,8 @@ def append_once(
             return found.counted
 
         prepared = target.prepare(files, messages)
-        return Written([prepared], planned.with_ids(found.ends))
+        ends = {place: planned.by_id[place].end for place in left} if to_the_end else planned.with_ids(found.ends)
+        return Written([prepared], ends)
 
     target.begin()
     is_new = deliver_once(target, queue.store.runtime, planned.group, name, planned.by_id, write, next_offsets, since)

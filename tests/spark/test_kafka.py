@@ -19,6 +19,7 @@ from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.stored import MOST
 from spark_partq.spark import from_topic
 from spark_partq.spark.from_topic import COLUMNS, TopicSink, columns_for
+from spark_partq.spark.jobs import is_new_checkpoint
 from spark_partq.spark.to_topic import TopicWriter
 from spark_partq.storage.store import Store
 from tests.helpers import read
@@ -75,7 +76,7 @@ def test_each_message_once(spark: SparkSession, store: str) -> None:
     first = [(f"k{n % 3}", f"v{n}", n % 3 % 2, n) for n in range(6)]
     sinks.write(first, {"0": 6, "1": 6})
     sinks.write(first, {"0": 6, "1": 6})
-    assert sinks.sink().starting_offsets("latest", True) == '{"orders": {"0": 6, "1": 5}}'
+    assert sinks.sink().starting_offsets("latest", True, False) == '{"orders": {"0": 6, "1": 6}}'
     more = [(f"k{n % 3}", f"v{n}", n % 3 % 2, n) for n in range(3, 10)]
     sinks.write(more, {"0": 10, "1": 10})
     rows = sinks.rows()
@@ -97,7 +98,7 @@ def test_a_gap_of_offsets(spark: SparkSession, store: str) -> None:
     sinks.write([("a", "3", 0, 900)], {"0": 950, "1": 4})
     assert [row.value for row in sinks.rows()] == ["1", "2", "3"]
     found = topic(p0=(0, 950), p1=(0, 4))
-    assert json.loads(sinks.sink(found).starting_offsets("earliest", True)) == {"orders": {"0": 901, "1": -2}}
+    assert json.loads(sinks.sink(found).starting_offsets("earliest", True, False)) == {"orders": {"0": 950, "1": 4}}
 
 
 def test_a_topic_that_has_shrunk(spark: SparkSession, store: str) -> None:
@@ -110,10 +111,10 @@ def test_a_topic_that_has_shrunk(spark: SparkSession, store: str) -> None:
     )
     for fail_on_data_loss in (True, False):
         with pytest.raises(partq.TargetAheadError, match=f"partition 0 of topic 'orders' {says}"):
-            sinks.sink(shrunk).starting_offsets("earliest", fail_on_data_loss)
+            sinks.sink(shrunk).starting_offsets("earliest", fail_on_data_loss, False)
     assert sorted(row.value for row in sinks.rows()) == ["1", "2", "3"]
     as_long = topic(p0=(0, 2), p1=(5, 5))
-    assert json.loads(sinks.sink(as_long).starting_offsets("earliest", True)) == {"orders": {"0": 2, "1": 5}}
+    assert json.loads(sinks.sink(as_long).starting_offsets("earliest", True, False)) == {"orders": {"0": 2, "1": 5}}
 
 
 def test_another_job_is_faster_while_the_broker_answers(spark: SparkSession, store: str) -> None:
@@ -126,7 +127,7 @@ def test_another_job_is_faster_while_the_broker_answers(spark: SparkSession, sto
         return topic(p0=(0, 1))
 
     sink = TopicSink(Store.at(store), "q", "kafka.orders", sinks.sink()._columns, slow_answer)
-    assert json.loads(sink.starting_offsets("earliest", True)) == {"orders": {"0": 1}}
+    assert json.loads(sink.starting_offsets("earliest", True, False)) == {"orders": {"0": 1}}
     assert [row.value for row in sinks.rows()] == ["1", "2"]
 
 
@@ -137,7 +138,7 @@ def test_two_topics_of_a_queue(spark: SparkSession, store: str) -> None:
     sinks.write([("a", "2", 0, 0)], {"0": 1}, sink_id="other", found=topic("b2"))
     assert [row.value for row in sinks.rows()] == ["1", "2"]
     with pytest.raises(partq.CheckpointMismatchError, match="its id is a1"):
-        sinks.sink(topic("b2")).starting_offsets("earliest", True)
+        sinks.sink(topic("b2")).starting_offsets("earliest", True, False)
 
 
 def test_messages_without_a_key(spark: SparkSession, store: str) -> None:
@@ -178,38 +179,71 @@ def test_selected_columns(spark: SparkSession, store: str) -> None:
 def test_a_checkpoint_of_something_else(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """X9: one that goes on where this queue has nothing would lose messages; so would one of another topic."""
     sinks = Sinks(spark, store)
-    ends: list[Any] = [7, {"orders": {"0": 1}}]
-    monkeypatch.setattr(from_topic, "ends_of", lambda _: ends)
-    first = arrived(spark, [("a", "1", 0, 0)])
-    with pytest.raises(
-        partq.CheckpointMismatchError, match="has 3 micro-batches of topic 'orders', and queue 'q' has no message of it"
-    ):
-        sinks.sink()(first, 3)
+    bounds: list[Any] = [(None, 7), (None, {"orders": {"0": 1}})]
+    monkeypatch.setattr(from_topic, "bounds_of", lambda _: bounds)
+    first, second = arrived(spark, [("a", "1", 0, 0)]), arrived(spark, [("a", "2", 0, 1)])
+    for number in (0, 3):
+        with pytest.raises(
+            partq.CheckpointMismatchError,
+            match=f"has {number + 1} micro-batches of topic 'orders', and queue 'q' has no",
+        ):
+            sinks.sink()(first, number)
+    sinks.sink().starting_offsets("earliest", True, True)
     sinks.sink()(first, 0)
-    ends[:] = [{"others": {"0": 9}}]
+    bounds[:] = [({"others": {"0": 1}}, {"others": {"0": 9}})]
     with pytest.raises(partq.CheckpointMismatchError, match="holds nothing of topic 'orders'"):
-        sinks.sink()(arrived(spark, [("a", "2", 0, 1)]), 1)
-    ends[:] = [{"orders": {"0": 2}}]
+        sinks.sink()(second, 1)
+    bounds[:] = [({"orders": {"0": 1}}, {"orders": {"0": 2}})]
     with pytest.raises(partq.CheckpointMismatchError, match="another topic as sink"):
-        sinks.sink(topic("b2"))(arrived(spark, [("a", "2", 0, 1)]), 1)
+        sinks.sink(topic("b2"))(second, 1)
     assert [row.value for row in sinks.rows()] == ["1"]
-    sinks.sink()(arrived(spark, [("a", "2", 0, 1)]), 1)
+    sinks.sink()(second, 1)
     assert [row.value for row in sinks.rows()] == ["1", "2"]
 
 
-def test_a_first_micro_batch_without_messages(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """X9: Spark gives one of an empty topic, and of what is read from its end on. The queue keeps where it ends."""
+def test_a_queue_that_was_put_back(spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X9: the checkpoint goes on behind what the queue lacks by now; what the topic has no more nobody waits for."""
     sinks = Sinks(spark, store)
-    ends = {"orders": {"0": 0, "1": 7}}
-    monkeypatch.setattr(from_topic, "ends_of", lambda _: [ends])
-    for _ in range(2):  # the job dies, and Spark gives it again
-        sinks.sink()(arrived(spark, []), 0)
-    assert json.loads(sinks.sink().starting_offsets("latest", True)) == {"orders": {"0": 0, "1": 7}}
-    ends["orders"] = {"0": 0, "1": 9}
-    sinks.sink()(arrived(spark, [("a", "1", 1, 7), ("a", "2", 1, 8)]), 1)
+    sinks.write([("a", "1", 0, 0)], {"0": 4, "1": 2})
+    monkeypatch.setattr(from_topic, "bounds_of", lambda _: [({"orders": {"0": 6, "1": 2}}, {"orders": {"0": 9}})])
+    batch = arrived(spark, [("a", "2", 0, 7)])
+    with pytest.raises(
+        partq.CheckpointMismatchError, match=r"offset 6 of partition 0 .* up to 4.* Use a new checkpoint"
+    ):
+        sinks.sink()(batch, 5)
+    sinks.sink(topic(p0=(6, 10), p1=(0, 10)))(batch, 5)
     assert [row.value for row in sinks.rows()] == ["1", "2"]
-    grown = topic(p0=(0, 10), p1=(0, 10), p2=(0, 3))
-    assert json.loads(sinks.sink(grown).starting_offsets("latest", True)) == {"orders": {"0": 0, "1": 9, "2": -2}}
+
+
+@pytest.mark.parametrize("begin", ["earliest", "latest"])
+def test_the_queue_keeps_where_a_job_begins(
+    spark: SparkSession, store: str, monkeypatch: pytest.MonkeyPatch, begin: str
+) -> None:
+    """X9: before a message is read. A job that begins meanwhile, when the topic has more, begins there, too."""
+    sinks = Sinks(spark, store)
+    found, more = topic(p0=(2, 5), p1=(0, 0)), topic(p0=(2, 9), p1=(0, 3), p2=(0, 3))
+    starts = {"0": 5 if begin == "latest" else 2, "1": 0}
+    assert json.loads(sinks.sink(found).starting_offsets(begin, True, True)) == {"orders": starts}
+    for is_new in (True, False):
+        assert json.loads(sinks.sink(more).starting_offsets("latest", True, is_new)) == {"orders": {**starts, "2": -2}}
+    bounds = [(None, {"orders": {"0": 5, "1": 0}})]
+    monkeypatch.setattr(from_topic, "bounds_of", lambda _: bounds)
+    sinks.sink(found)(arrived(spark, []), 0)  # Spark gives such a micro-batch of what is read from its end on
+    bounds[:] = [({"orders": {"0": 5, "1": 0}}, {"orders": {"0": 7, "1": 0}})]
+    sinks.sink(more)(arrived(spark, [("a", "1", 0, 5), ("a", "2", 0, 6)]), 1)
+    assert [row.value for row in sinks.rows()] == ["1", "2"]
+
+
+def test_a_checkpoint_is_new_until_a_query_begins_with_it(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "cp"
+    assert is_new_checkpoint(spark, str(checkpoint))
+    (checkpoint / "offsets").mkdir(parents=True)
+    assert is_new_checkpoint(spark, f"file://{checkpoint}")
+    source = spark.readStream.format("rate").load()
+    query = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    query.processAllAvailable()
+    query.stop()
+    assert not is_new_checkpoint(spark, str(checkpoint))
 
 
 REFUSED = [

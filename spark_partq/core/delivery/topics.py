@@ -16,7 +16,7 @@ from spark_partq.core.ids import QueuePartition
 from spark_partq.core.names import is_name
 from spark_partq.core.stored import MAX_PARTITIONS, MOST
 
-_EARLIEST, _LATEST = -2, -1  # in Spark's JSON of offsets
+_EARLIEST = -2  # in Spark's JSON of offsets
 
 
 @dataclass(frozen=True)
@@ -132,25 +132,57 @@ def check_reachable(topic: Topic, known: Mapping[int, int], fail_on_data_loss: b
             )
 
 
-def starting_offsets(topic: Topic, known: Mapping[int, int], otherwise: str) -> str:
-    """Where Spark is to begin to read the topic with a new checkpoint, in its own JSON.
-
-    Where the queue has messages of the topic, each partition begins behind them, and one of which it has none begins with its first message.
+def first_positions(topic: Topic, begin: str) -> dict[int, int]:
+    """What a queue that has nothing of the topic is to record before a message is read: of each partition the offset with which it begins.
 
     Parameters
     ----------
-    otherwise : {"earliest", "latest"}
-        Where to begin if the queue has no messages of the topic.
+    begin : {"earliest", "latest"}
+    """
+    return {n: end if begin == "latest" else first for n, (first, end) in topic.bounds.items()}
+
+
+def starting_offsets(topic: Topic, known: Mapping[int, int]) -> str:
+    """Where Spark is to begin to read the topic with a new checkpoint, in its own JSON.
+
+    Each partition begins where the queue says, and one that was added since with its first message.
 
     Examples
     --------
-    >>> topic = Topic("t", "id", {0: (0, 9), 1: (0, 0)})
-    >>> starting_offsets(topic, {0: 5}, "latest"), starting_offsets(topic, {}, "latest")
-    ('{"t": {"0": 5, "1": -2}}', '{"t": {"0": -1, "1": -1}}')
+    >>> starting_offsets(Topic("t", "id", {0: (0, 9), 1: (0, 0)}), {0: 5})
+    '{"t": {"0": 5, "1": -2}}'
     """
-    unknown = _LATEST if otherwise == "latest" and not known else _EARLIEST
-    begins = {str(n): max(known[n], first) if n in known else unknown for n, (first, _) in sorted(topic.bounds.items())}
+    bounds = sorted(topic.bounds.items())
+    begins = {str(n): max(known[n], first) if n in known else _EARLIEST for n, (first, _) in bounds}
     return json.dumps({topic.name: begins})
+
+
+def check_follows(topic: Topic, known: Mapping[int, int], starts: Mapping[str, int], name: str) -> None:
+    """Refuse a micro-batch that begins behind messages which the queue lacks.
+
+    Parameters
+    ----------
+    starts : dict
+        Where it begins in each partition, as Spark's log of offsets has it.
+    name : str
+        The queue's.
+
+    Raises
+    ------
+    CheckpointMismatchError
+    """
+    for number, start in sorted((int(number), start) for number, start in starts.items()):
+        first = topic.bounds.get(number, (0, 0))[0]  # what the topic's retention has removed nobody waits for
+        if start > (lacks := max(known.get(number, 0), first)):
+            raise CheckpointMismatchError(
+                f"the checkpoint goes on with offset {start:,} of partition {number} of topic {topic.name!r}, and queue {name!r} has its messages up to "
+                f"{lacks:,}: the checkpoint is of another queue or sink, or the queue was put back to an older state. Nothing was written. Use a new "
+                "checkpoint: the queue says where to begin",
+                topic=topic.name,
+                partition=number,
+                queue=name,
+                position=lacks,
+            )
 
 
 def planned(topic: Topic, ends: Mapping[str, int]) -> dict[QueuePartition, Position]:

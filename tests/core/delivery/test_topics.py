@@ -12,6 +12,7 @@ from spark_partq.core.delivery.topics import (
     Topic,
     check_reachable,
     default_name,
+    first_positions,
     planned,
     recorded,
     starting_offsets,
@@ -45,12 +46,10 @@ def test_another_topic_of_the_name() -> None:
 
 def test_where_to_begin() -> None:
     """X9: behind what the queue has; where it has nothing of a partition, but something of others, nothing is left out."""
-    for otherwise in ("earliest", "latest"):
-        found = json.loads(starting_offsets(TOPIC, {0: 7, 1: 45}, otherwise))
-        assert found == {"orders": {"0": 7, "1": 45, "2": -2}}
-    assert json.loads(starting_offsets(TOPIC, {1: 3}, "earliest")) == {"orders": {"0": -2, "1": 40, "2": -2}}
-    assert json.loads(starting_offsets(TOPIC, {}, "earliest")) == {"orders": {"0": -2, "1": -2, "2": -2}}
-    assert json.loads(starting_offsets(TOPIC, {}, "latest")) == {"orders": {"0": -1, "1": -1, "2": -1}}
+    assert json.loads(starting_offsets(TOPIC, {0: 7, 1: 45})) == {"orders": {"0": 7, "1": 45, "2": -2}}
+    assert json.loads(starting_offsets(TOPIC, {1: 3})) == {"orders": {"0": -2, "1": 40, "2": -2}}
+    assert first_positions(TOPIC, "earliest") == {0: 0, 1: 40, 2: 0}
+    assert first_positions(TOPIC, "latest") == {0: 90, 1: 50, 2: 0}
 
 
 def test_what_retention_has_removed() -> None:
