@@ -181,7 +181,9 @@ class Run:
                         job.unexpected = f"CORRUPT: {name}: {error}"
                     if job.unexpected:
                         self.oracle.violations.append(job.unexpected)
-                self._operator.sleep(self.rng.choice((0.0, 0.5, 2.0)))
+                # A supervisor starts what failed again at once. What has done its work, as an AvailableNow query, is started by a schedule:
+                # members that come and go without a pause would let nobody finish a micro-batch where handoffs are forced.
+                self._operator.sleep(self.rng.choice((0.0, 0.5, 2.0) if error is not None else (2.0, 5.0, 10.0)))
 
         self._operator.run(f"of {name}", operate)
         return job
