@@ -54,7 +54,8 @@ def queue_sink(
     SchemaMismatchError, SinkAheadError
         From a micro-batch, before anything of it is written.
     InvalidArgumentError
-        From a second call in a micro-batch with other rows: give all to one call, as the queue would take them for those that it has.
+        From a second call in a micro-batch with other rows: give all to one call, as the queue would take them for those that it has. In a
+        thread that a function starts itself, and that is no ``pyspark.InheritableThread``, such a call is not noticed.
     """
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     return QueueSink(Store.at(store, storage_options), queue, columns, sink_id, exactly_once)

@@ -29,6 +29,7 @@ from spark_partq.spark.micro_batch import (
     micro_batch,
     open_sources,
     queue_ends,
+    run_id,
     writing_once,
 )
 from spark_partq.spark.turns import in_turn
@@ -55,6 +56,7 @@ class DeltaSink:
         self._name = None if name is None else check_name("sink", name)
         self._create, self._merge_schema = create, merge_schema
         self._target: DeltaTarget | None = None
+        self._run: str | None = None  # of the query that opened it
         self._sources: dict[str, Queue] = {}  # by their ids
 
     @in_turn
@@ -71,6 +73,8 @@ class DeltaSink:
         given = _columns_of(batch)
         if self._reads_durable(batch, planned):
             self._place.force_writes()
+        if self._run != (run := run_id(batch)):
+            self._target, self._run = None, run  # a query that is started again takes the table that is there
         target = self._opened(given)
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:

@@ -222,6 +222,14 @@ class Driver:
         finally:
             with self._lock:
                 self._sessions.remove(session)
+            self._ended(session)
+
+    def _ended(self, session: Session) -> None:
+        """Say what a planner has lost that died, or could not reach the store to leave its group: nobody else would."""
+        has_now = {place for other in self.sessions(session.group, session.store) for place in other.owned}
+        lost = sorted(session.owned - has_now)
+        if lost:
+            self._apply_report(session, {"lost": lost})
 
     def _apply_report(self, session: Session, message: Message) -> str | None:
         """Apply a planner's report and call the listeners; returns the error of a callback, if one raised."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -35,10 +36,12 @@ class _Run:
     options: list[Options]
     writing: str = ""
     written: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
+    turns: dict[tuple[str, ...], threading.RLock] = field(default_factory=dict)
 
 
 _runs: dict[str, _Run] = {}  # the last ones
 _MOST_RUNS = 1_000
+_changing_runs = threading.Lock()
 
 
 class MicroBatch(NamedTuple):
@@ -111,8 +114,17 @@ def _may_begin_earlier(run: _Run, number: str, planned: Iterable[StreamOffset]) 
     return run.first == number and by_hand
 
 
-def written_in(batch: DataFrame) -> dict[tuple[str, ...], tuple[int, str]] | None:
-    """What the running micro-batch has written: by target and name, which rows. The caller adds to it. None outside of a micro-batch."""
+def run_id(batch: DataFrame) -> str | None:
+    """Of the running query; it has another one each time that it is started. None outside of a micro-batch."""
+    try:
+        running, _ = _running(batch)
+    except InvalidArgumentError:
+        return None
+    return None if running is None else str(running.runId().toString())
+
+
+def _writing_run(batch: DataFrame) -> _Run | None:
+    """Of it what the running micro-batch has written: by target and name, which rows. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
     except InvalidArgumentError:
@@ -120,30 +132,33 @@ def written_in(batch: DataFrame) -> dict[tuple[str, ...], tuple[int, str]] | Non
     if running is None:
         return None
     run = _run_of(running, number)
-    if run.writing != number:
-        run.writing, run.written = number, {}
-    return run.written
+    with _changing_runs:
+        if run.writing != number:
+            run.writing, run.written = number, {}
+    return run
 
 
 @contextlib.contextmanager
 def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[None]:
     """Refuse other rows where the running micro-batch has written before: the target would take them for those that it has.
 
-    A function may repeat all that it does with the same rows, and so may Spark.
+    A function may repeat all that it does with the same rows, and so may Spark. Of several threads one writes at a time into a target.
 
     Raises
     ------
     InvalidArgumentError
     """
-    written = written_in(batch)
-    if written is None:
+    run = _writing_run(batch)
+    if run is None:
         yield
         return
     rows = batch.semanticHash(), batch.schema.json()  # the first does not see names of columns
-    if written.get(target, rows) != rows:
-        raise InvalidArgumentError(otherwise)
-    yield
-    written[target] = rows
+    with run.turns.setdefault(target, threading.RLock()):
+        written = run.written
+        if written.get(target, rows) != rows:
+            raise InvalidArgumentError(otherwise)
+        yield
+        written[target] = rows
 
 
 def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
@@ -223,9 +238,10 @@ def _run_of(running: Any, number: str) -> _Run:
         leaves = running.logicalPlan().collectLeaves()
         relations = [leaves.apply(i).relation() for i in range(leaves.size()) if _is_source(leaves.apply(i))]
         options = [Options.parse(dict(r.options().asCaseSensitiveMap())) for r in relations if _is_queue(r)]
-        if len(_runs) == _MOST_RUNS:
-            del _runs[next(iter(_runs))]
-        _runs[run] = _Run(number, options)
+        with _changing_runs:
+            if len(_runs) >= _MOST_RUNS:
+                del _runs[next(iter(_runs))]
+            return _runs.setdefault(run, _Run(number, options))
     return _runs[run]
 
 

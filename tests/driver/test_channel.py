@@ -173,6 +173,9 @@ class Recorder(partq.RebalanceListener):
     def on_partitions_revoked(self, partitions: list[tuple[str, int]]) -> None:
         self._heard("revoked", partitions)
 
+    def on_partitions_lost(self, partitions: Any) -> None:
+        self._heard("lost", partitions)
+
     def on_active_changed(self, flow: str, active: bool) -> None:
         self._heard("active" if active else "standby", flow)
 
@@ -226,6 +229,27 @@ def test_a_listener_that_is_being_added_hears_later_reports_later_and_holds_up_n
     adding.join()
     revoking.join()
     assert slow.calls == [("assigned", [("q", 0)]), ("revoked", [("q", 0)])]
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_what_a_planner_had_that_ends_without_a_word_is_lost(driver: Driver, left: bool) -> None:
+    """H6: it was killed, or the store was away when it was to leave. What another query has by then stays."""
+    heard = Recorder()
+    driver.add_listener("g", heard)
+    first, second = (DriverClient(address_of(driver), {**GREETING, "instance": i}, Handler()) for i in ("a", "b"))
+    first.request({"group": "g", "assigned": [["q", 0], ["q", 1], ["q", 2]]})
+    second.request({"group": "g", "assigned": [["q", 1]]})
+    if left:
+        first.request({"group": "g", "revoked": [["q", 0], ["q", 1], ["q", 2]]})
+    else:
+        first.request({"group": "g", "revoked": [["q", 2]]})
+    first._connection.close()
+    eventually(lambda: len(driver.sessions("g", "/store")) == 1, "the end of its session")
+    if not left:
+        eventually(lambda: heard.calls[3:], "word of what it had")
+        assert heard.calls[3:] == [("lost", [("q", 0)])]
+    second.request({"group": "g", "assigned": [["q", 3]]})
+    assert heard.calls[-1] == ("assigned", [("q", 3)]) and len(heard.calls) == (4 if left else 5)
 
 
 # ---- claims

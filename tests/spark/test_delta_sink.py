@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark import InheritableThread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -224,6 +225,27 @@ def test_positions(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     )
     with pytest.raises(partq.InvalidArgumentError, match="those of a micro-batch"):
         partq.positions(spark.range(1).selectExpr("'q' _queue", "0 _partition", "id _offset"))
+
+
+def test_two_threads_of_a_micro_batch(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """Each writes a half, with a sink of its own: the table would take one for the other."""
+    said: list[str] = []
+
+    def halves(batch: DataFrame, batch_id: int) -> None:
+        def write(condition: str) -> None:
+            try:
+                partq.delta_sink(tmp_path / "t")(batch.filter(condition), batch_id)
+            except partq.InvalidArgumentError as error:
+                said.append(error.message)
+
+        threads = [InheritableThread(target=write, args=(condition,)) for condition in ("v < 7", "v >= 7")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    run_through(stream(spark, queue, group="g"), tmp_path / "cp", halves)
+    assert len(said) == 1 and said[0].startswith("this micro-batch has been written to")
 
 
 def test_a_second_call_with_other_names(spark: SparkSession, queue: str, tmp_path: Path) -> None:

@@ -68,10 +68,11 @@ def test_a_column_of_another_case(spark: SparkSession, queue: str, tmp_path: Pat
 def test_a_table_that_was_dropped_and_made_again(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Its positions are gone with it, and the group goes on where it is; another group writes all messages that the queue has."""
     table, cp = tmp_path / "t", tmp_path / "cp"
-    run_through(stream(spark, queue, group="g"), cp, partq.delta_sink(table))
+    sink = partq.delta_sink(table)
+    run_through(stream(spark, queue, group="g"), cp, sink)
     shutil.rmtree(table)
     more(queue, 20)
-    run_through(stream(spark, queue, group="g"), cp, partq.delta_sink(table))
+    run_through(stream(spark, queue, group="g"), cp, sink)
     assert values(table) == [*range(20, 40)]
     run_through(stream(spark, queue, group="h"), tmp_path / "h", partq.delta_sink(table, name="again"))
     assert values(table) == sorted([*range(20, 40), *range(40)])
