@@ -123,7 +123,7 @@ def run_id(batch: DataFrame) -> str | None:
     return None if running is None else str(running.runId().toString())
 
 
-def _writing_run(batch: DataFrame) -> _Run | None:
+def writing_run(batch: DataFrame) -> _Run | None:
     """Of it what the running micro-batch has written: by target and name, which rows. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
@@ -148,7 +148,7 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Non
     ------
     InvalidArgumentError
     """
-    run = _writing_run(batch)
+    run = writing_run(batch)
     if run is None:
         yield
         return

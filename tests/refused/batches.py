@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.payload.schema import MESSAGE_COLUMNS
-from spark_partq.spark.micro_batch import written_in
+from spark_partq.spark.micro_batch import writing_run
 from spark_partq.spark.reject import _name_of
 from spark_partq.storage.store import Store
 from tests.helpers import opened
@@ -47,9 +47,9 @@ def batch(store: str, *groups: str, **columns: str | None) -> Any:
 def rejected(store: str, reason: str) -> Any:
     """A micro-batch whose function has rejected messages for that reason."""
     found = batch(store)
-    written = written_in(found)
-    assert written is not None
-    written["reject", Store.at(store).uri, _name_of(reason)] = -1, ""  # of other rows
+    run = writing_run(found)
+    assert run is not None
+    run.written["reject", Store.at(store).uri, _name_of(reason)] = -1, ""  # of other rows
     return found
 
 

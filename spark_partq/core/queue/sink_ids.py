@@ -30,6 +30,11 @@ def redriven_sink(dead_letter_queue: str) -> str:
     return _REDRIVEN + dead_letter_queue
 
 
+def redriven_from(sink_id: str) -> str | None:
+    """The dead-message queue from which what this sink writes comes back; None if it is another sink."""
+    return sink_id.removeprefix(_REDRIVEN) if sink_id.startswith(_REDRIVEN) else None
+
+
 def positions_sink(group: str, sink_id: str | None) -> str:
     """The sink whose batches hold what became of a group's messages.
 

@@ -11,7 +11,7 @@ from spark_partq.core.queue.manifest import Manifest, ManifestName
 from spark_partq.core.queue.records import KEPT_MS, BatchRecord, last_written_ms, silent_sinks
 from spark_partq.core.queue.sink_ids import STUCK_SINK, keeps_positions
 from spark_partq.storage.files import FileInfo, FileMissing
-from spark_partq.storage.queue.handle import Queue, last_batch, recorded_in
+from spark_partq.storage.queue.handle import Queue, check_usable, last_batch, recorded_in
 from spark_partq.storage.queue.manifests import Manifests, last_to_go_on_with
 from spark_partq.storage.queue.partition_table import PartitionTable
 
@@ -35,8 +35,13 @@ class BegunBatches:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
-        self._manifests.make_folder()
-        self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
+        try:
+            self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
+        except FileMissing:
+            queue.control.refresh(sure=True)
+            check_usable(queue.control)  # it is deleted meanwhile; else the folder is lost
+            self._manifests.make_folder()
+            self.as_of_ms = queue.store.clock_ms(self._manifests.folder)
         self._names: dict[ManifestName, FileInfo] = self._manifests.names(self.as_of_ms)
         self._begun: list[Manifest] = []
         self.readable = True

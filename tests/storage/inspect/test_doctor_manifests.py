@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -35,6 +36,23 @@ def test_a_batch_that_nobody_finishes(store: str) -> None:
     assert "of its messages are not in the queue; start the query of this sink again" in finding
     assert Sink(store).write(0, messages(0, 20)) > 0
     assert found(store) == []
+
+
+@pytest.mark.parametrize(
+    ("sink_id", "command"),
+    [("_stuck", "spark-partq copy-stuck q"), ("_redriven.dead", "spark-partq dead-letter redrive dead")],
+)
+def test_a_batch_that_a_command_finishes(store: str, sink_id: str, command: str) -> None:
+    """No query has such a sink."""
+    make(store, 2)
+    half_of_a_batch(store)
+    (path,) = manifests(store)
+    body = {**json.loads(path.read_text()), "sink": sink_id, "positions": {"partq:redrive/id": {"0": 1}}}
+    path.with_name(path.name.replace("s~", f"{sink_id}~")).write_text(json.dumps(body))
+    path.unlink()
+    an_hour_goes_by(store)
+    (finding,) = found(store)
+    assert f"run {command} again: it finishes the batch" in finding
 
 
 def test_a_discard_that_nobody_counts(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 import spark_partq as partq
 from spark_partq.core.queue.records import KEPT_MS
+from spark_partq.storage.procedures import maintain as maintaining
 from spark_partq.storage.procedures.batch import Batch
 from spark_partq.storage.procedures.maintain import maintain
+from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
 from tests.clocks import no_grace, wall_clock
 from tests.helpers import opened
@@ -38,6 +40,21 @@ def half_of_a_batch(store: str, sink_id: str = "s") -> None:
 
 def manifests(store: str) -> list[Path]:
     return sorted(Path(store).glob("queues/q/manifests/*/*.json"))
+
+
+def test_a_queue_that_is_deleted_meanwhile_gets_no_folder(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q8: maintenance has begun when it is deleted; nothing is left that a command could not remove."""
+    make(store, 2)
+    queue, close_parent = opened(store), maintaining.close_parent
+
+    def deleted(queue: Queue) -> bool:
+        partq.delete_queue(store, "q")
+        return close_parent(queue)
+
+    monkeypatch.setattr(maintaining, "close_parent", deleted)
+    with pytest.raises(partq.QueueNotFoundError, match="was deleted"):
+        maintain(queue)
+    assert not Path(store, "queues/q").exists()
 
 
 def test_files_that_are_still_to_be_committed_stay(store: str) -> None:

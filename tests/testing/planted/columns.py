@@ -49,7 +49,7 @@ def a_reader_does_not_know_which_columns_came_later(original, queue, *place):
     "storage.procedures.maintain:follow_queue",
     test=lambda: in_a_store(added.test_a_call_that_dies_is_finished_by_maintenance),
 )
-def nobody_finishes_what_died(original, queue, tables):
+def nobody_finishes_what_died(original, queue, tables, as_of_ms):
     """Other readers of the tables never see a column."""
 
 

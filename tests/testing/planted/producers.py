@@ -139,10 +139,13 @@ def only_the_old_tables_are_sealed(original, table, generation):
     return original(table, generation) if table.next_offset else 0
 
 
-@bug(f"{PRODUCER}._await_map", test=lambda: in_a_store(scaled.test_a_producer_ends_what_a_dead_process_began))
-def a_producer_waits_for_ever(original, producer, generation):
+@bug(
+    "storage.procedures.produce:await_map",
+    test=lambda: in_a_store(scaled.test_a_producer_ends_what_a_dead_process_began),
+)
+def a_producer_waits_for_ever(original, queue, generation):
     """A producer that meets a seal waits for whoever scales, who may be dead."""
-    queue, runtime = producer._queue, producer._queue.store.runtime
+    runtime = queue.store.runtime
     began_s = runtime.monotonic_s()
     while queue.state.generation <= generation:
         if runtime.monotonic_s() - began_s > 1.0:

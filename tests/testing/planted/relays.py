@@ -39,7 +39,7 @@ def rows_that_are_placed_again_lose_their_positions(original, producer, manifest
 
 
 @bug(f"{PRODUCER}.finish", change=as_is(KILLED))
-def a_batch_begins_before_the_last_one_is_finished(original, producer, record):
+def a_batch_begins_before_the_last_one_is_finished(original, producer, record, by_another=False):
     """What a consumer that died left is not placed, though its positions count."""
     return producer._batch(record).find()
 

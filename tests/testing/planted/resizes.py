@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_partq.core.queue.partition_map import PARENT, Barrier, partition_numbers
+from spark_partq.core.queue.records import STUCK
 from spark_partq.storage.inspect import backlog
 from tests.core.group import test_resize as groups
 from tests.core.queue import test_decide as queue_decisions
 from tests.core.queue import test_partition_map as maps
 from tests.core.queue import test_state as queues
+from tests.storage.procedures import test_copy_stuck_resized as copies
+from tests.storage.procedures import test_delete_messages as deletions
 from tests.storage.procedures import test_removed_below_cuts as removals
 from tests.storage.procedures import test_scale as scaled
 from tests.storage.procedures import test_scale_modes as modes
@@ -279,6 +282,25 @@ def what_one_group_has_read_is_not_copied(original, queue, readers):
 def nothing_seems_to_be_stuck(original, queue, readers):
     """The parent is closed with messages in it."""
     return 0
+
+
+@bug(
+    "core.queue.records:expired_records",
+    test=lambda: in_a_store(lambda store: copies.test_a_key_that_is_in_the_first_files_only(store, f"{store}-there")),
+)
+def a_checkpoint_forgets_under_which_map_a_stuck_message_was_copied(original, transactions, now_ms):
+    """Where a replica took over nobody can tell that it is there."""
+    last = transactions.get(STUCK)
+    older = [app for app, txn in transactions.items() if app.startswith(f"{STUCK}/") and txn.version < last.version]
+    return [*original(transactions, now_ms), *older]
+
+
+@bug(
+    "storage.procedures.delete_messages:finish_begun",
+    test=lambda: in_a_store(deletions.test_what_a_sink_has_begun_is_found, None),
+)
+def a_deletion_finds_only_what_is_in(original, queue):
+    """What a sink has begun comes in when it starts again."""
 
 
 # ---- exclusive and back

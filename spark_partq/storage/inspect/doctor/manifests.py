@@ -7,6 +7,7 @@ import contextlib
 from spark_partq.core.errors import CorruptTableError, NewerStoreError, PartqError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, last_that_holds
 from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.sink_ids import STUCK_SINK, redriven_from
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.inspect.doctor.check import RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
@@ -63,7 +64,13 @@ class ManifestCheck(Check):
             self._unfinished(name, f"{left} of its messages are not in the queue")
 
     def _unfinished(self, name: ManifestName, what: str) -> None:
+        if name.sink_id == STUCK_SINK:
+            finishes = f"run spark-partq copy-stuck {self._queue.name} again"
+        elif (dead_letters := redriven_from(name.sink_id)) is not None:
+            finishes = f"run spark-partq dead-letter redrive {dead_letters} again"
+        else:
+            finishes = "start the query of this sink again"
         self.warn(
             f"batch {name.batch_id} of sink {name.sink_id} was begun over an hour ago, and {what}",
-            "start the query of this sink again: it finishes the batch",
+            f"{finishes}: it finishes the batch",
         )

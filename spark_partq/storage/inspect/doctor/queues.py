@@ -99,13 +99,14 @@ class QueueCheck(Check):
         for name in sorted(state.groups):
             group = Group(self.store, name)
             try:
-                joined = group.exists() and state.queue_id in group.state.queues
+                exists = group.exists()
             except (PartqError, *MALFORMED):  # its own check says so
                 continue
-            if not joined:
+            if not exists or state.queue_id not in group.state.queues:
+                start = f"start a query of the group that reads queue {self.name}"
                 self.warn(
                     f"group {name} is attached and has not joined, so none of its messages is removed",
-                    f"start a query of the group, or forget it: spark-partq delete-group {name}",
+                    start if exists else f"{start}, or forget it: spark-partq delete-group {name}",
                 )
 
     def _check_partition(self, table: PartitionTable) -> tuple[int, list[Finding]]:

@@ -360,9 +360,7 @@ class Membership:
     def batch_finished(self, offset: StreamOffset, stateful: bool = False) -> None:
         if set(offset.queue_ids.values()) <= self._names.keys():  # else of the same names in another store
             self._stateful |= stateful
-            ranges = (
-                {} if offset.by_hand else by_id(offset)
-            )  # also where this query does not acknowledge by hand any more
+            ranges = {} if offset.by_hand else by_id(offset)
             self._finished_batch = FinishedBatch(self.runtime.monotonic_s(), ranges)
 
     def query_terminated(self) -> None:
