@@ -108,13 +108,14 @@ def start(run: Run) -> None:
         _once(run, "anew", _create_again(run), s.recreated_s)
     copies_s = s.copy_stuck_s
     if s.partitions == 0 or any(scaling.partitions == 0 for scaling in s.scalings):
-        run.supervise(
-            "copy-stuck",
-            _copy_stuck(run, s.chaos_s),
-            lambda: run.ending,
-            s.chaos_s if copies_s is None else copies_s,
-            required=False,
-        )
+        for number in range(s.copiers):
+            run.supervise(
+                f"copy-stuck-{number + 1}" if number else "copy-stuck",
+                _copy_stuck(run),
+                lambda: run.ending,
+                s.chaos_s if copies_s is None else copies_s,
+                required=False,
+            )
 
 
 def _once(run: Run, name: str, do: Body, at_s: float) -> None:
@@ -360,7 +361,7 @@ def _create_again(run: Run) -> Body:
     return body
 
 
-def _copy_stuck(run: Run, calm_s: float) -> Body:
+def _copy_stuck(run: Run) -> Body:
     def body(process: Process) -> None:
         while not run.ending:
             queue = open_queue(process.store(run.live), "q")

@@ -73,7 +73,8 @@ def draw(seed: int) -> Setup:
         queries = tuple(replace(q, fail_on_data_loss=False) for q in setup.queries)
         setup = _with_a_size(replace(setup, retention_ms=rng.choice((300, 1_000, 3_000)), queries=queries))
     if "exclusive" in features and rng.random() < 0.7:
-        setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4))
+        copiers = random.Random(f"copiers {seed}").choice((1, 2))
+        setup = replace(setup, copy_stuck_s=_moment(rng, 1, 4), copiers=copiers)
     setup = possible(_with_a_column(_altered(_deadly(_by_hand(_ending(_written(_recomputed(setup))))))))
     setup = _interrupted(_lost(replace(setup, blows=_blows(rng, setup), chaos_s=rng.uniform(3, 5))))
     setup = _with_a_deletion(_anew(_reset(possible(_beside_a_promotion(_begun_beside_a_promotion(setup))))))

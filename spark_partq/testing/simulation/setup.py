@@ -200,6 +200,8 @@ class Setup:
         When the partition count of the queue is changed into which consumers write.
     old_checkpoints : bool
         After a promotion queries are first started with the checkpoints that they had.
+    copiers : int
+        How many processes copy what is stuck in the parent, from `copy_stuck_s` on.
     put_back_s : tuple or None
         When the primary's files are copied away, and when they are put back, with the producers stopped.
     lost_after : int or None
@@ -241,6 +243,7 @@ class Setup:
     delete_group_s: tuple[str, float] | None = None
     reset: Reset | None = None
     copy_stuck_s: float | None = None
+    copiers: int = 1
     recreated_s: float | None = None
     retention_ms: int | None = None
     max_bytes: int | None = None

@@ -22,6 +22,7 @@ _OPTIONAL: dict[str, Any] = {
     "discards": False,
     "ingress_s": None,
     "copy_stuck_s": None,
+    "copiers": 1,
     "recreated_s": None,
     "retention_ms": None,
     "max_bytes": None,
