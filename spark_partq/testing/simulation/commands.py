@@ -15,6 +15,7 @@ from spark_partq.core.errors import (
     OffsetOutOfRangeError,
     QueueAlreadyExistsError,
     QueueNotFoundError,
+    QueueNotReadyError,
     ReplicaError,
 )
 from spark_partq.core.replica.state import ReplicaState
@@ -354,8 +355,12 @@ def _create_again(run: Run) -> Body:
             with contextlib.suppress(QueueNotFoundError, NotAStoreError):  # an empty place is none
                 delete_queue(store, "q")
             deleted[0] = True
-        with contextlib.suppress(QueueAlreadyExistsError):
-            run.create(store)
+        try:
+            with contextlib.suppress(QueueAlreadyExistsError):
+                run.create(store)
+        except QueueNotReadyError:
+            deleted[0] = False  # somebody who slept has put something into its log since: it is to be deleted again, as the error says
+            raise
         run.is_recreated = True
 
     return body
