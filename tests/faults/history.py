@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 KEYS = 40
 _LOOK_EVERY_S = 0.5
-_AT_MOST_S, _AT_MOST_ON_OBJECTS_S = 120.0, 300.0  # an operation may take hundreds of requests
+_AT_MOST_S, _AT_MOST_ON_OBJECTS_S = 120.0, 900.0  # an operation may take hundreds of requests
 
 
 @dataclass
