@@ -28,6 +28,7 @@ from spark_partq.spark.jobs import (
     StoreUri,
     TargetQueue,
     Trigger,
+    first_offsets,
     is_new_checkpoint,
     key_values,
     main,
@@ -121,7 +122,15 @@ def from_kafka(
     columns = columns_for(state.schema, state.key, select or [], key_from)
     spark = partq.session(f"partq from Kafka {topic} to {queue}", None, {"spark.jars.packages": CONNECTOR})
     options["kafka.bootstrap.servers"] = servers
-    sink = TopicSink(opened, queue, name, columns, lambda: describe_topic(spark, topic, options), allow_null_keys)
+    sink = TopicSink(
+        opened,
+        queue,
+        name,
+        columns,
+        lambda: describe_topic(spark, topic, options),
+        lambda: first_offsets(spark, checkpoint),
+        allow_null_keys,
+    )
     options |= {
         "subscribe": topic,
         "startingOffsets": sink.starting_offsets(

@@ -16,7 +16,7 @@ from spark_partq.core.errors import InvalidArgumentError, StoreUnavailableError
 
 # A job that Python starts has it; spark-submit is told.
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-_CLIENT_OPTION = "kafka."
+_CLIENT_OPTION, _ISOLATION = "kafka.", "isolation.level"
 _MASK = (1 << 64) - 1
 
 
@@ -50,14 +50,14 @@ def describe_topic(spark: SparkSession, name: str, options: Mapping[str, str]) -
     try:
         client = clients.AdminClient.create(settings)
         try:
-            return _described(jvm, clients, client, name)
+            return _described(jvm, clients, client, name, settings.get(_ISOLATION) == "read_committed")
         finally:
             client.close()
     except Py4JJavaError as error:
         raise _refusal(error, name) from None
 
 
-def _described(jvm: Any, clients: Any, client: Any, name: str) -> Topic:
+def _described(jvm: Any, clients: Any, client: Any, name: str, committed: bool) -> Topic:
     names = jvm.java.util.ArrayList()
     names.add(name)
     found = client.describeTopics(names).allTopicNames().get().get(name)
@@ -66,15 +66,19 @@ def _described(jvm: Any, clients: Any, client: Any, name: str) -> Topic:
     numbers = sorted(partition.partition() for partition in found.partitions())
     firsts = _offsets(jvm, client, name, numbers, clients.OffsetSpec.earliest())
     ends = _offsets(jvm, client, name, numbers, clients.OffsetSpec.latest())
-    return Topic(name, str(UUID(int=bits)), {n: (firsts[n], ends[n]) for n in numbers}).checked()
+    readable = {}
+    if committed:
+        options = clients.ListOffsetsOptions(jvm.org.apache.kafka.common.IsolationLevel.READ_COMMITTED)
+        readable = _offsets(jvm, client, name, numbers, clients.OffsetSpec.latest(), options)
+    return Topic(name, str(UUID(int=bits)), {n: (firsts[n], ends[n]) for n in numbers}, readable).checked()
 
 
-def _offsets(jvm: Any, client: Any, name: str, numbers: list[int], spec: Any) -> dict[int, int]:
+def _offsets(jvm: Any, client: Any, name: str, numbers: list[int], spec: Any, *options: Any) -> dict[int, int]:
     wanted, places = jvm.java.util.HashMap(), {}
     for number in numbers:
         places[number] = jvm.org.apache.kafka.common.TopicPartition(name, number)
         wanted.put(places[number], spec)
-    found = client.listOffsets(wanted).all().get()
+    found = client.listOffsets(wanted, *options).all().get()
     return {number: int(found.get(place).offset()) for number, place in places.items()}
 
 

@@ -122,6 +122,8 @@ class TopicSink:
         Expressions over the connector's columns, as `columns_for` gives them.
     topic : function
         Asks the broker for the topic as it is now.
+    first : function
+        Where the checkpoint's first micro-batch begins, by topic and partition, as Spark has it.
     null_keys : bool
         Whether a message may have no key.
     """
@@ -133,12 +135,13 @@ class TopicSink:
         sink_id: str,
         columns: Sequence[str],
         topic: Callable[[], Topic],
+        first: Callable[[], Mapping[str, Any]] = dict,
         null_keys: bool = False,
     ) -> None:
         self._turn = threading.RLock()
         self._queue = open_queue(store, queue)
         self._sink_id = check_name("sink", sink_id)
-        self._columns, self._topic, self._null_keys = tuple(columns), topic, null_keys
+        self._columns, self._topic, self._first, self._null_keys = tuple(columns), topic, first, null_keys
         self._target = PositionsQueue(self._queue, positions_sink(sink_id, sink_id))
         self._last: WrittenRows | None = None
 
@@ -179,7 +182,7 @@ class TopicSink:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         topic = self._topic()
         bounds = [
-            ((start or {}).get(topic.name, {}), end[topic.name])
+            ((start or self._first()).get(topic.name, {}), end[topic.name])
             for start, end in bounds_of(batch)
             if isinstance(end, dict) and topic.name in end
         ]

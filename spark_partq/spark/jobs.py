@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import logging
 import os
 import queue
@@ -294,6 +295,22 @@ def is_new_checkpoint(spark: SparkSession, checkpoint: str) -> bool:
         return not system.exists(folder) or not list(system.listStatus(folder))
 
     return is_empty("offsets") and is_empty("sources/0")
+
+
+def first_offsets(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
+    """Where a query with this checkpoint began to read its Kafka topic, by topic and partition; nothing if that is not there."""
+    files: Any = spark.sparkContext._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+    path = files.Path(checkpoint, "sources/0/0")
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(path):
+        return {}
+    stream = system.open(path)
+    try:
+        text: str = spark.sparkContext._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")  # type: ignore[union-attr]
+    finally:
+        stream.close()
+    body: dict[str, Any] = json.loads(text.partition("\n")[2])  # the first line is the version of Spark's format
+    return body
 
 
 def trigger(text: str) -> dict[str, Any]:

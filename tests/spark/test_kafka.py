@@ -61,7 +61,7 @@ class Sinks:
     def sink(self, found: Topic | None = None, sink_id: str = "kafka.orders", **options: Any) -> TopicSink:
         null_keys = options.pop("null_keys", False)
         columns = columns_for(self.schema, self.key, options.pop("select", []), options.pop("key_from", None))
-        return TopicSink(Store.at(self.store), "q", sink_id, columns, lambda: found or topic(), null_keys)
+        return TopicSink(Store.at(self.store), "q", sink_id, columns, lambda: found or topic(), null_keys=null_keys)
 
     def write(self, messages: Sequence[Message], ends: dict[str, int], **options: Any) -> None:
         self.sink(**options).write(arrived(self.spark, messages), options.get("found") or topic(), ends)
@@ -211,6 +211,10 @@ def test_a_queue_that_was_put_back(spark: SparkSession, store: str, monkeypatch:
         partq.CheckpointMismatchError, match=r"offset 6 of partition 0 .* up to 4.* Use a new checkpoint"
     ):
         sinks.sink()(batch, 5)
+    monkeypatch.setattr(from_topic, "bounds_of", lambda _: [(None, {"orders": {"0": 9}})])
+    again = TopicSink(Store.at(store), "q", "kafka.orders", (), topic, lambda: {"orders": {"0": 6}})
+    with pytest.raises(partq.CheckpointMismatchError, match="offset 6 of partition 0"):
+        again(batch, 0)  # the first micro-batch of a checkpoint did not end before
     sinks.sink(topic(p0=(6, 10), p1=(0, 10)))(batch, 5)
     assert [row.value for row in sinks.rows()] == ["1", "2"]
 

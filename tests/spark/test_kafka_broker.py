@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from benchmarks.broker import Broker
 from spark_partq.core.payload.keys import partition_of
+from spark_partq.spark.jobs import first_offsets, is_new_checkpoint
 from spark_partq.storage.arrow import arrow_schema
 from tests.helpers import ROOT, driver, eventually, finished, opened
 from tests.jvm import QUICK
@@ -213,3 +214,23 @@ def test_what_a_broker_says(broker: Broker) -> None:
     assert found == f"FOUND {dict(sorted(expected.items()))}"
     assert "[INVALID_ARGUMENT] there is no topic 'nothing' at this broker" in unknown
     assert "[STORE_UNAVAILABLE] the broker of topic 'nothing' does not answer" in silent
+
+
+def test_latest_of_what_is_committed(
+    broker: Broker, spark: SparkSession, start: Start, store: str, tmp_path: Path
+) -> None:
+    """X9: the job begins at the topic's end of then, as the queue and Spark's checkpoint say."""
+    broker.ask("create", "places", 2)
+    places = broker.write("places", messages(0, 20))
+    partq.create_queue(store, "orders", QUEUE, "key", partitions=4)
+    about = ["from_kafka", "--servers", broker.servers, "--topic", "places", "--store", store, "--queue", "orders"]
+    about += ["--starting-offsets", "latest", "--source-option", "kafka.isolation.level=read_committed"]
+    checkpoint = str(tmp_path / "cp")
+    assert first_offsets(spark, checkpoint) == {} and is_new_checkpoint(spark, checkpoint)
+    finished(start(*about, "--checkpoint", checkpoint, by="python"))
+    begins = {str(number): sum(place[0] == number for place in places) for number in (0, 1)}
+    assert first_offsets(spark, checkpoint) == {"places": begins} and not is_new_checkpoint(spark, checkpoint)
+    broker.write("places", messages(20, 50))
+    for cp in (checkpoint, str(tmp_path / "new")):
+        finished(start(*about, "--checkpoint", cp, by="python"))
+        assert sorted(int(row["value"]) for _, row in in_queue(store)) == list(range(20, 50))

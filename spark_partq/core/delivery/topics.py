@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_partq.core.delivery.positions import Position, position_app
 from spark_partq.core.errors import CheckpointMismatchError, DataLossError, InvalidArgumentError, TargetAheadError
@@ -29,11 +29,14 @@ class Topic:
         UUID, of Kafka's own; nothing but zeros with a broker that gives none (before 2.8).
     bounds : dict
         Of each partition the offset of the first message that is there, and the next offset.
+    readable_ends : dict
+        Up to where partitions can be read now, if that is less: a transaction is open, and only what is committed is to be read.
     """
 
     name: str
     topic_id: str
     bounds: Mapping[int, tuple[int, int]]
+    readable_ends: Mapping[int, int] = field(default_factory=dict)
 
     def checked(self) -> Topic:
         """The topic, if a queue can keep its positions.
@@ -139,7 +142,8 @@ def first_positions(topic: Topic, begin: str) -> dict[int, int]:
     ----------
     begin : {"earliest", "latest"}
     """
-    return {n: end if begin == "latest" else first for n, (first, end) in topic.bounds.items()}
+    ends = topic.readable_ends
+    return {n: ends.get(n, end) if begin == "latest" else first for n, (first, end) in topic.bounds.items()}
 
 
 def starting_offsets(topic: Topic, known: Mapping[int, int]) -> str:

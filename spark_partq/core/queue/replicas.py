@@ -8,7 +8,6 @@ from spark_partq.core.errors import ReplicaError
 from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.state import QueueState
-from spark_partq.core.queue.stuck import go_on_copying
 
 _NOTHING: Facts = ()
 
@@ -103,9 +102,7 @@ def _fence(location: str | None) -> Facts:
     return [QueueFact(Kind.QUEUE_FENCED, {"location": location})]
 
 
-def become_primary(
-    state: QueueState, incarnation: str, ends: Mapping[int, int], before: str, copied_stuck: int = -1
-) -> Facts:
+def become_primary(state: QueueState, incarnation: str, ends: Mapping[int, int], before: str) -> Facts:
     """What makes a queue out of a replica: it has none itself, nobody has taken over from it, and it has that incarnation.
 
     Nothing is decided if another process has, or a later promotion: what came since is of the queue that is used.
@@ -116,12 +113,10 @@ def become_primary(
         The next offset of each partition that it ever had. Below them it has the messages of the incarnation before.
     before : str
         The queue's incarnation when the promotion was found under way.
-    copied_stuck : int
-        As `stuck.go_on_copying` has it.
     """
     if not state.usable or state.incarnation != before or before == incarnation:
         return _NOTHING
     forgotten = [fact for location in state.replicas for fact in _removed(location)]
     body = {"incarnation": incarnation, "ends": {str(number): end for number, end in sorted(ends.items())}}
     fence_of_before = _fence(None) if state.fenced_by is not None else _NOTHING
-    return [*fence_of_before, *forgotten, QueueFact(Kind.PROMOTED, body), *go_on_copying(state, copied_stuck)]
+    return [*fence_of_before, *forgotten, QueueFact(Kind.PROMOTED, body)]

@@ -42,17 +42,19 @@ def start_copying(state: QueueState, unread_from: int) -> Facts:
     return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": start})]
 
 
-def go_on_copying(state: QueueState, copied: int) -> Facts:
+def go_on_copying(state: QueueState, copied: int, unread_from: int) -> Facts:
     """Where a replica takes over that has copies of what is stuck, and has not heard that the primary had begun to copy it.
 
     Parameters
     ----------
     copied : int
         The first offset of the parent's last file of which a partition has a copy; -1 if none has.
+    unread_from : int
+        As `start_copying` has it.
     """
-    start = state.removed_ends.get(PARENT, 0)
-    began = state.stuck and state.copying is None and copied >= start
-    return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": start})] if began else _NOTHING
+    removed = state.removed_ends.get(PARENT, 0)
+    began = state.stuck and state.copying is None and copied >= removed
+    return [QueueFact(Kind.STUCK_COPY_STARTED, {"start": max(unread_from, removed)})] if began else _NOTHING
 
 
 def finish_copying(state: QueueState, start: int, end: int) -> Facts:

@@ -62,7 +62,7 @@ def copy_stuck(queue: Queue) -> int:
         # By then the copy may have ended elsewhere, and the queue been exclusive again: what came since is not stuck.
         end = min(started.end_of_parent, parent.next_offset)
         for piece in slices(queue.state, PARENT, index, start, end):
-            copied += _copy(queue, producer, piece, start)
+            copied += _copy(queue, producer, piece)
         queue.control.decide(lambda state: stuck.finish_copying(state, start, end))
     remove_files(queue)
     return copied
@@ -81,7 +81,7 @@ def _start(queue: Queue) -> QueueState:
     return queue.control.decide(facts)
 
 
-def _copy(queue: Queue, producer: Producer, piece: Slice, start: int) -> int:
+def _copy(queue: Queue, producer: Producer, piece: Slice) -> int:
     producer.refresh()
     # Offsets of the parent only grow, so do the numbers of the batches.
     record = BatchRecord(STUCK_SINK, piece.base_offset)
@@ -90,10 +90,7 @@ def _copy(queue: Queue, producer: Producer, piece: Slice, start: int) -> int:
     except SinkAheadError:
         added = 0  # a later file was begun, which is only done when this one is in
     if not added and may_be_inherited(queue.state, piece):
-        # If the copy has ended elsewhere meanwhile, the tables say nothing of this file once the queue was exclusive again.
-        added = producer.write_missing(
-            record, lambda: write_missing(queue, record) if queue.state.copying == start else []
-        )
+        added = producer.write_missing(record, lambda: write_missing(queue, record))
     return added
 
 

@@ -58,7 +58,8 @@ def _remove_tree(store: Store, folder: str) -> None:
 def delete_group(store: Store, name: str, report: Report = lambda _: None) -> None:
     """Forget a group and its positions, so that retention no longer waits for it; its history stays.
 
-    A member that has died is waited for until its session is over. An interrupted deletion is finished by deleting again.
+    A member that has died is waited for until its session is over. An interrupted deletion is finished by deleting again. If the group's
+    acknowledgements, by which members show that they are alive, cannot be read, all count as dead, and who is alive stops with an error.
 
     Raises
     ------

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.partition_map import PARENT, target
-from spark_partq.core.queue.records import BatchRecord
+from spark_partq.core.queue.records import STUCK, BatchRecord
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.arrow import arrow_schema
+from spark_partq.storage.inspect.backlog import groups, stuck_from
 from spark_partq.storage.procedures.place import key_hashes, write_rows
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.messages import read_slice
@@ -29,11 +30,23 @@ def may_be_inherited(state: QueueState, piece: Slice) -> bool:
     return bool(state.former) and piece.base_offset < state.former[0].ends.get(PARENT, 0)
 
 
+def copied_at_the_primary(queue: Queue) -> tuple[int, int]:
+    """Of a replica the first offset of the parent's last file of which a partition has a copy, -1 if none has; and that of the parent's first
+    message that some group wants.
+    """
+    copied = max((table.recorded(STUCK) for table in queue.every_table()), default=-1)
+    return copied, stuck_from(queue, groups(queue)) if copied >= 0 else 0
+
+
 def write_missing(queue: Queue, record: BatchRecord) -> list[NewFile]:
-    """Write the rows of a file of the parent that are in no partition where a map since has put them."""
+    """Write the rows of a file of the parent that are in no partition where a map since has put them.
+
+    Nothing is written unless the file is being copied, as of that state of the queue: it may be that somebody else has ended the copy. Once
+    the queue was exclusive again, the tables say nothing of it.
+    """
     has = _parts(queue, record)
     piece = _original(queue, record)
-    if any(all(of_map) for of_map in has.values()):
+    if piece is None or any(all(of_map) for of_map in has.values()):
         return []
     hashes: dict[int, Sequence[int]] = {}
 
@@ -50,12 +63,13 @@ def write_missing(queue: Queue, record: BatchRecord) -> list[NewFile]:
     return write_rows(queue, missing(), lambda number, _: hashes.pop(number))
 
 
-def _original(queue: Queue, record: BatchRecord) -> Slice:
-    """What is copied as this batch: a file of the parent, from where the copy has begun."""
-    index, base = queue.table(PARENT).index, record.batch_id
-    (file,) = index.overlapping(base, base + 1)
-    start = max(base, queue.state.copying or 0)
-    return slices(queue.state, PARENT, index, start, int(index.end[file]))[0]
+def _original(queue: Queue, record: BatchRecord) -> Slice | None:
+    """What is copied as this batch: a file of the parent, from where the copy has begun; None if it is not being copied any more."""
+    index, base, started = queue.table(PARENT).index, record.batch_id, queue.state.copying
+    if started is None:
+        return None
+    ends = [int(index.end[file]) for file in index.overlapping(base, base + 1)]
+    return next((piece for end in ends for piece in slices(queue.state, PARENT, index, max(base, started), end)), None)
 
 
 def _parts(queue: Queue, record: BatchRecord) -> dict[int, list[bool]]:

@@ -38,14 +38,15 @@ from spark_partq.core.names import check_name
 from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.alter import require_features
 from spark_partq.core.queue.facts import QueueFact
-from spark_partq.core.queue.records import STUCK
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.queue.stuck import go_on_copying
 from spark_partq.core.replica import decide as decide_replica
 from spark_partq.core.replica.facts import Phase
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.files import FileMissing
 from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
+from spark_partq.storage.procedures.missing_stuck import copied_at_the_primary
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.settled import settled_groups
@@ -87,7 +88,6 @@ class Promotion:
     floors: tuple[tuple[str, int, int, int], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain JSON-able values."""
         return dict(json.loads(json.dumps(asdict(self))))
 
 
@@ -158,14 +158,14 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     copied_fence = max((table.recorded(FENCED) for table in tables), default=-1)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
-    copied_stuck = max((table.recorded(STUCK) for table in tables), default=-1)
     floors = _begin_groups_anew(store, state, firsts, ends, goes_on)
     unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
+    copied = copied_at_the_primary(open_queue(store, queue))
 
     def become_primary(now: QueueState) -> Sequence[QueueFact]:
-        facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation, copied_stuck)
-        return [*facts, *require_features(now, *_features_of(tables))] if facts else facts
+        facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation)
+        return [*facts, *go_on_copying(now, *copied), *require_features(now, *_features_of(tables))] if facts else facts
 
     open_control(store, queue).decide(become_primary)
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_where_to_begin() -> None:
     assert json.loads(starting_offsets(TOPIC, {1: 3})) == {"orders": {"0": -2, "1": 40, "2": -2}}
     assert first_positions(TOPIC, "earliest") == {0: 0, 1: 40, 2: 0}
     assert first_positions(TOPIC, "latest") == {0: 90, 1: 50, 2: 0}
+    assert first_positions(replace(TOPIC, readable_ends={0: 70, 1: 50}), "latest") == {0: 70, 1: 50, 2: 0}
 
 
 def test_what_retention_has_removed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from unittest import mock
 
@@ -13,6 +13,7 @@ import spark_partq as partq
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.procedures import copy_stuck, scale
 from spark_partq.storage.procedures.place import write_rows
+from spark_partq.storage.procedures.prepared import Prepared, Result
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import replicate
@@ -140,13 +141,36 @@ def test_somebody_who_stood_still_goes_on_when_the_copy_has_ended(
     assert sorted(number for _, number in reader.seen) == list(range(60))
 
 
-def test_a_replica_that_has_only_the_copies_does_not_become_exclusive(
-    store: str, there: str, monkeypatch: pytest.MonkeyPatch
+def test_somebody_whose_last_file_another_one_has_copied_under_another_map(
+    store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pass had read the control table before the copy began; its parent would be read beside them."""
-    with_stuck(store)
+    """Its manifest is there, and the parent is empty by the time at which it goes on."""
+    with_stuck(store, 2)
+    commit, begun = Producer._commit, list[int]()
+
+    def slow(producer: Producer, placed: Prepared, record: BatchRecord | None, done: Collection[int]) -> list[Result]:
+        begun.append(0)
+        if len(begun) == 10:
+            monkeypatch.setattr(Producer, "_commit", commit)
+            partq.scale(store, "q", 4)
+            assert partq.copy_stuck(store, "q") == 6
+        return commit(producer, placed, record, done)
+
+    monkeypatch.setattr(Producer, "_commit", slow)
+    assert partq.copy_stuck(store, "q") == 54
+    reader = Reader(store)
+    reader.all()
+    assert sorted(number for _, number in reader.seen) == list(range(60))
+
+
+@pytest.mark.parametrize(("read", "commits"), [(0, 12), (40, 4)])
+def test_a_replica_that_has_only_the_copies_does_not_become_exclusive(
+    store: str, there: str, monkeypatch: pytest.MonkeyPatch, read: int, commits: int
+) -> None:
+    """The pass had read the control table before the copy began; its parent would be read beside them. What was acknowledged is not copied."""
+    with_stuck(store, read=read)
     replicate(Store(store), "q", there)
-    when(monkeypatch, "steps", 0, lambda: some_of_the_copy(store, monkeypatch, 12))
+    when(monkeypatch, "steps", 0, lambda: some_of_the_copy(store, monkeypatch, commits))
     replicate(Store(store), "q", there)
     take_over(store, there)
     reader = Reader(there, "x")
@@ -156,4 +180,4 @@ def test_a_replica_that_has_only_the_copies_does_not_become_exclusive(
     partq.copy_stuck(there, "q")
     while_scaling(lambda: scaled(there, 0), reader.turn)
     reader.all()
-    assert sorted(number for _, number in reader.seen) == list(range(60))
+    assert sorted(number for _, number in reader.seen) == list(range(read, 60))

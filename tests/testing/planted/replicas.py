@@ -174,15 +174,15 @@ def a_pass_goes_on_after_the_promotion(original, store, state, promoting):
 
 
 @bug("core.queue.replicas:become_primary", reachable)
-def a_promoted_replica_stays_fenced(original, state, incarnation, ends, before, copied_stuck=-1):
+def a_promoted_replica_stays_fenced(original, state, incarnation, ends, before):
     """The promoted replica is taken for a primary that was taken over from."""
-    return [fact for fact in original(state, incarnation, ends, before, copied_stuck) if fact.kind == Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind == Kind.PROMOTED]
 
 
 @bug("core.queue.replicas:become_primary", promoted)
-def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends, before, copied_stuck=-1):
+def a_promoted_replica_keeps_its_incarnation(original, state, incarnation, ends, before):
     """Nobody can tell a checkpoint of before the promotion from one of after it."""
-    return [fact for fact in original(state, incarnation, ends, before, copied_stuck) if fact.kind != Kind.PROMOTED]
+    return [fact for fact in original(state, incarnation, ends, before) if fact.kind != Kind.PROMOTED]
 
 
 @bug(
