@@ -17,6 +17,7 @@ import typer
 import spark_partq as partq
 from spark_partq.core.delivery.topics import default_name
 from spark_partq.spark.broker import CONNECTOR, describe_topic
+from spark_partq.spark.checkpoint import QueryCheckpoint
 from spark_partq.spark.from_topic import TopicSink, columns_for
 from spark_partq.spark.jobs import (
     Checkpoint,
@@ -28,8 +29,6 @@ from spark_partq.spark.jobs import (
     StoreUri,
     TargetQueue,
     Trigger,
-    first_offsets,
-    is_new_checkpoint,
     key_values,
     main,
     trigger,
@@ -122,20 +121,11 @@ def from_kafka(
     columns = columns_for(state.schema, state.key, select or [], key_from)
     spark = partq.session(f"partq from Kafka {topic} to {queue}", None, {"spark.jars.packages": CONNECTOR})
     options["kafka.bootstrap.servers"] = servers
-    sink = TopicSink(
-        opened,
-        queue,
-        name,
-        columns,
-        lambda: describe_topic(spark, topic, options),
-        lambda: first_offsets(spark, checkpoint),
-        allow_null_keys,
-    )
+    kept, described = QueryCheckpoint(spark, checkpoint), lambda: describe_topic(spark, topic, options)
+    sink = TopicSink(opened, queue, name, columns, described, kept.first_offsets, allow_null_keys)
     options |= {
         "subscribe": topic,
-        "startingOffsets": sink.starting_offsets(
-            starting_offsets, fail_on_data_loss, is_new_checkpoint(spark, checkpoint)
-        ),
+        "startingOffsets": sink.starting_offsets(starting_offsets, fail_on_data_loss, kept.is_new()),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
         "includeHeaders": "true",
     }

@@ -25,11 +25,11 @@ from spark_partq.core.payload.schema import (
 from spark_partq.spark.hashing import quoted
 from spark_partq.spark.micro_batch import (
     MicroBatch,
+    Run,
     check_traceable,
     micro_batch,
     open_sources,
     queue_ends,
-    run_id,
     writing_once,
 )
 from spark_partq.spark.turns import in_turn
@@ -56,7 +56,7 @@ class DeltaSink:
         self._name = None if name is None else check_name("sink", name)
         self._create, self._merge_schema = create, merge_schema
         self._target: DeltaTarget | None = None
-        self._run: str | None = None  # of the query that opened it
+        self._run: Run | None = None  # of the query that opened it
         self._sources: dict[str, Queue] = {}  # by their ids
 
     @in_turn
@@ -65,7 +65,9 @@ class DeltaSink:
             f"this micro-batch has been written to {self._place.uri} by a sink of the same name before, so the table takes these rows for those: "
             "write all rows of a micro-batch in one call (union), or give each sink a name of its own"
         )
-        with writing_once(batch, "delta", self._place.uri, self._name or "", otherwise=again):
+        with writing_once(batch, "delta", self._place.uri, self._name or "", otherwise=again) as run:
+            if self._run is not run:
+                self._target, self._run = None, run  # a query that is started again takes the table that is there
             self._deliver_once(batch)
 
     def _deliver_once(self, batch: DataFrame) -> None:
@@ -73,8 +75,6 @@ class DeltaSink:
         given = _columns_of(batch)
         if self._reads_durable(batch, planned):
             self._place.force_writes()
-        if self._run != (run := run_id(batch)):
-            self._target, self._run = None, run  # a query that is started again takes the table that is there
         target = self._opened(given)
 
         def write(left: Mapping[PartitionId, int]) -> Written[TableFile]:

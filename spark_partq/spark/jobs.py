@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import logging
 import os
 import queue
@@ -21,7 +20,7 @@ import typer
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_partq.core.errors import PartqError, StoreUnavailableError
@@ -282,35 +281,6 @@ def _pairs(given: list[str]) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
                 yield f"line {number} of {pair[1:]}", line.strip()
-
-
-def is_new_checkpoint(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether no query has begun with it: Spark has neither planned a micro-batch there nor kept where its source begins."""
-    files: Any = spark.sparkContext._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    root = files.Path(checkpoint)
-    system = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-
-    def is_empty(name: str) -> bool:
-        folder = files.Path(root, name)
-        return not system.exists(folder) or not list(system.listStatus(folder))
-
-    return is_empty("offsets") and is_empty("sources/0")
-
-
-def first_offsets(spark: SparkSession, checkpoint: str) -> dict[str, Any]:
-    """Where a query with this checkpoint began to read its Kafka topic, by topic and partition; nothing if that is not there."""
-    files: Any = spark.sparkContext._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-    path = files.Path(checkpoint, "sources/0/0")
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(path):
-        return {}
-    stream = system.open(path)
-    try:
-        text: str = spark.sparkContext._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")  # type: ignore[union-attr]
-    finally:
-        stream.close()
-    body: dict[str, Any] = json.loads(text.partition("\n")[2])  # the first line is the version of Spark's format
-    return body
 
 
 def trigger(text: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ SOURCE = ("_queue", "_partition", "_offset")  # which message a row comes from
 
 
 @dataclass
-class _Run:
+class Run:
     """From a query's start to its end: the first micro-batch in which somebody asked, the options of the queues that it reads, and what the
     last micro-batch has written."""
 
@@ -39,7 +39,7 @@ class _Run:
     turns: dict[tuple[str, ...], threading.RLock] = field(default_factory=dict)
 
 
-_runs: dict[str, _Run] = {}  # the last ones
+_runs: dict[str, Run] = {}  # the last ones
 _MOST_RUNS = 1_000
 _changing_runs = threading.Lock()
 
@@ -105,7 +105,7 @@ def micro_batch(batch: DataFrame) -> MicroBatch:
     return MicroBatch(groups[0], positions)
 
 
-def _may_begin_earlier(run: _Run, number: str, planned: Iterable[StreamOffset]) -> bool:
+def _may_begin_earlier(run: Run, number: str, planned: Iterable[StreamOffset]) -> bool:
     """Whether rows may come from messages in front of what was planned: with manual acknowledgement a replay begins at the group's position.
 
     Only the first micro-batch of a run is a replay. In every other one such a row was kept by the query, and a target may have later ones.
@@ -114,17 +114,8 @@ def _may_begin_earlier(run: _Run, number: str, planned: Iterable[StreamOffset]) 
     return run.first == number and by_hand
 
 
-def run_id(batch: DataFrame) -> str | None:
-    """Of the running query; it has another one each time that it is started. None outside of a micro-batch."""
-    try:
-        running, _ = _running(batch)
-    except InvalidArgumentError:
-        return None
-    return None if running is None else str(running.runId().toString())
-
-
-def writing_run(batch: DataFrame) -> _Run | None:
-    """Of it what the running micro-batch has written: by target and name, which rows. None outside of a micro-batch."""
+def writing_run(batch: DataFrame) -> Run | None:
+    """That of the running query, with what its micro-batch has written so far. None outside of a micro-batch."""
     try:
         running, number = _running(batch)
     except InvalidArgumentError:
@@ -139,10 +130,11 @@ def writing_run(batch: DataFrame) -> _Run | None:
 
 
 @contextlib.contextmanager
-def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[None]:
+def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Run | None]:
     """Refuse other rows where the running micro-batch has written before: the target would take them for those that it has.
 
     A function may repeat all that it does with the same rows, and so may Spark. Of several threads one writes at a time into a target.
+    Gives the run of the query, which is another one each time that the query is started; None outside of a micro-batch.
 
     Raises
     ------
@@ -150,14 +142,14 @@ def writing_once(batch: DataFrame, *target: str, otherwise: str) -> Iterator[Non
     """
     run = writing_run(batch)
     if run is None:
-        yield
+        yield None
         return
     rows = batch.semanticHash(), batch.schema.json()  # the first does not see names of columns
     with run.turns.setdefault(target, threading.RLock()):
         written = run.written
         if written.get(target, rows) != rows:
             raise InvalidArgumentError(otherwise)
-        yield
+        yield run
         written[target] = rows
 
 
@@ -232,7 +224,7 @@ def _stores(batch: DataFrame) -> list[Store]:
     return list({option.store.uri: option.store for option in _run_of(*_running(batch)).options}.values())
 
 
-def _run_of(running: Any, number: str) -> _Run:
+def _run_of(running: Any, number: str) -> Run:
     run = str(running.runId().toString())  # the job group has it, too, until the user sets another one
     if run not in _runs:
         leaves = running.logicalPlan().collectLeaves()
@@ -241,7 +233,7 @@ def _run_of(running: Any, number: str) -> _Run:
         with _changing_runs:
             if len(_runs) >= _MOST_RUNS:
                 del _runs[next(iter(_runs))]
-            return _runs.setdefault(run, _Run(number, options))
+            return _runs.setdefault(run, Run(number, options))
     return _runs[run]
 
 

@@ -18,8 +18,8 @@ from spark_partq.core.payload.keys import partition_of
 from spark_partq.core.payload.schema import payload_schema
 from spark_partq.core.stored import MOST
 from spark_partq.spark import from_topic
+from spark_partq.spark.checkpoint import QueryCheckpoint
 from spark_partq.spark.from_topic import COLUMNS, TopicSink, columns_for
-from spark_partq.spark.jobs import is_new_checkpoint
 from spark_partq.spark.to_topic import TopicWriter
 from spark_partq.storage.store import Store
 from tests.helpers import read
@@ -240,14 +240,14 @@ def test_the_queue_keeps_where_a_job_begins(
 
 def test_a_checkpoint_is_new_until_a_query_begins_with_it(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = tmp_path / "cp"
-    assert is_new_checkpoint(spark, str(checkpoint))
+    assert QueryCheckpoint(spark, str(checkpoint)).is_new()
     (checkpoint / "offsets").mkdir(parents=True)
-    assert is_new_checkpoint(spark, f"file://{checkpoint}")
+    assert QueryCheckpoint(spark, f"file://{checkpoint}").is_new()
     source = spark.readStream.format("rate").load()
     query = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
     query.processAllAvailable()
     query.stop()
-    assert not is_new_checkpoint(spark, str(checkpoint))
+    assert not QueryCheckpoint(spark, str(checkpoint)).is_new()
 
 
 REFUSED = [

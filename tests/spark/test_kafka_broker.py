@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import spark_partq as partq
 from benchmarks.broker import Broker
 from spark_partq.core.payload.keys import partition_of
-from spark_partq.spark.jobs import first_offsets, is_new_checkpoint
+from spark_partq.spark.checkpoint import QueryCheckpoint
 from spark_partq.storage.arrow import arrow_schema
 from tests.helpers import ROOT, driver, eventually, finished, opened
 from tests.jvm import QUICK
@@ -226,10 +226,13 @@ def test_latest_of_what_is_committed(
     about = ["from_kafka", "--servers", broker.servers, "--topic", "places", "--store", store, "--queue", "orders"]
     about += ["--starting-offsets", "latest", "--source-option", "kafka.isolation.level=read_committed"]
     checkpoint = str(tmp_path / "cp")
-    assert first_offsets(spark, checkpoint) == {} and is_new_checkpoint(spark, checkpoint)
+    assert QueryCheckpoint(spark, checkpoint).first_offsets() == {} and QueryCheckpoint(spark, checkpoint).is_new()
     finished(start(*about, "--checkpoint", checkpoint, by="python"))
     begins = {str(number): sum(place[0] == number for place in places) for number in (0, 1)}
-    assert first_offsets(spark, checkpoint) == {"places": begins} and not is_new_checkpoint(spark, checkpoint)
+    assert (
+        QueryCheckpoint(spark, checkpoint).first_offsets() == {"places": begins}
+        and not QueryCheckpoint(spark, checkpoint).is_new()
+    )
     broker.write("places", messages(20, 50))
     for cp in (checkpoint, str(tmp_path / "new")):
         finished(start(*about, "--checkpoint", cp, by="python"))

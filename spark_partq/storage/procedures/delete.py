@@ -91,11 +91,10 @@ def delete_group(store: Store, name: str, report: Report = lambda _: None) -> No
 
 def _acks_before(store: Store, name: str, deletions: int) -> list[str]:
     """The folders of acknowledgements of the group before it was deleted so often: what came after that is not this deletion's to remove."""
-    found = {folder: deletions_before(folder) for folder in store.names(group_folder(name))}
     return [
         f"{group_folder(name)}/{folder}"
-        for folder, before in found.items()
-        if before is not None and before < deletions
+        for folder in store.names(group_folder(name))
+        if (before := deletions_before(folder)) is not None and before < deletions
     ]
 
 

@@ -359,9 +359,8 @@ def _create_again(run: Run) -> Body:
             with contextlib.suppress(QueueAlreadyExistsError):
                 run.create(store)
         except QueueNotReadyError:
-            deleted[0] = (
-                False  # somebody who slept has put something into its log since: it is to be deleted again, as the error says
-            )
+            # Somebody who slept has put something into its log since: it is to be deleted again, as the error says.
+            deleted[0] = False
             raise
         run.is_recreated = True
 
