@@ -17,6 +17,7 @@ from spark_partq.core.errors import (
     QueueNotFoundError,
     QueueNotReadyError,
     ReplicaError,
+    ScalingInProgressError,
 )
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.procedures.alter import add_columns, alter_queue
@@ -49,6 +50,8 @@ Body = Callable[[Process], None]
 _ANY_LOSS = 1_000_000
 # A process of a group that is reset and that has not ended by then stands still.
 _STANDS_STILL_S = 2.0
+# Who is refused a count so often leaves it to another operator who insists on one.
+_INSISTS = 5
 
 
 class Once:
@@ -68,8 +71,9 @@ class Once:
 def start(run: Run) -> None:
     """Start all that the setup asks for."""
     s = run.setup
+    wanted = list(s.scalings)
     for i, scaling in enumerate(s.scalings):
-        _once(run, f"scale{i}", _scale(run, scaling), scaling.at_s)
+        _once(run, f"scale{i}", _scale(run, scaling, wanted), scaling.at_s)
     for i, altering in enumerate(s.alterings):
         _once(run, f"alter{i}", _alter(run, altering), altering.at_s)
     if s.column_added_s is not None:
@@ -124,19 +128,28 @@ def _once(run: Run, name: str, do: Body, at_s: float) -> None:
     run.supervise(name, once, once.is_done, at_s)
 
 
-def _scale(run: Run, scaling: Scaling) -> Body:
+def _scale(run: Run, scaling: Scaling, wanted: list[Scaling]) -> Body:
+    """Scale to one count; of several who insist on theirs, which `wanted` has, all but the last give up, as the error asks them to agree."""
     asked: list[str] = []
+    refused: list[str] = []
 
     def body(process: Process) -> None:
         asked.append(run.live)
         if run.live != asked[0] and not scaling.repeated:
             run.world.note("nobody asks again for what was asked for elsewhere")
+            wanted.remove(scaling)
             return
         queue = open_queue(process.store(run.live), "q")
         try:
             scale(queue, scaling.partitions, scaling.mode, _ANY_LOSS if scaling.mode == "delete" else None)
         except InvalidArgumentError as error:  # it has that count already
             run.world.note(str(error))
+        except ScalingInProgressError as error:
+            refused.append(str(error))
+            if len(refused) < _INSISTS or scaling == wanted[-1]:
+                raise
+            run.world.note(f"left to who asked for another count: {error}")
+        wanted.remove(scaling)
 
     return body
 
