@@ -58,10 +58,16 @@ def messages(first: int, last: int, keys: int = 7) -> list[Message]:
 class Sink:
     """A producer whose batches are lists."""
 
-    def __init__(self, store: Store | str, sink_id: str | None = "s", query_id: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | str,
+        sink_id: str | None = "s",
+        query_id: str | None = None,
+        offsets_digest: str | None = None,
+    ) -> None:
         self.queue = opened(store)
         self.producer = Producer(self.queue)
-        self._sink_id, self._query_id = sink_id, query_id
+        self._sink_id, self._of_query = sink_id, (query_id, offsets_digest)
 
     def write(self, batch_id: int, rows: Sequence[Message], begun: Callable[[], None] = lambda: None) -> int:
         """Write a batch; `begun` is called each time when its files are written and not committed."""
@@ -72,7 +78,7 @@ class Sink:
             return found
 
         self.producer.refresh()
-        record = None if self._sink_id is None else BatchRecord(self._sink_id, batch_id, self._query_id)
+        record = None if self._sink_id is None else BatchRecord(self._sink_id, batch_id, *self._of_query)
         return self.producer.write(record, files, lambda: len(rows))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -166,6 +167,18 @@ def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
     running, number = _running(batch)
     starts = _offsets(running, int(number) - 1)
     return [(starts.get(source), end) for source, end in _offsets(running, int(number)).items()]
+
+
+def offsets_digest(batch: DataFrame) -> str:
+    """Of where the running micro-batch ends in each source: Spark plans it once, and repeats it so.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `micro_batch`.
+    """
+    running, number = _running(batch)
+    return hashlib.sha256(json.dumps(_offsets(running, int(number)), sort_keys=True).encode()).hexdigest()
 
 
 def _offsets(running: Any, number: int) -> dict[int, Any]:

@@ -18,7 +18,14 @@ from spark_partq.core.queue.records import BatchRecord
 from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
-from spark_partq.spark.micro_batch import MicroBatch, check_traceable, micro_batch, queue_ends, writing_once
+from spark_partq.spark.micro_batch import (
+    MicroBatch,
+    check_traceable,
+    micro_batch,
+    offsets_digest,
+    queue_ends,
+    writing_once,
+)
 from spark_partq.spark.turns import in_turn
 from spark_partq.spark.write_job import WrittenRows, count_rows, write_files
 from spark_partq.storage.procedures.deliver_once import Written, deliver_once
@@ -80,7 +87,8 @@ class QueueSink:
         sink_id = self._sink_id or query_id
         if sink_id is None:
             raise InvalidArgumentError("outside of a streaming query the sink needs a sink_id; or use partq.append")
-        self.added = self._write(batch, (sink_id, int(batch_id), query_id))
+        digest = None if query_id is None else offsets_digest(batch)
+        self.added = self._write(batch, BatchRecord(sink_id, int(batch_id), query_id, digest))
 
     @in_turn
     def append(self, df: DataFrame, batch_id: int | None) -> int:
@@ -94,12 +102,11 @@ class QueueSink:
                 "without both every call adds the rows",
                 batch_id=batch_id,
             )
-        return self._write(df, (self._sink_id, batch_id, None))
+        return self._write(df, BatchRecord(self._sink_id, batch_id))
 
-    def _write(self, batch: DataFrame, identity: tuple[str, int, str | None] | None) -> int:
+    def _write(self, batch: DataFrame, record: BatchRecord | None) -> int:
         """Append the rows and return how many messages were added (0 for a batch that is already in)."""
-        record = BatchRecord(*identity) if identity else None
-        queue, salt = self._queue, str(identity[1]) if identity else uuid.uuid4().hex
+        queue, salt = self._queue, uuid.uuid4().hex if record is None else str(record.batch_id)
 
         self._producer.refresh()
         _check_columns(batch.schema.jsonValue(), queue)

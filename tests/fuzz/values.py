@@ -89,7 +89,7 @@ ENTRY = [
     {"remove": {"path": "b", "deletionTimestamp": 1, "dataChange": True}}, {"txn": {"appId": "partq:next", "version": 1}},
 ]  # fmt: skip
 MANIFEST = {
-    **_FORMAT, "sink": "_group.g", "batch": 7, "query": "q", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
+    **_FORMAT, "sink": "_group.g", "batch": 7, "query": "q", "offsets_digest": "0a", "generation": 1, "partition_count": 2, "placed": {"0": [0, 1]},
     "files": [{"partition": 1, "path": "a.parquet", "rows": 1, "size_bytes": 9, "stats": '{"numRecords": 1}', "order": 0}],
     "positions": {"partq:g/u": {"0": 5, "-1": 0}, "partq:g/small/i": {"3": 7}},
 }  # fmt: skip

@@ -92,6 +92,23 @@ def test_a_queue_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Pa
     assert stored(spark, target, "b") == sorted([*range(50), *range(30), *range(100, 105)])
 
 
+def test_a_checkpoint_that_is_put_back(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    """Q5: its next micro-batch has other messages under a number that the sink has had; that is told, and they are not left out."""
+    checkpoint, backup = tmp_path / "cp", tmp_path / "backup"
+    run_through(stream(spark, queues, group="g").select("v"), checkpoint, partq.queue_sink(queues, "b"))
+    shutil.copytree(checkpoint, backup)
+    more(spark, queues, 30, 20)
+    run_through(stream(spark, queues, group="g").select("v"), checkpoint, partq.queue_sink(queues, "b"))
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+    more(spark, queues, 50, 20)
+    with pytest.raises(StreamingQueryException, match=r"\[SINK_AHEAD\].* batch 1 of other messages came now"):
+        run_through(stream(spark, queues, group="g").select("v"), checkpoint, partq.queue_sink(queues, "b"))
+    assert stored(spark, queues, "b") == list(range(50))
+    run_through(stream(spark, queues, group="g").select("v"), tmp_path / "fresh", partq.queue_sink(queues, "b"))
+    assert stored(spark, queues, "b") == list(range(70))
+
+
 def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
     partq.create_queue(store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0)
     partq.create_queue(store, "b", "v bigint", key="v", partitions=2, reject_to_sender="off")

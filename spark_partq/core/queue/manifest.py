@@ -59,8 +59,8 @@ class Manifest:
 
     Attributes
     ----------
-    query_id : str or None
-        The streaming query that wrote it.
+    query_id, offsets_digest : str or None
+        As the batch's record has them (`BatchRecord`).
     generation, partition_count : int
         The map under which its files were placed.
     files : tuple of NewFile
@@ -85,6 +85,7 @@ class Manifest:
     discarded: int | None = None
     positions: Mapping[str, int] = field(default_factory=dict)
     late_after_ms: int | None = None
+    offsets_digest: str | None = None
 
     def holds(self, generations: Sequence[Generation], recorded: Recorded) -> bool:
         """Whether it goes on from what the tables say.
@@ -143,6 +144,7 @@ def encode(manifest: Manifest) -> bytes:
         "sink": manifest.name.sink_id,
         "batch": manifest.name.batch_id,
         "query": manifest.query_id,
+        **({} if manifest.offsets_digest is None else {"offsets_digest": manifest.offsets_digest}),
         "generation": manifest.generation,
         "partition_count": manifest.partition_count,
         "placed": {str(g): list(partitions) for g, partitions in manifest.placed.items()},
@@ -187,6 +189,7 @@ def decode(name: ManifestName, data: bytes) -> Manifest:
         discarded,
         _positions(body["positions"]) if keeps_positions(name.sink_id) else {},
         stored.whole_or_none(body.get("late_after_ms"), "late_after_ms"),
+        stored.text_or_none(body.get("offsets_digest"), "offsets_digest"),
     )
 
 

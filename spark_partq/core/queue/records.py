@@ -19,11 +19,20 @@ STUCK = _SINK + STUCK_SINK
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in."""
+    """Which batch of which sink a commit belongs to, so that a replay can tell that it is in.
+
+    Attributes
+    ----------
+    query_id : str or None
+        The streaming query that writes it.
+    offsets_digest : str or None
+        Tells whether two micro-batches of one number hold the same messages: of where it ends in each source of the query.
+    """
 
     sink_id: str
     batch_id: int
     query_id: str | None = None
+    offsets_digest: str | None = None
 
     @property
     def app(self) -> str:

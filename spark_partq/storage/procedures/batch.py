@@ -51,7 +51,7 @@ class Batch:
         Raises
         ------
         SinkAheadError
-            If the sink is further, or another query wrote this batch.
+            If the sink is further, or another query wrote this batch, or it had other messages.
         CorruptTableError, NewerStoreError
         """
         while True:
@@ -61,7 +61,7 @@ class Batch:
             except FileMissing:
                 continue  # others have gone on
             for manifest in manifests:
-                self._check_query(manifest)
+                self._check_is_the_same(manifest)
             if manifests:
                 self._queue.control.refresh()
             recorded = self.recorded()
@@ -121,7 +121,8 @@ class Batch:
         """
         while True:
             name = ManifestName(self.record.sink_id, self.record.batch_id, self._next)
-            manifest = replace(batch, name=name, query_id=self.record.query_id)
+            record = self.record
+            manifest = replace(batch, name=name, query_id=record.query_id, offsets_digest=record.offsets_digest)
             try:
                 was_put = self._manifests.put(manifest)
             except FileMissing:
@@ -185,9 +186,16 @@ class Batch:
         clock.compare(path, began_s, runtime.monotonic_s())
         files.delete(path)
 
-    def _check_query(self, manifest: Manifest) -> None:
-        if manifest.query_id != self.record.query_id:
-            raise self._ahead(self.record.batch_id, "another query")
+    def _check_is_the_same(self, manifest: Manifest) -> None:
+        record = self.record
+        if manifest.query_id != record.query_id:
+            raise self._ahead(record.batch_id, "another query")
+        # Spark repeats a micro-batch as its checkpoint has planned it. An older checkpoint plans other messages under the number.
+        if (
+            None not in (manifest.offsets_digest, record.offsets_digest)
+            and manifest.offsets_digest != record.offsets_digest
+        ):
+            raise self._ahead(record.batch_id, "other messages")
 
     def _names(self) -> dict[ManifestName, FileInfo]:
         """The batch's manifests, in order; raises if there is one of a later batch."""

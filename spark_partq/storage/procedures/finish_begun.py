@@ -31,5 +31,6 @@ def finish_begun(queue: Queue) -> None:
     last = {name.sink_id: name for name in manifests.names()}
     for sink_id, name in last.items():
         with suppress(FileMissing, SinkAheadError):  # the sink has gone on
-            record = BatchRecord(sink_id, name.batch_id, manifests.read(name).query_id)
+            begun = manifests.read(name)
+            record = BatchRecord(sink_id, name.batch_id, begun.query_id, begun.offsets_digest)
             producer.finish(record, by_another=not keeps_positions(sink_id))

@@ -23,7 +23,7 @@ from tests.helpers import opened
 from tests.scaled import Sink, make, messages, scale, stored
 
 
-def half_of_a_batch(store: str, sink_id: str = "s") -> None:
+def half_of_a_batch(store: str, sink_id: str = "s", offsets_digest: str | None = None) -> None:
     """A producer dies when one of two partitions has its part."""
     append = PartitionTable.append
 
@@ -35,7 +35,7 @@ def half_of_a_batch(store: str, sink_id: str = "s") -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PartitionTable, "append", half)
         with pytest.raises(KeyboardInterrupt):
-            Sink(store, sink_id).write(0, messages(0, 20))
+            Sink(store, sink_id, offsets_digest=offsets_digest).write(0, messages(0, 20))
 
 
 def manifests(store: str) -> list[Path]:

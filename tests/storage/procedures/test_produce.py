@@ -11,6 +11,7 @@ from spark_partq.storage.procedures import drain, scale
 from spark_partq.storage.procedures.produce import Producer
 from tests.helpers import opened
 from tests.scaled import Message, Reader, Sink, make, messages, stored
+from tests.storage.procedures.test_begun import half_of_a_batch
 
 
 def in_queue(store: str) -> list[Message]:
@@ -32,6 +33,26 @@ def test_two_queries_with_one_sink_id(store: str, partitions: int) -> None:
     with pytest.raises(partq.SinkAheadError, match="another query"):
         first.write(0, messages(0, 20), meanwhile)
     assert set(messages(100, 120)) <= set(in_queue(store))
+
+
+@pytest.mark.parametrize("partitions", [2, 3], ids=["same map", "next map"])
+@pytest.mark.parametrize("is_half", [True, False])
+def test_other_messages_under_a_number(store: str, partitions: int, is_half: bool) -> None:
+    """Q5: a batch that was planned again, from an older checkpoint, is not taken for the one of its number; one that is repeated is."""
+    make(store, 2)
+    if is_half:
+        half_of_a_batch(store, offsets_digest="a")
+    else:
+        Sink(store, offsets_digest="a").write(0, messages(0, 20))
+    if partitions != 2:
+        scale.scale(opened(store), partitions)
+    for _ in range(2):
+        with pytest.raises(partq.SinkAheadError, match="batch 0 of other messages"):
+            Sink(store, offsets_digest="b").write(0, messages(100, 120))
+        Sink(store, offsets_digest="a").write(0, messages(0, 20))
+        assert sorted(in_queue(store)) == sorted(messages(0, 20))
+    Sink(store).write(0, messages(100, 120))  # a program that does not know of digests
+    assert sorted(in_queue(store)) == sorted(messages(0, 20))
 
 
 def test_twin_of_a_query(store: str) -> None:

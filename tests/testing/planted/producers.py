@@ -65,7 +65,7 @@ def a_row_that_is_in_is_written_again(original, manifest, recorded):
     return manifest.files
 
 
-@bug(f"{BATCH}._check_query", change=as_is(ONE_SINK))
+@bug(f"{BATCH}._check_is_the_same", change=as_is(ONE_SINK))
 def queries_are_not_compared(original, batch, manifest):
     """A batch of another query with the same sink id is taken for written."""
 
