@@ -118,11 +118,11 @@ class RaiseFloors:
 
 @dataclass(frozen=True)
 class Isolate:
-    """The owner of a partition, as it planned the same messages again, found that they were delivered `attempts` times (dead messages)."""
+    """The owner of a partition gives up what it has planned and not finished; `cause` says why."""
 
     partition_id: PartitionId
     incarnation: str
-    attempts: int
+    cause: str
 
 
 @dataclass(frozen=True)

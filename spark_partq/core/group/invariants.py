@@ -284,7 +284,9 @@ def _check_grant(
     must_hold(fact.flow in state.flows, f"{name}: granted to {fact.flow}, which is gone")
     must_hold(member is not None and member.incarnation == fact.incarnation, f"{name}: granted to a former process")
     must_hold((fact.epoch or 0) > own.epoch, f"W2: {name}: granted under epoch {fact.epoch} after {own.epoch}")
-    expected = own.lineage_epoch if (own.last_flow or "").rpartition("/")[0] == fact.instance else fact.epoch
+    same_instance = (own.last_flow or "").rpartition("/")[0] == fact.instance
+    too_late = fact.forced and member is not None and member.manual  # what is acknowledged now
+    expected = own.lineage_epoch if same_instance and not too_late else fact.epoch
     must_hold(fact.lineage_epoch == expected, f"{name}: lineage epoch {fact.lineage_epoch} instead of {expected}")
     if own.flow is None and own.last_flow is not None and fact.partition_id not in released:
         flows = len(state.flows)

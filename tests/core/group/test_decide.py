@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_partq.core.errors import GroupMismatchError
-from spark_partq.core.group.events import HolddownOver, Join, Promoted, RaiseFloors
+from spark_partq.core.group.events import DeadlinePassed, HolddownOver, Join, Promoted, RaiseFloors
 from spark_partq.core.group.facts import Kind, QueueInGroup, Status
 from spark_partq.core.group.invariants import check
 from spark_partq.core.group.steps.promotion import unheard_of
@@ -163,6 +163,19 @@ def test_the_flow_that_returns_takes_exactly_what_it_had() -> None:
     assert group.state.status is Status.READY
     own = group.state.partitions[at(2)]
     assert (own.epoch, own.lineage_epoch) == (4, 2)
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_a_forced_move_within_an_instance(manual: bool) -> None:
+    """H5: an application that acknowledged as it was decided has no reason to do so again; so the messages come again."""
+    group = Decided(2, 5_000)
+    group.join("a", manual=manual)
+    group.join("a", flows=2, manual=manual)
+    group.over()
+    (moving,) = (p for p, own in group.state.partitions.items() if own.handoff >= 0)
+    group.do(DeadlinePassed(moving, group.state.partitions[moving].handoff))
+    own = group.state.partitions[moving]
+    assert own.flow == "a/1" and (own.lineage_epoch == own.epoch) == manual
 
 
 def test_another_flow_takes_exactly_what_was_left() -> None:

@@ -7,7 +7,10 @@ import math
 import pytest
 
 from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.delivery.offsets import StreamOffset
 from spark_partq.core.group.events import Leave
+from spark_partq.storage.procedures.acknowledge import acknowledge
+from spark_partq.storage.store import Store
 from tests.helpers import opened, position
 from tests.scaled import Sink, make
 from tests.storage.procedures.test_gate import Query, given, resized
@@ -47,6 +50,26 @@ def test_a_replay_begins_at_the_position(store: str) -> None:
     assert b.turn() == {0: (0, 16)} and b.turn() == {}
     assert position(store, "g", 0) == 16
     b.planner.leave()
+
+
+def test_by_micro_batch_and_by_hand_and_by_micro_batch(store: str) -> None:
+    """A micro-batch that failed, planned without acknowledgement by hand, comes to a query that has it; it acknowledges a part, and stops."""
+    make(store, 1)
+    Sink(store).write(0, [(f"k{n}", n) for n in range(10)])
+    a = Query(store, "a", manual_acknowledgement=False)
+    assert a.turn() == {0: (0, 10)}
+    a.planner.membership.stopping.set()
+    b = Query(store, "a", a.done)
+    assert given(b.planner.tasks(StreamOffset("g", "a", {}, {}), a.done)) == {}
+    assert b.turn() == {0: (0, 10)}  # it comes in the next micro-batch, which is marked
+    epoch = b.done.ranges["q", 0].epoch
+    assert acknowledge(Store(store), "g", {("q", 0): 2}, {("q", 0): epoch}) == []
+    b.planner.membership.stopping.set()
+    for done in (a.done, b.done):  # whether Spark had planned the next one
+        c = Query(store, "a", done, manual_acknowledgement=False)
+        assert c.turn() == {0: (2, 10)}
+        c.planner.membership.stopping.set()
+    c.planner.leave()
 
 
 def test_the_end_of_a_micro_batch_that_was_planned_by_hand_acknowledges_nothing(store: str) -> None:

@@ -146,10 +146,11 @@ def test_a_checkpoint_of_something_else(store: str) -> None:
 
 
 # ---- how much it takes
-def test_who_waits_longest_comes_first(store: str) -> None:
+@pytest.mark.parametrize("max_unacked", [None, 1000])
+def test_who_waits_longest_comes_first(store: str, max_unacked: int | None) -> None:
     """Of two that wait equally long the one with the lower number."""
     made(store, 3)
-    query = Query(store, "a")
+    query = Query(store, "a", max_unacked_per_flow=max_unacked)
     turns = [query.next(Limits(max_rows=2)) for _ in range(6)]
     assert [set(turn) for turn in turns] == [{0, 1}, {0, 2}] * 3
     assert all(end - start == 1 for turn in turns for start, end in turn.values())

@@ -17,6 +17,7 @@ from spark_partq.core.errors import (
     QueueNotFoundError,
     SchemaMismatchError,
 )
+from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -74,6 +75,26 @@ def test_queues_that_come_and_go(store: str, caplog: pytest.LogCaptureFixture) -
     assert query.next() == {} and {q.name for q in group_state(store).queues.values()} == {"orders-2"}
     create(store, "orders-1")
     assert query.next() == {("orders-1", 0): (0, 5)}
+    query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_queue_that_is_created_again_with_as_many_messages(store: str) -> None:
+    """Nothing of the one before counts for it: neither what was planned, nor an acknowledgement, by epochs or by what the query owned."""
+    create(store, "day")
+    query = Query(store, queue_pattern="day", manual_acknowledgement=True)
+    assert query.next() == {("day", 0): (0, 5)}
+    before, epoch = query.done, query.done.ranges["day", 0].epoch
+    claims = {("day", 0): (before.queue_ids["day"], 0, epoch, query.planner.membership.incarnation)}
+    partq.delete_queue(store, "day")
+    assert query.next() == {}
+    create(store, "day")
+    assert query.next() == {("day", 0): (0, 5)}
+    assert query.done.ranges["day", 0].epoch > epoch
+    (piece,) = (piece for task in query.planner.tasks(before, query.done) for piece in task)
+    assert (piece.slice.first_row, piece.slice.last_row) == (0, 5)
+    assert acknowledge(Store(store), "g", {("day", 0): 5}, {("day", 0): epoch}) == [("day", 0)]
+    assert acknowledge(Store(store), "g", {("day", 0): 5}, claims=claims) == [("day", 0)]
     query.planner.leave()
 
 

@@ -14,9 +14,8 @@ def isolate(decision: Decision, event: Isolate) -> None:
     state, own = decision.state, decision.state.partitions.get(event.partition_id)
     if own is None or own.flow is None or own.incarnation != event.incarnation:
         return
-    cause = f"its messages were delivered {event.attempts} times and not acknowledged; they come again, fewer at a time"
     decision.emit_partition(
-        Kind.ISOLATED, event.partition_id, cause, offset=state.position(event.partition_id, decision.acks),
+        Kind.ISOLATED, event.partition_id, event.cause, offset=state.position(event.partition_id, decision.acks),
         delivered=state.delivered(event.partition_id, decision.acks), epoch=own.epoch + 1, lineage_epoch=own.epoch + 1,
         flow=own.flow, instance=instance_of(own.flow), incarnation=own.incarnation,
     )  # fmt: skip

@@ -9,16 +9,21 @@ from spark_partq.core.ids import Flow, PartitionId, instance_of
 
 
 def grant(decision: Decision, partition_id: PartitionId, flow: Flow, cause: str, forced: bool = False) -> None:
-    """Make `flow` the owner of the partition from its position on; if the instance is the same as before, the lineage goes on."""
+    """Make `flow` the owner of the partition from its position on.
+
+    If the instance is the same as before, the lineage goes on; not if the partition is taken without waiting from a flow whose application
+    acknowledges by hand: an acknowledgement of this moment may come too late to count, and the application has no reason to repeat it.
+    """
     state, own = decision.state, decision.state.partitions[partition_id]
     member = state.members[instance_of(flow)]
     epoch = own.epoch + 1
-    same_lineage = own.last_flow is not None and instance_of(own.last_flow) == member.instance
+    same_instance = own.last_flow is not None and instance_of(own.last_flow) == member.instance
+    goes_on = same_instance and not (forced and member.manual)
     offset = state.position(partition_id, decision.acks) or 0
     delivered = state.delivered(partition_id, decision.acks)
     decision.emit_partition(
         Kind.GRANTED, partition_id, cause, offset=offset, delivered=delivered, epoch=epoch, flow=flow, forced=forced,
-        lineage_epoch=own.lineage_epoch if same_lineage else epoch,
+        lineage_epoch=own.lineage_epoch if goes_on else epoch,
         instance=member.instance, incarnation=member.incarnation, host=member.host,
     )  # fmt: skip
 

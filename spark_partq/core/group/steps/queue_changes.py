@@ -51,7 +51,7 @@ def add_queues(
     for partition_id, start in sorted(starts.items()):
         queue_id, number = partition_id
         if partition_id not in state.partitions and number in state.queues[queue_id].partition_numbers:
-            epoch, position = state.removed.get(partition_id, (state.last_epoch, 0))
+            epoch, position = state.removed.get(partition_id, (max(state.last_epoch, state.past_epoch), 0))
             decision.emit_partition(
                 Kind.PARTITION_ADDED, partition_id, "new to the group",
                 offset=max(start, position), epoch=epoch + 1, lineage_epoch=epoch + 1,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_partq.core.delivery.member import plannable
+from spark_partq.core.delivery.member import plannable, replayed
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import Isolate, RaiseFloors, Skip
@@ -273,10 +273,25 @@ class LeftOut:
             attempts = self._attempts(partition_id)
             owned = group.state.partitions[partition_id].state is PartitionState.OWNED
             if owned and is_suspect(*attempts, r.start, most[partition_id]):
-                events.append(Isolate(partition_id, incarnation, deliveries(*attempts, r.start)[0]))
+                times = deliveries(*attempts, r.start)[0]
+                why = (
+                    f"its messages were delivered {times} times and not acknowledged; they come again, fewer at a time"
+                )
+                events.append(Isolate(partition_id, incarnation, why))
         if events:
             self._membership.decide(lambda: events)
         return bool(events)
+
+    def give_up(self, planned: Mapping[PartitionId, Range]) -> None:
+        """Give up what a query planned when it did not acknowledge by hand yet: its messages come in the next micro-batch.
+
+        Else, if the query acknowledges by micro-batch again, the end of this one would acknowledge what the application has not.
+        """
+        group, incarnation = self._membership.group, self._membership.incarnation
+        own = replayed(group.state, group.acks, incarnation, planned, manual=True)
+        why = "the query acknowledges by hand now; what it had planned before comes again"
+        if own:
+            self._membership.decide(lambda: [Isolate(partition_id, incarnation, why) for partition_id in own])
 
     # ----
     def _attempts(self, partition_id: PartitionId) -> tuple[Mapping[tuple[int, int], int], int]:

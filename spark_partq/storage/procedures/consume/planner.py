@@ -128,7 +128,7 @@ class Planner:
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[Piece, ...]]:
         """What the task of each flow reads: the rows of ``(start, end]`` of its partitions, in order."""
         with self.membership.lock:
-            if start.ranges == end.ranges:
+            if by_id(start) == by_id(end):
                 return []
             self.membership.join_unless_member(self._start_threads)
             if self._last_plan.end != str(end.to_json()):
@@ -215,6 +215,7 @@ class Planner:
             self.membership.commit_plan(acks, {})  # so that each position is where its messages are left out
             acks = []
             self._left_out.leave_out(due, tables)
+        self._last_served.update(dict.fromkeys((p for p in starts if ends[p] > starts[p]), next(self._batches)))
         self.membership.report_changes()  # what this call's own decisions brought
         ranges = {p: Range(mine[p].epoch, starts[p], ends[p]) for p in starts}
         if all(ends[p] == starts[p] for p in starts):
@@ -285,6 +286,8 @@ class Planner:
         # Before the group, or another owner might have read on, and maintenance removed what it had read.
         self._store.map(lambda table: table.refresh(), list(tables.values()))
         self.membership.refresh()
+        if self._settings.manual_acknowledgement and not planned.by_hand:
+            self._left_out.give_up(by_id(planned))
         kept = self._left_of(planned)
         if self._left_out.isolate(kept):
             kept = self._left_of(planned)
@@ -356,7 +359,6 @@ class Planner:
             return ends
         rows = admit([Backlog(*tables[p].index.shares(starts[p], ends[p])) for p in waiting], limits)
         admitted = dict(zip(waiting, rows, strict=True))
-        self._last_served.update(dict.fromkeys((p for p in waiting if admitted[p]), next(self._batches)))
         return {p: starts[p] + admitted.get(p, 0) for p in starts}
 
     def _within_unacked(self, starts: Offsets, ends: Offsets, most: int) -> Offsets:
@@ -369,8 +371,6 @@ class Planner:
             room = max(0, most - self._unacked(flow))
             rows = share(np.array([ends[p] - starts[p] for p in mine], dtype=np.int64), room)
             within.update({p: starts[p] + int(n) for p, n in zip(mine, rows, strict=True)})
-            served = (p for p, n in zip(mine, rows, strict=True) if n)
-            self._last_served.update(dict.fromkeys(served, next(self._batches)))
         self._window_is_full = within != ends
         return within
 
