@@ -11,7 +11,8 @@ from spark_partq.cli.common import Json, QueueName, Target, app, count
 from spark_partq.cli.output import print_json, say, say_prose
 from spark_partq.spark.jobs import Stop, ToOptions, key_values
 from spark_partq.storage.procedures.keep_replicas import keep_replicas
-from spark_partq.storage.procedures.replicate import Replicator, SyncReport
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.replica.complete import SyncReport
 
 
 @app.command("replicate")

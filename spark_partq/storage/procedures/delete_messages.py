@@ -62,7 +62,9 @@ def delete_messages(queue: Queue, key: Mapping[str, object]) -> int:
     dead_letters = queue.state.settings.dead_letter_queue
     if dead_letters is not None:
         with suppress(QueueNotFoundError):  # then it has none of them
-            searches.append(_Search(open_queue(queue.store, dead_letters), {**wanted, "origin_queue": queue.name}))
+            dead = open_queue(queue.store, dead_letters)
+            check_primary(dead, opening=True)
+            searches.append(_Search(dead, {**wanted, "origin_queue": queue.name}))
     # By the time that it notes of a file maintenance deletes the former one.
     checked_ms(queue.store, queue.name, queue.state.settings.max_clock_skew_ms)
     for _ in range(_PASSES):

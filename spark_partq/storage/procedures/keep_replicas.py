@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from spark_partq.core.errors import PartqError
-from spark_partq.storage.procedures.replicate import Replicator, SyncReport
+from spark_partq.storage.procedures.replicate import Replicator
+from spark_partq.storage.replica.complete import SyncReport
 
 
 def keep_replicas(

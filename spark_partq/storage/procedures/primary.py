@@ -10,7 +10,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import Queue
 from spark_partq.storage.queue.partition_table import PartitionTable
-from spark_partq.storage.replica.rivals import taking_over
+from spark_partq.storage.replica.rivals import Asking, taking_over
 from spark_partq.storage.replica.table import Options, ReplicaTable, fenced_error
 from spark_partq.storage.store import Store, partition_numbers
 
@@ -110,7 +110,8 @@ def check_not_superseded(store: Store, state: QueueState, options: Options | Non
     """
     if state.fenced_by is not None:
         raise fenced_error(store, state, state.fenced_by)
-    for rival in taking_over(store, state.name, state.queue_id, state.replicas, options):
+    asking = Asking(store.uri, state.incarnation)
+    for rival in taking_over(store, state.name, state.queue_id, state.replicas, asking, options):
         # It may have been followed again while the process that was to tell this store of it died.
         know_replica(store, state.name, rival.location, rival.state.replica_id)
         fence(store, state.name, rival.location, rival.state.replica_id)

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from spark_partq.core import format
 from spark_partq.core.errors import (
     NotAStoreError,
     NotPermittedError,
@@ -51,12 +50,12 @@ from spark_partq.storage.procedures.primary import fence, know_replica, unfence_
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.control import open_control
-from spark_partq.storage.queue.handle import open_queue, queue_state
+from spark_partq.storage.queue.handle import features_of, open_queue, queue_state
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
 from spark_partq.storage.replica.closing import close
-from spark_partq.storage.replica.complete import is_complete
-from spark_partq.storage.replica.rivals import Rival, patiently, taking_over
+from spark_partq.storage.replica.complete import incarnation_there, is_complete
+from spark_partq.storage.replica.rivals import Asking, Rival, patiently, taking_over
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
 
@@ -132,7 +131,9 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
-    if not is_complete(store, queue):
+    if replica.phase is not Phase.PROMOTING and not is_complete(
+        store, queue
+    ):  # a pass that slept may have said so since
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
             f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
@@ -165,7 +166,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 
     def become_primary(now: QueueState) -> Sequence[QueueFact]:
         facts = decide_replicas.become_primary(now, promoting.incarnation, ends, state.incarnation)
-        return [*facts, *go_on_copying(now, *copied), *require_features(now, *_features_of(tables))] if facts else facts
+        return [*facts, *go_on_copying(now, *copied), *require_features(now, *features_of(tables))] if facts else facts
 
     open_control(store, queue).decide(become_primary)
     table.decide(lambda now: decide_replica.finish_promotion(now, promoting))
@@ -195,12 +196,13 @@ def _check_alone(store: Store, table: ReplicaTable, mine: ReplicaState, others: 
     ------
     ReplicaError
     """
-    for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), patient=True):
+    asking = Asking(mine.primary, incarnation_there(store, mine.queue))
+    for rival in taking_over(store, mine.queue, mine.queue_id, sorted(others), asking, patient=True):
         if rival.state.replica_id == mine.replica_id:
             continue  # this one, under another name
         if rival.state.promoted and _descends_from(store, mine, rival):
             continue
-        if rival.state.promoted or not force:
+        if rival.has_taken_over or not force:
             table.decide(lambda now: decide_replica.cancel_promotion(now, mine.incarnation))
             raise _another(rival)
         incarnation = rival.state.incarnation
@@ -234,7 +236,7 @@ def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
 
 def _another(rival: Rival) -> ReplicaError:
     queue = rival.state.queue
-    if rival.state.promoted:
+    if rival.has_taken_over:
         why = "has taken over; use that one"
     else:
         why = "is being promoted. If that was interrupted, or both were begun at once, promote one of them again; force cancels the other"
@@ -342,15 +344,6 @@ def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
     for table in tables:
         table.refresh()
     return tables
-
-
-def _features_of(tables: Iterable[PartitionTable]) -> Iterator[str]:
-    """What of the format their files ask for: a pass copies them later than the control table, which may not say so yet."""
-    indexes = [table.index for table in tables]
-    if any(index.is_segment.any() for index in indexes):
-        yield format.SEGMENTS
-    if any((index.left < index.rows).any() for index in indexes):
-        yield format.DELETED_MESSAGES
 
 
 def _begin_groups_anew(

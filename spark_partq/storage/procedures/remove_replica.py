@@ -12,6 +12,8 @@ from spark_partq.core.replica import decide as decide_replica
 from spark_partq.storage.procedures.primary import unfence_partitions
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.following import follows_another
+from spark_partq.storage.replica.rivals import Asking, went_on_without
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store
 
@@ -34,7 +36,8 @@ def remove_replica(
     Raises
     ------
     ReplicaError
-        If it is none, or was promoted; or, without `force`, it is being promoted, or the queue is fenced for it and it cannot be reached.
+        If it is none, or was promoted, also if it follows another store since; or, without `force`, it is being promoted, or the queue is
+        fenced for it and it cannot be asked.
     """
     state, target = queue_state(store, queue), store.sibling(location, options)
     if target.uri not in state.replicas:
@@ -42,16 +45,26 @@ def remove_replica(
             f"{target.uri} is no replica of queue {queue!r}; it has {', '.join(state.replicas) or 'none'}", queue=queue
         )
 
-    table, replica, why = ReplicaTable(target, queue), None, "it is not there"
+    table, replica, why, is_own = ReplicaTable(target, queue), None, "it is not there", False
     try:
         with reaching(target):
             replica = table.refresh()
+            if replica is not None and replica.queue_id == state.queue_id:
+                is_own = not follows_another(target, replica, store, state)
+                why = f"it follows {replica.primary}"
     except PartqError as error:
         why = str(error)
     queue_id = state.queue_id
+    if replica is not None and not is_own and went_on_without(target, replica, Asking(store.uri, state.incarnation)):
+        raise ReplicaError(
+            f"{target.uri} was promoted, and took over from queue {queue!r} in {store.uri}; it follows {replica.primary} since. Use the queue "
+            "there",
+            queue=queue,
+            location=target.uri,
+        )
     # Those that are not promoted from here on: any replica that the table has next is followed anew, and has another id.
     gone = {state.replica_ids.get(target.uri, "")}
-    if replica is not None and replica.queue_id == queue_id:
+    if replica is not None and is_own:
         with reaching(target):
             removed = table.decide(lambda replica: decide_replica.remove(replica, queue_id, force))
         gone.add(replica.replica_id if removed is None else removed.replica_id)

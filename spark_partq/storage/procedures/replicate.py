@@ -9,11 +9,11 @@ a reason in the control table.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from spark_partq.core.errors import CorruptTableError, OtherHistoryError, ReplicaError
+from spark_partq.core.errors import CorruptTableError, OtherHistoryError, QueueNotFoundError, ReplicaError
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.partition_map import PARENT
@@ -27,7 +27,8 @@ from spark_partq.storage.procedures.primary import know_replica
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica import complete
 from spark_partq.storage.replica.closing import was_closed
-from spark_partq.storage.replica.explained import Read, go_on
+from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
+from spark_partq.storage.replica.explained import Read, explains, go_on
 from spark_partq.storage.replica.following import follow, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.step import Step
@@ -42,19 +43,7 @@ from spark_partq.storage.replica.table import (
     replica_role,
 )
 from spark_partq.storage.replica.table_copy import TableCopy
-from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
-
-
-@dataclass(frozen=True)
-class SyncReport:
-    """What one pass did: versions copied, and what was left of each partition, in messages, when it ended."""
-
-    commits: int
-    lag: dict[int, int]
-
-    @property
-    def total_lag(self) -> int:
-        return sum(self.lag.values())
+from spark_partq.storage.store import Store, partition_folder, partition_numbers, queue_folder
 
 
 class Replicator:
@@ -90,7 +79,7 @@ class Replicator:
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
         self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
-        self._incarnations: dict[str, str] = {}  # by queue that which a pass has begun to copy
+        self._incarnations: dict[str, str] = {}  # by queue that which its copy knows
         self._used_there: set[str] = set()  # groups that went their own way there
 
     def register(self) -> None:
@@ -111,7 +100,7 @@ class Replicator:
         known_as = "" if followed is None else followed.replica_id
         know_replica(self.store, self.queue, self.target.uri, known_as)
 
-    def sync(self) -> SyncReport:
+    def sync(self) -> complete.SyncReport:
         """One pass: the replica becomes what the queue and its groups were when the pass began, or newer.
 
         Raises
@@ -123,7 +112,9 @@ class Replicator:
         """
         replica = self._check_follows()
         state = self._check_source()
-        if replica is None or replica.queue_id != state.queue_id or replica.removed:
+        with reaching(self.target):
+            follows = replica is not None and not follows_another(self.target, replica, self.store, state)
+        if replica is None or not follows or replica.queue_id != state.queue_id or replica.removed:
             raise ReplicaError(
                 f"there is no replica of queue {self.queue!r} in {self.target.uri} any more: bring it back, or remove it and add it "
                 "again",
@@ -132,12 +123,12 @@ class Replicator:
             )
         if replica.replica_id != self._replica_id:  # what is remembered is of another copy
             self._copies, self._offsets, self._marks, self._replica_id = {}, {}, {}, replica.replica_id
-            self._incarnations = {}
+            self._incarnations, self._used_there = {}, set()
         with reaching(self.target):
             if state.settings.durable:
                 self.target.force_writes()
             commits, problems = self._pass(state)
-            report = SyncReport(commits, self._lag(state))
+            report = complete.SyncReport(commits, self._lag(state))
             now = self._replica(self.queue)
             if now is not None and now.replica_id == replica.replica_id:  # else a pass of a new primary has begun
                 complete.has_ended(self.target, self.queue, report.total_lag)
@@ -156,23 +147,23 @@ class Replicator:
             if together is None:
                 continue  # it goes its own way there, with another of its queues
             try:
-                copies = [self._copy(folder, tuple(read.values())) for folder in _folders(group)]
+                copies = [self._copy(folder, tuple(read.values())) for folder in group_tables(group)]
                 captured += reversed([(copy, list(copy.steps())) for copy in copies])
             except ReplicaError as error:
                 problems.append(error)
             else:
                 queues |= together
         read_queues, manifests, made_whole = [], [], list[QueueState]()
-        for queue in sorted(queues):
-            known = state if queue == self.queue else queue_state(self.store, queue)
-            if self._incarnations.get(queue) != known.incarnation and complete.begin(self.target, known):
+        for queue, known in self._states(state, queues).items():
+            went_on = self._incarnations.get(queue) != known.incarnation and complete.lacks(self.target, known)
+            if went_on and complete.begin(self.target, known):
                 made_whole.append(known)
-            self._incarnations[queue] = known.incarnation
-            manifests.append(self._manifests(queue, known.queue_id))
+            manifests.append(self._manifests(queue, known.queue_id, went_on))
             read_queues.append(self._read_queue(known))
         for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
             begun.copy()
-        commits = sum(self._apply(*read) for read in read_queues)
+        commits = sum(self._apply(*read) for read in reversed(read_queues))
+        self._incarnations |= {known.name: known.incarnation for _, _, known, _ in read_queues}
         for begun in manifests:
             begun.remove()
         commits += sum(copy.apply(steps) for copy, steps in captured)
@@ -180,6 +171,29 @@ class Replicator:
             if known.name != self.queue:
                 complete.has_ended(self.target, known.name, 0)
         return commits, problems
+
+    def _states(self, state: QueueState, queues: Iterable[str]) -> dict[str, QueueState]:
+        """Those of the queues, and then of their dead-message queues, as far as these have a replica there.
+
+        In this order they are read: what a group has put aside, and what was put back from there, is in the dead-message queue by then.
+        """
+        states = {name: state if name == self.queue else queue_state(self.store, name) for name in sorted(queues)}
+        for name in sorted({known.settings.dead_letter_queue or "" for known in states.values()} - {""}):
+            known = states.pop(name, None) or self._followed(name)
+            if known is not None:
+                states[name] = known
+        return states
+
+    def _followed(self, queue: str) -> QueueState | None:
+        """The state of a queue that has its replica there."""
+        replica = self._replica(queue)
+        if replica is None or replica.takes_over or replica.removed:
+            return None
+        with contextlib.suppress(QueueNotFoundError):
+            known = queue_state(self.store, queue)
+            if known.queue_id == replica.queue_id and not follows_another(self.target, replica, self.store, known):
+                return known
+        return None
 
     def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:
         """What is new in a queue's tables; again if messages may have left the parent meanwhile, to where they are not explained (S6)."""
@@ -199,9 +213,9 @@ class Replicator:
         """Let the copies of a queue go on to that state: the partitions before the control table, but for seals and fences, which it explains."""
         known = self._marks.get(state.name)
         if known is None and control.version >= 0:
-            known = _explains(queue_state(self.target, state.name))
+            known = explains(queue_state(self.target, state.name))
 
-        if known in (None, _explains(state)):
+        if known in (None, explains(state)):
             commits = go_on(self.target, partitions, state) + control.apply(steps)
         else:
             commits = 0
@@ -209,17 +223,17 @@ class Replicator:
                 commits += go_on(self.target, partitions, queue_state(self.target, state.name), is_last=False)
                 commits += control.apply([step])
             commits += go_on(self.target, partitions, state)
-        self._marks[state.name] = _explains(state)
+        self._marks[state.name] = explains(state)
         return commits
 
     def _check_history(self, groups: Iterable[tuple[Group, dict[str, str]]]) -> None:
         """Refuse, before anything is copied, a replica of which one table has another history than its original."""
-        copies = [self._copy(folder, (self.queue,)) for folder in _tables(self.target, self.queue)]
+        copies = [self._copy(folder, (self.queue,)) for folder in queue_tables(self.target, self.queue)]
         self.target.map(lambda copy: copy.check_history(), copies)
         for group, read in groups:
             if group.name in self._used_there or self._together(read) is None:
                 continue
-            for folder in _folders(group):
+            for folder in group_tables(group):
                 try:
                     self._copy(folder, tuple(read.values())).check_history()
                 except OtherHistoryError:
@@ -288,9 +302,9 @@ class Replicator:
             self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
         return self._copies[folder]
 
-    def _manifests(self, queue: str, queue_id: str) -> ManifestCopy:
+    def _manifests(self, queue: str, queue_id: str, went_on: bool) -> ManifestCopy:
         folder = f"{queue_folder(queue)}/control"
-        return ManifestCopy(self.store, self.target, queue, queue_id, lambda: self._check_open(folder))
+        return ManifestCopy(self.store, self.target, queue, queue_id, lambda: self._check_open(folder), went_on)
 
     def _announce(self, folder: str, version: int) -> None:
         """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""
@@ -353,9 +367,9 @@ class Replicator:
             )
         for group, read in self._read_by(state):
             if self._together(read) is not None:
-                for folder in _folders(group):
+                for folder in group_tables(group):
                     _ = self._copy(folder, tuple(read.values())).version
-        for folder in _tables(self.store, self.queue):
+        for folder in queue_tables(self.store, self.queue):
             _ = self._copy(folder, (self.queue,)).version
 
     def _table(self, queue: str) -> ReplicaTable:
@@ -363,24 +377,6 @@ class Replicator:
 
     def _replica(self, queue: str) -> ReplicaState | None:
         return self._table(queue).refresh()
-
-
-def _tables(store: Store, queue: str) -> list[str]:
-    """The folders of a queue's tables that are copied, as far as they are in that store."""
-    return [
-        f"{queue_folder(queue)}/control",
-        *(partition_folder(queue, number) for number in partition_numbers(store, queue)),
-    ]
-
-
-def _explains(state: QueueState) -> tuple[int, bool, int]:
-    """What decides how far partitions may go on."""
-    return *state.may_be_marked, state.generation
-
-
-def _folders(group: Group) -> list[str]:
-    """Of its tables, in the order in which they are read: no position lies past the state that it belongs to."""
-    return [group.acks_folder, f"{group_folder(group.name)}/control"]
 
 
 def replicate(

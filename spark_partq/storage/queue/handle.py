@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from spark_partq.core import format
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, InvalidArgumentError, QueueNotReadyError
 from spark_partq.core.group.facts import QueueInGroup
 from spark_partq.core.names import check_name
@@ -200,3 +201,12 @@ def same_payload(queues: Sequence[Queue]) -> Struct:
             queue=other.name,
         )
     return payload
+
+
+def features_of(tables: Iterable[PartitionTable]) -> Iterator[str]:
+    """What of the format their files ask for: a pass copies them later than the control table, which may not say so yet."""
+    indexes = [table.index for table in tables]
+    if any(index.is_segment.any() for index in indexes):
+        yield format.SEGMENTS
+    if any((index.left < index.rows).any() for index in indexes):
+        yield format.DELETED_MESSAGES

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import SYNCED
 from spark_partq.storage.store import Store, queue_folder
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What one pass did: versions copied, and what was left of each partition, in messages, when it ended."""
+
+    commits: int
+    lag: dict[int, int]
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
 
 
 def is_complete(target: Store, queue: str) -> bool:
@@ -22,15 +35,18 @@ def has_ended(target: Store, queue: str, lag: int) -> None:
 
 
 def begin(target: Store, state: QueueState) -> bool:
-    """A pass is about to copy a queue; whether the copy was whole, and is not until the pass ends.
+    """A pass is about to copy a queue whose incarnation the copy lacks; whether the copy was whole, and is not until the pass ends.
 
-    So if it does not know the queue's incarnation: it gets messages before the fact that says which offsets of the former one are the same.
+    It gets messages before the fact that says which offsets of the former incarnation are the same.
     """
-    if incarnation_there(target, state.name) in (None, state.incarnation):
-        return False
     was_whole = is_complete(target, state.name)
     target.files.delete(_path(state.name))
     return was_whole
+
+
+def lacks(target: Store, state: QueueState) -> bool:
+    """Whether a copy was made before the queue's incarnation began."""
+    return incarnation_there(target, state.name) not in (None, state.incarnation)
 
 
 def incarnation_there(target: Store, queue: str) -> str | None:

@@ -16,6 +16,11 @@ from spark_partq.storage.store import Store, partition_folder
 Read = Sequence[tuple[TableCopy, list[Step]]]  # partitions, each with what a pass has read of it
 
 
+def explains(state: QueueState) -> tuple[int, bool, int]:
+    """What decides how far partitions may go on."""
+    return *state.may_be_marked, state.generation
+
+
 def go_on(target: Store, partitions: Read, state: QueueState, is_last: bool = True) -> int:
     """Let the copies of partitions go on as far as that state of the queue explains; return how many commits that were.
 

@@ -22,7 +22,11 @@ def follow(table: ReplicaTable, primary: Store, state: QueueState) -> ReplicaSta
 
 
 def follows_another(target: Store, replica: ReplicaState | None, primary: Store, state: QueueState) -> bool:
-    """Whether a replica follows another store, from which this one has taken over. The same store may have two names."""
+    """Whether a replica follows another store: one from which this one has taken over, or which had taken over from this one.
+
+    The same store may have two names; then it knows the replica's id, and the copy its incarnation.
+    """
     if replica is None or replica.primary == primary.uri:
         return False
-    return incarnation_there(target, state.name) != state.incarnation
+    is_known = replica.replica_id in state.replica_ids.values()
+    return not is_known or incarnation_there(target, state.name) != state.incarnation

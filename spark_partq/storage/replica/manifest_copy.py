@@ -7,6 +7,7 @@ Of such a batch the copy may have a part until the next pass. What moves stuck m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
 
 from spark_partq.core.errors import ReplicaError
@@ -25,14 +26,23 @@ class ManifestCopy:
     ----------
     check_open : function
         Raises if the copy is not a copy any more.
+    went_on : bool
+        The copy lacks the queue's incarnation. A primary that is lost may have begun a batch, which its sink has computed again where a replica
+        took over: then the copy has another manifest of that batch, and no part of it in its partitions.
     """
 
     def __init__(
-        self, source: Store, target: Store, queue: str, queue_id: str, check_open: Callable[[], None] = lambda: None
+        self,
+        source: Store,
+        target: Store,
+        queue: str,
+        queue_id: str,
+        check_open: Callable[[], None] = lambda: None,
+        went_on: bool = False,
     ) -> None:
         self._source, self._target, self._queue = source, target, queue
         self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
-        self._check_open = check_open
+        self._check_open, self._went_on = check_open, went_on
         # What the source has removed by now was complete, and what made it so will be captured.
         self._there = self._to.names()
         self._gone = self._there.keys() - self._from.names().keys()
@@ -60,7 +70,7 @@ class ManifestCopy:
 
         One of a batch before the sink's last is not needed: who put it late, under the same name as one that was there before, is refused.
         """
-        if name in self._there and self._there[name].size == info.size:
+        if name in self._there and self._there[name].size == info.size and not self._went_on:
             return True
         try:
             manifest = self._from.read(name)
@@ -68,12 +78,19 @@ class ManifestCopy:
             data = self._source.files.read(self._from.path(name), MAX_BYTES)
             self._check_open()
             self._to.make_folder()
+            if self._went_on and name in self._there and self._there_is_another(name, data):
+                self._to.delete([name])
             put_same(self._target.files, self._to.path(name), data)
         except (FileMissing, FileTooLarge):
             return False
         except FileAlreadyExists:
             if not any(other.sink_id == name.sink_id and other.batch_id > name.batch_id for other in names):
                 raise self._is_other(name) from None
+        return True
+
+    def _there_is_another(self, name: ManifestName, data: bytes) -> bool:
+        with contextlib.suppress(FileMissing, FileTooLarge):
+            return self._target.files.read(self._to.path(name), MAX_BYTES) != data
         return True
 
     def _bring_files(self, manifest: Manifest) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from unittest import mock
+
+import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.replicate import replicate
+from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.store import Store
-from tests.helpers import opened, put
-from tests.replicas import there_fixture  # noqa: F401
+from tests.helpers import opened, position, put
+from tests.replicas import (
+    messages,
+    there_fixture,  # noqa: F401
+)
+from tests.storage.procedures.test_dead_letters import Query, dead
 
 
 def put_aside(store: str, start: int, end: int) -> None:
@@ -48,7 +56,8 @@ def test_what_the_replica_lacked_is_put_back(store: str, there: str) -> None:
     replicate(Store(store), "dead", there)
     put_aside(store, 1, 4)
     assert partq.redrive(store, "q") == {"q": 4}
-    replicate(Store(store), "q", there)
+    with mock.patch.object(Replicator, "_followed", return_value=None):  # a pass that leaves the dead messages out
+        replicate(Store(store), "q", there)
     os.rename(store, f"{store}-away")
     for name in ("q", "dead"):
         promote(Store(there), name)
@@ -70,3 +79,60 @@ def test_what_was_put_aside_beyond_the_position_that_the_replica_had(store: str,
     for _ in range(2):
         put_aside(there, 0, 5)
     assert sorted(m.payload["v"] for m in partq.dead_letters(there, "q")) == list(range(6))
+
+
+@pytest.mark.parametrize("before", ["q", "dead"])
+def test_what_is_put_aside_and_back_while_a_pass_reads(store: str, there: str, before: str) -> None:
+    """Each message is put back once, in the replica, too."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    read_queue = Replicator._read_queue
+
+    def redriven_meanwhile(replicator: Replicator, state: QueueState) -> object:
+        if state.name == before:
+            put_aside(store, 1, 4)
+            assert partq.redrive(store, "q") == {"q": 3}
+        return read_queue(replicator, state)
+
+    with mock.patch.object(Replicator, "_read_queue", redriven_meanwhile):
+        replicate(Store(store), "q", there)
+    os.rename(store, f"{store}-away")
+    for name in ("q", "dead"):
+        promote(Store(there), name)
+    put_aside(there, 5, 7)
+    partq.redrive(there, "q")
+    assert sorted(messages(there, 0).values()) == sorted([*range(10), 1, 2, 3, 5, 6])
+
+
+def test_a_pass_has_the_dead_messages_that_its_groups_have_put_aside(store: str, there: str) -> None:
+    """Else a message would be in neither of the two queues, if the primary is lost before the next pass of the other one."""
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
+    )
+    put(store, 0, range(10))
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    query = Query(store, {4}, session_timeout_ms=500)
+    while not query.run():
+        pass
+    assert position(store, "g", 0) == 10
+    replicate(Store(store), "q", there)
+    os.rename(store, f"{store}-away")
+    for name in ("q", "dead"):
+        promote(Store(there), name)
+    assert position(there, "g", 0) == 10 and [row[0] for row in dead(there)] == [4]
+
+
+def test_messages_are_deleted_in_both_queues_or_in_none(store: str, there: str) -> None:
+    """The dead-message queue is still a replica: that is told before anything is deleted."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    put_aside(store, 2, 5)
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    promote(Store(there), "q")
+    with pytest.raises(partq.ReplicaError, match=r"queue 'dead' in .* is a replica"):
+        partq.delete_messages(there, "q", {"v": 3})
+    assert sorted(messages(there, 0).values()) == list(range(10))

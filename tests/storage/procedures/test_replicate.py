@@ -21,9 +21,10 @@ from spark_partq.storage.log.folder import CLEAN_UP_EVERY
 from spark_partq.storage.procedures.keep_replicas import keep_replicas
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.replicate import Replicator, SyncReport, replicate
+from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.replica import table_copy
+from spark_partq.storage.replica.complete import SyncReport
 from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 from tests.groups import Consumer

@@ -13,8 +13,8 @@ from spark_partq.storage.inspect.doctor.check import Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.history import queue_history_problem
-from spark_partq.storage.replica.rivals import taking_over
-from spark_partq.storage.replica.table import ReplicaTable
+from spark_partq.storage.replica.rivals import Asking, taking_over
+from spark_partq.storage.replica.table import ReplicaTable, replica_role
 from spark_partq.storage.store import Store
 
 _ONE = "stop all who use one of the two, bring over what only that one has, and use the other one alone"
@@ -44,7 +44,9 @@ class ReplicaCheck(Check):
         with contextlib.suppress(
             PartqError, OSError, *MALFORMED
         ):  # who cannot be reached takes no messages that anybody could
-            state = queue_state(self.store.sibling(replica.primary), self.name)
+            before = self.store.sibling(replica.primary)
+            if replica_role(before, self.name) != "replica":  # it may follow this one by now
+                state = queue_state(before, self.name)
         if state is not None and state.queue_id == replica.queue_id and state.usable and state.fenced_by is None:
             self.fault(
                 f"there are two primaries: this replica was promoted, and the queue in {replica.primary} is there and not fenced",
@@ -52,8 +54,9 @@ class ReplicaCheck(Check):
             )
 
     def _check_replicas(self, state: QueueState) -> None:
-        for rival in taking_over(self.store, self.name, state.queue_id, state.replicas):
-            if state.fenced_by is None and rival.state.promoted:
+        asking = Asking(self.store.uri, state.incarnation)
+        for rival in taking_over(self.store, self.name, state.queue_id, state.replicas, asking):
+            if state.fenced_by is None and rival.has_taken_over:
                 self.fault(
                     f"there are two primaries: the replica in {rival.location} was promoted, and this queue is not fenced",
                     _ONE,
