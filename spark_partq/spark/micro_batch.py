@@ -169,8 +169,8 @@ def bounds_of(batch: DataFrame) -> list[tuple[Any, Any]]:
     return [(starts.get(source), end) for source, end in _offsets(running, int(number)).items()]
 
 
-def offsets_digest(batch: DataFrame) -> str:
-    """Of where the running micro-batch ends in each source: Spark plans it once, and repeats it so.
+def offsets_digest(batch: DataFrame) -> str | None:
+    """Of where the running micro-batch ends in each source: Spark plans it once, and repeats it so. None if Spark does not say.
 
     Raises
     ------
@@ -178,16 +178,21 @@ def offsets_digest(batch: DataFrame) -> str:
         As `micro_batch`.
     """
     running, number = _running(batch)
-    return hashlib.sha256(json.dumps(_offsets(running, int(number)), sort_keys=True).encode()).hexdigest()
+    ends = {} if running is None else _logged(running, int(number))
+    return hashlib.sha256(json.dumps(ends).encode()).hexdigest() if ends else None
 
 
 def _offsets(running: Any, number: int) -> dict[int, Any]:
+    return {source: json.loads(end) for source, end in _logged(running, number).items()}
+
+
+def _logged(running: Any, number: int) -> dict[int, str]:
     """Where a micro-batch ended in each source, by the source's place in the query; nothing if Spark keeps that no more."""
     logged = running.offsetLog().get(number) if number >= 0 else None
     if logged is None or not logged.isDefined():
         return {}
     offsets = logged.get().offsets()
-    return {i: json.loads(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()}
+    return {i: str(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()}
 
 
 def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:

@@ -67,12 +67,12 @@ def _rows(
             )  # fmt: skip
         if epochs is not None and partition in epochs:
             epoch, incarnation = epochs[partition], own.incarnation
-        elif (
-            partition in claims and claims[partition][0] == partition_id[0]
-        ):  # else of a queue of that name that was deleted
+        elif partition in claims and claims[partition][0] == partition_id[0]:
             _, _, epoch, incarnation = claims[partition]
         elif claims:
-            refused.append(partition)  # of a query of this driver that has lost it
+            refused.append(
+                partition
+            )  # of a query of this driver that has lost it, or of a queue of that name that was deleted
             continue
         else:
             raise InvalidArgumentError(

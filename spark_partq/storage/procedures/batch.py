@@ -191,10 +191,7 @@ class Batch:
         if manifest.query_id != record.query_id:
             raise self._ahead(record.batch_id, "another query")
         # Spark repeats a micro-batch as its checkpoint has planned it. An older checkpoint plans other messages under the number.
-        if (
-            None not in (manifest.offsets_digest, record.offsets_digest)
-            and manifest.offsets_digest != record.offsets_digest
-        ):
+        if len({manifest.offsets_digest, record.offsets_digest} - {None}) > 1:
             raise self._ahead(record.batch_id, "other messages")
 
     def _names(self) -> dict[ManifestName, FileInfo]:

@@ -131,9 +131,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
-    if replica.phase is not Phase.PROMOTING and not is_complete(
-        store, queue
-    ):  # a pass that slept may have said so since
+    # Since it says `Promoting` a pass that slept may have taken that back.
+    if replica.phase is not Phase.PROMOTING and not is_complete(store, queue):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
             f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
