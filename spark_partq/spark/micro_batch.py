@@ -182,17 +182,23 @@ def offsets_digest(batch: DataFrame) -> str | None:
     return hashlib.sha256(json.dumps(ends).encode()).hexdigest() if ends else None
 
 
-def _offsets(running: Any, number: int) -> dict[int, Any]:
+def _offsets(running: Any, number: int) -> dict[str, Any]:
     return {source: json.loads(end) for source, end in _logged(running, number).items()}
 
 
-def _logged(running: Any, number: int) -> dict[int, str]:
-    """Where a micro-batch ended in each source, by the source's place in the query; nothing if Spark keeps that no more."""
+def _logged(running: Any, number: int) -> dict[str, str]:
+    """Where a micro-batch ended in each source, by the source's place in the query, or its name; nothing if Spark keeps that no more."""
     logged = running.offsetLog().get(number) if number >= 0 else None
     if logged is None or not logged.isDefined():
         return {}
-    offsets = logged.get().offsets()
-    return {i: str(offsets.apply(i).get().json()) for i in range(offsets.size()) if offsets.apply(i).isDefined()}
+    if str(logged.get().getClass().getSimpleName()) == "OffsetMap":  # spark.sql.streaming.offsetLog.formatVersion is 2
+        by_name = logged.get().offsetsMap()
+        names = sorted(by_name.keys().mkString("\n").split("\n"))
+        found = {name: by_name.apply(name) for name in names}
+    else:
+        offsets = logged.get().offsets()
+        found = {str(i): offsets.apply(i) for i in range(offsets.size())}
+    return {source: str(end.get().json()) for source, end in found.items() if end.isDefined()}
 
 
 def delivered(batch: DataFrame) -> dict[QueuePartition, Position]:

@@ -109,6 +109,24 @@ def test_a_checkpoint_that_is_put_back(spark: SparkSession, queues: str, tmp_pat
     assert stored(spark, queues, "b") == list(range(70))
 
 
+def test_spark_keeps_offsets_by_the_names_of_sources(spark: SparkSession, queues: str, tmp_path: Path) -> None:
+    """As with `spark.sql.streaming.offsetLog.formatVersion` = 2, which is not its default."""
+    spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", 2)
+    try:
+        sinks = partq.queue_sink(queues, "b", exactly_once=True), partq.queue_sink(queues, "c")
+
+        def both(batch: DataFrame, batch_id: int) -> None:
+            sinks[0](batch, batch_id)
+            sinks[1](batch.select("v"), batch_id)
+
+        for first in (30, 50):
+            run_through(stream(spark, queues, group="g"), tmp_path / "cp", both)
+            more(spark, queues, first, 20)
+    finally:
+        spark.conf.unset("spark.sql.streaming.offsetLog.formatVersion")
+    assert stored(spark, queues, "b") == stored(spark, queues, "c") == list(range(50))
+
+
 def test_messages_that_are_discarded_are_counted_once(spark: SparkSession, store: str, tmp_path: Path) -> None:
     partq.create_queue(store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0)
     partq.create_queue(store, "b", "v bigint", key="v", partitions=2, reject_to_sender="off")

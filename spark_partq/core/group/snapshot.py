@@ -34,7 +34,6 @@ def to_json(state: GroupState) -> dict[str, Any]:
         "reset_epochs": [[*partition_id, epoch] for partition_id, epoch in state.reset_epochs.items()],
         "deletions": state.deletions,
         "last_epoch": state.last_epoch,
-        "past_epoch": state.past_epoch,
         "exists": state.exists,
         "unbound": sorted(state.unbound),
         "held": [[queue_id, sorted(keys)] for queue_id, keys in sorted(state.held.items())],
@@ -83,5 +82,4 @@ def from_json(value: Mapping[str, Any]) -> GroupState:
         format.parse(value["format"]),
         {stored.name(instance, "instance") for instance in stored.texts(value["unbound"], "unbound")},
         {stored.text(queue_id, "queue_id"): held_keys.parse(keys) for queue_id, keys in value["held"]},
-        stored.whole(value.get("past_epoch", -1), "past_epoch", -1),
     )

@@ -62,8 +62,8 @@ class GroupState:
         The `view` that the assignor was given then.
     deletions : int
         How often the group was deleted. Each time it begins anew, and so do its acknowledgements, in another table.
-    last_epoch, past_epoch : int
-        The highest epoch of a partition before that, and before a queue was last removed. Epochs of what is added later go on above both.
+    last_epoch : int
+        The highest epoch of a partition before that; epochs go on above it.
     removed : dict
         The last epoch and position of each partition that its queue has no longer. If it comes back, both go on from there.
     unbound : set
@@ -99,7 +99,6 @@ class GroupState:
     format: Format = field(default_factory=format.of_new_tables)
     unbound: set[str] = field(default_factory=set)
     held: dict[str, frozenset[int]] = field(default_factory=dict)
-    past_epoch: int = -1
 
     # ---- queries
     @property
@@ -302,7 +301,6 @@ class GroupState:
         elif kind is Kind.KEYS_RELEASED:
             del self.held[_given(fact, "queue_id", fact.queue_id)]
         else:
-            self.past_epoch = self._highest_epoch()
             self.held.pop(fact.queue_id or "", None)
             del self.queues[fact.queue_id or ""]
             for partition_id in [id_ for id_ in self.partitions if id_[0] == fact.queue_id]:
@@ -314,12 +312,11 @@ class GroupState:
             }
 
     def _deleted(self) -> GroupState:
-        last_epoch, deletions = self._highest_epoch(), self.deletions + 1
-        return GroupState(self.seq, resets=self.resets, deletions=deletions, last_epoch=last_epoch, format=self.format)
-
-    def _highest_epoch(self) -> int:
         epochs = [own.epoch for own in self.partitions.values()] + [epoch for epoch, _ in self.removed.values()]
-        return max([self.last_epoch, self.past_epoch, *epochs])
+        last_epoch = max([self.last_epoch, *epochs])
+        return GroupState(
+            self.seq, resets=self.resets, deletions=self.deletions + 1, last_epoch=last_epoch, format=self.format
+        )
 
     def _replay_partition(self, kind: Kind, fact: GroupFact) -> None:
         partition_id, before = fact.partition_id, self.partition_state(fact.partition_id)

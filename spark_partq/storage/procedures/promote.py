@@ -54,7 +54,7 @@ from spark_partq.storage.queue.handle import features_of, open_queue, queue_stat
 from spark_partq.storage.queue.manifests import Manifests
 from spark_partq.storage.queue.partition_table import FENCED, PartitionTable
 from spark_partq.storage.replica.closing import close
-from spark_partq.storage.replica.complete import incarnation_there, is_complete
+from spark_partq.storage.replica.complete import incarnation_there, is_whole
 from spark_partq.storage.replica.rivals import Asking, Rival, patiently, taking_over
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
 from spark_partq.storage.store import Store, group_folder, partition_folder, partition_numbers, queue_folder
@@ -124,15 +124,14 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     if replica is None:
         raise ReplicaError(f"queue {queue!r} in {store.uri} is no replica, so it cannot be promoted", queue=queue)
     decide_replica.check_can_be_promoted(replica, force)
-    if is_complete(store, queue):
+    if is_whole(store, replica):
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
     if force:
         _check_not_taken_over(replica, store.sibling(replica.primary, options))
     others = {*replica.others, *_other_replicas(store, replica)}
     _check_alone(store, table, replica, others, force)
     fenced, problem, known = _take_over(store, table, replica, force, options)
-    # Since it says `Promoting` a pass that slept may have taken that back.
-    if replica.phase is not Phase.PROMOTING and not is_complete(store, queue):
+    if not is_whole(store, replica):
         raise ReplicaError(
             f"the first pass of the replica of queue {queue!r} in {store.uri}, or the first since its primary was itself promoted, never ended, "
             f"and its primary {replica.primary} cannot be reached ({problem}): there is no whole copy that could be used", queue=queue,
@@ -175,7 +174,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
 # ---- the other replicas
 def _other_replicas(store: Store, replica: ReplicaState) -> list[str]:
     """Locations of the primary's other replicas, as the copy knows them."""
-    if not is_complete(store, replica.queue):
+    if not is_whole(store, replica):
         return []
     return [location for location in queue_state(store, replica.queue).replicas if location != replica.location]
 
@@ -222,7 +221,7 @@ def _check_not_taken_over(replica: ReplicaState, primary: Store) -> None:
 
 def _descends_from(store: Store, mine: ReplicaState, rival: Rival) -> bool:
     """Whether this is a replica of what the other one became, which is fenced for it, or for another one since."""
-    if not is_complete(store, mine.queue):
+    if not is_whole(store, mine):
         return False
     state = queue_state(store, mine.queue)
     if rival.state.incarnation not in (state.incarnation, *(former.incarnation for former in state.former)):

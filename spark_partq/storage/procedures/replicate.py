@@ -9,12 +9,10 @@ a reason in the control table.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from spark_partq.core.errors import CorruptTableError, OtherHistoryError, QueueNotFoundError, ReplicaError
-from spark_partq.core.group.state import GroupState
+from spark_partq.core.errors import OtherHistoryError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
 from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
@@ -31,6 +29,8 @@ from spark_partq.storage.replica.copied_tables import group_tables, queue_tables
 from spark_partq.storage.replica.explained import Read, explains, go_on
 from spark_partq.storage.replica.following import follow, follows_another
 from spark_partq.storage.replica.manifest_copy import ManifestCopy
+from spark_partq.storage.replica.parts import Part, each, held_back, parts
+from spark_partq.storage.replica.readers import Readers
 from spark_partq.storage.replica.step import Step
 from spark_partq.storage.replica.table import (
     Options,
@@ -71,11 +71,11 @@ class Replicator:
         self.store, self.queue = store, check_name("queue", queue)
         self.target = store.sibling(location, options)
         self._taking_over = taking_over
-        self._replica_id = ""
+        self._readers = Readers(store, self.target)
+        self._replica_ids: dict[str, str] = {}  # by queue, of the copy that is remembered
         self._tables: dict[str, ReplicaTable] = {}
         self._copies: dict[str, TableCopy] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
-        self._groups: dict[str, Group] = {}
         self._offsets: dict[str, tuple[int, int]] = {}  # partition folder -> version of the copy, its next offset
         self._sources: dict[int, DeltaLog] = {}
         self._marks: dict[str, tuple[int, bool, int]] = {}  # by queue what its copied control table explains
@@ -121,9 +121,6 @@ class Replicator:
                 queue=self.queue,
                 location=self.target.uri,
             )
-        if replica.replica_id != self._replica_id:  # what is remembered is of another copy
-            self._copies, self._offsets, self._marks, self._replica_id = {}, {}, {}, replica.replica_id
-            self._incarnations, self._used_there = {}, set()
         with reaching(self.target):
             if state.settings.durable:
                 self.target.force_writes()
@@ -136,11 +133,13 @@ class Replicator:
             raise problems[0]
         return report
 
-    def _pass(self, state: QueueState) -> tuple[int, list[ReplicaError]]:
-        groups = list(self._read_by(state))
+    def _pass(self, state: QueueState) -> tuple[int, list[PartqError]]:
+        if self._is_another(self.queue):  # and those of its groups may be others, too
+            self._copies, self._offsets, self._marks, self._incarnations, self._used_there = {}, {}, {}, {}, set()
+        groups = list(self._readers.of(state))
         self._check_history(groups)
-        captured: list[tuple[TableCopy, list[Step]]] = []
-        problems: list[ReplicaError] = []
+        captured: list[tuple[set[str], TableCopy, list[Step]]] = []  # with the names of the queues that the group reads
+        problems: list[PartqError] = []
         queues = {self.queue}
         for group, read in groups:
             together = None if group.name in self._used_there else self._together(read)
@@ -148,52 +147,55 @@ class Replicator:
                 continue  # it goes its own way there, with another of its queues
             try:
                 copies = [self._copy(folder, tuple(read.values())) for folder in group_tables(group)]
-                captured += reversed([(copy, list(copy.steps())) for copy in copies])
+                captured += reversed([(set(read.values()), copy, list(copy.steps())) for copy in copies])
             except ReplicaError as error:
                 problems.append(error)
             else:
                 queues |= together
-        read_queues, manifests, made_whole = [], [], list[QueueState]()
-        for queue, known in self._states(state, queues).items():
-            went_on = self._incarnations.get(queue) != known.incarnation and complete.lacks(self.target, known)
-            if went_on and complete.begin(self.target, known):
-                made_whole.append(known)
-            manifests.append(self._manifests(queue, known.queue_id, went_on))
-            read_queues.append(self._read_queue(known))
-        for begun in manifests:  # between the two, so that no copy has a part of a batch without its manifest
-            begun.copy()
-        commits = sum(self._apply(*read) for read in reversed(read_queues))
-        self._incarnations |= {known.name: known.incarnation for _, _, known, _ in read_queues}
-        for begun in manifests:
-            begun.remove()
-        commits += sum(copy.apply(steps) for copy, steps in captured)
-        for known in made_whole:
-            if known.name != self.queue:
-                complete.has_ended(self.target, known.name, 0)
+        commits = 0
+
+        def apply(part: Part) -> None:
+            nonlocal commits
+            commits += self._apply(*part.read)
+            self._incarnations[part.state.name] = part.state.incarnation
+
+        states = {name: state if name == self.queue else queue_state(self.store, name) for name in sorted(queues)}
+        planned = parts(self.store, self.target, states, self.queue, self._replica)
+        done = each(self._begin, planned, problems)
+        # Between the two, so that no copy has a part of a batch without its manifest.
+        done = each(lambda part: part.manifests.copy(), done, problems)
+        done = each(apply, reversed(done), problems)
+        done = each(lambda part: part.manifests.remove(), done, problems)
+        behind = held_back(planned, done)
+        commits += sum(copy.apply(steps) for names, copy, steps in captured if names.isdisjoint(behind))
+        for part in done:
+            if part.was_whole and part.state.name != self.queue:
+                complete.has_ended(self.target, part.state.name, 0)
         return commits, problems
 
-    def _states(self, state: QueueState, queues: Iterable[str]) -> dict[str, QueueState]:
-        """Those of the queues, and then of their dead-message queues, as far as these have a replica there.
+    def _begin(self, part: Part) -> None:
+        """Read what is new in a queue."""
+        state = part.state
+        if state.name != self.queue:
+            self._is_another(state.name)
+        went_on = self._incarnations.get(state.name) != state.incarnation and complete.lacks(self.target, state)
+        part.was_whole = went_on and complete.begin(self.target, state)
+        part.manifests = self._manifests(state.name, state.queue_id, went_on)
+        part.read = self._read_queue(state)
 
-        In this order they are read: what a group has put aside, and what was put back from there, is in the dead-message queue by then.
-        """
-        states = {name: state if name == self.queue else queue_state(self.store, name) for name in sorted(queues)}
-        for name in sorted({known.settings.dead_letter_queue or "" for known in states.values()} - {""}):
-            known = states.pop(name, None) or self._followed(name)
-            if known is not None:
-                states[name] = known
-        return states
-
-    def _followed(self, queue: str) -> QueueState | None:
-        """The state of a queue that has its replica there."""
+    def _is_another(self, queue: str) -> bool:
+        """Whether another copy of the queue was made there than the one that is remembered; then that is forgotten."""
         replica = self._replica(queue)
-        if replica is None or replica.takes_over or replica.removed:
-            return None
-        with contextlib.suppress(QueueNotFoundError):
-            known = queue_state(self.store, queue)
-            if known.queue_id == replica.queue_id and not follows_another(self.target, replica, self.store, known):
-                return known
-        return None
+        known = "" if replica is None else replica.replica_id
+        if self._replica_ids.setdefault(queue, known) == known:
+            return False
+        self._replica_ids[queue] = known
+        for folder in [folder for folder in self._copies if folder.startswith(f"{queue_folder(queue)}/")]:
+            del self._copies[folder]
+            self._offsets.pop(folder, None)
+        self._marks.pop(queue, None)
+        self._incarnations.pop(queue, None)
+        return True
 
     def _read_queue(self, state: QueueState) -> tuple[TableCopy, list[Step], QueueState, Read]:
         """What is new in a queue's tables; again if messages may have left the parent meanwhile, to where they are not explained (S6)."""
@@ -258,26 +260,6 @@ class Replicator:
             if newest.revision == state.revision:
                 return steps, state
             state = newest
-
-    def _read_by(self, state: QueueState) -> Iterator[tuple[Group, dict[str, str]]]:
-        """The groups that read the queue, each with all that it reads: id to name; and those that were deleted and whose copy did."""
-        for name in sorted({*state.groups, *self.target.named("groups")}):
-            group = self._groups.setdefault(name, Group(self.store, name))
-            try:
-                exists = group.exists()
-            except CorruptTableError:  # it may have been put back to an older state
-                group = self._groups[name] = Group(self.store, name)
-                exists = group.exists()
-            read = group.state if exists else self._copied_state(group)
-            if state.queue_id in read.queues:
-                yield group, {id_: known.name for id_, known in read.queues.items()}
-
-    def _copied_state(self, group: Group) -> GroupState:
-        """What the copy of a deleted group says."""
-        copy = Group(self.target, group.name)
-        if group.has_table() and copy.has_table():
-            copy.refresh_control()
-        return copy.state
 
     def _together(self, read: Mapping[str, str]) -> set[str] | None:
         """Which of a group's queues have their replica there, too: its positions in them must not lie past their messages.
@@ -365,7 +347,7 @@ class Replicator:
                 queue=self.queue,
                 location=self.target.uri,
             )
-        for group, read in self._read_by(state):
+        for group, read in self._readers.of(state):
             if self._together(read) is not None:
                 for folder in group_tables(group):
                     _ = self._copy(folder, tuple(read.values())).version

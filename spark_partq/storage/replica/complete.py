@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 
 from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.facts import Phase
+from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica.table import SYNCED
@@ -27,6 +29,11 @@ class SyncReport:
 def is_complete(target: Store, queue: str) -> bool:
     """Whether a pass has ended, and if the copy then got messages of a later incarnation, one since."""
     return target.files.info(_path(queue)) is not None
+
+
+def is_whole(target: Store, replica: ReplicaState) -> bool:
+    """Whether it was complete when its promotion began, or is: since then a pass that slept may have taken that back."""
+    return replica.phase is Phase.PROMOTING or is_complete(target, replica.queue)
 
 
 def has_ended(target: Store, queue: str, lag: int) -> None:

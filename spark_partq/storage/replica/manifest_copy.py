@@ -57,6 +57,9 @@ class ManifestCopy:
         ReplicaError
             If the copy has gone its own way.
         """
+        if self._went_on:  # before anything is brought under the same names; the copy is not whole until the pass ends
+            self.remove()
+            self._gone = set()
         names, before = self._from.names(), None
         while names and names != before:
             # One after the other, by their numbers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -12,6 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, replicate
+from spark_partq.storage.replica import parts
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
 from tests.replicas import (
@@ -56,7 +58,7 @@ def test_what_the_replica_lacked_is_put_back(store: str, there: str) -> None:
     replicate(Store(store), "dead", there)
     put_aside(store, 1, 4)
     assert partq.redrive(store, "q") == {"q": 4}
-    with mock.patch.object(Replicator, "_followed", return_value=None):  # a pass that leaves the dead messages out
+    with mock.patch.object(parts, "_followed", return_value=None):  # a pass that leaves the dead messages out
         replicate(Store(store), "q", there)
     os.rename(store, f"{store}-away")
     for name in ("q", "dead"):
@@ -136,3 +138,50 @@ def test_messages_are_deleted_in_both_queues_or_in_none(store: str, there: str) 
     with pytest.raises(partq.ReplicaError, match=r"queue 'dead' in .* is a replica"):
         partq.delete_messages(there, "q", {"v": 3})
     assert sorted(messages(there, 0).values()) == list(range(10))
+
+
+def test_a_dead_message_queue_is_made_again_while_a_replicator_runs(store: str, there: str) -> None:
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    put_aside(store, 1, 3)
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    running = Replicator(Store(store), "q", there)
+    running.sync()
+    for place in (store, there):
+        partq.delete_queue(place, "dead")
+    running.sync()
+    partq.alter_queue(store, "q", dead_letter_queue="dead")
+    put_aside(store, 4, 5)
+    Replicator(Store(store), "dead", there).register()
+    running.sync()
+    os.rename(store, f"{store}-away")
+    with pytest.raises(partq.ReplicaError, match="never ended"):  # no pass of its own has
+        promote(Store(there), "dead")
+    assert sorted(messages(there, 0, "dead").values()) == [4]
+
+
+def test_dead_messages_that_cannot_be_copied(store: str, there: str) -> None:
+    """That is told; it keeps no message of the queue back, and the group stays where it was, so that nothing is missing there."""
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
+    )
+    put(store, 0, range(10))
+    query = Query(store, {4}, session_timeout_ms=500)
+    while not dead(store):
+        query.run()
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    before = position(there, "g", 0)
+    put(store, 0, range(10, 20))
+    put_aside(store, 12, 13)
+    newest = max(
+        Path(store, "queues/dead/partitions/partition=0").glob("*.parquet"), key=lambda path: path.stat().st_mtime
+    )
+    newest.unlink()
+    while not query.run():
+        pass
+    assert position(store, "g", 0) == 20
+    with pytest.raises(partq.CorruptTableError, match=newest.name):
+        replicate(Store(store), "q", there)
+    assert sorted(messages(there, 0).values()) == list(range(20)) and position(there, "g", 0) == before

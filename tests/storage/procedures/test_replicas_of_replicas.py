@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.inspect.doctor import diagnose
 from spark_partq.storage.procedures.produce import Producer
@@ -98,8 +99,9 @@ def test_a_replica_that_a_lost_primary_had_taken(queue: str, there: str) -> None
 
 
 # ---- what a lost primary had begun
+@pytest.mark.parametrize("when", ["before the pass", "after a pass that died", "while the pass reads"])
 @pytest.mark.parametrize("rows", [20, 300])
-def test_another_manifest_of_a_batch(store: str, there: str, rows: int) -> None:
+def test_another_manifest_of_a_batch(store: str, there: str, rows: int, when: str) -> None:
     """One replica has that of the lost primary; the sink computes other rows at the one that takes over, which dies in the midst of them."""
     second, keys = f"{there}-2", [next(f"k{n}" for n in range(9) if target(hash_of(f"k{n}"), 2) == at) for at in (0, 1)]
     make(store, 2)
@@ -114,9 +116,26 @@ def test_another_manifest_of_a_batch(store: str, there: str, rows: int) -> None:
     sync(store, second)
     take_away(store)
     promote(Store.at(there), "q")
-    with mock.patch.object(PartitionTable, "append", _first_alone(PartitionTable.append)), pytest.raises(Crash):
-        Sink(there).write(1, again)
-    sync(there, second)
+
+    def written() -> None:
+        with mock.patch.object(PartitionTable, "append", _first_alone(PartitionTable.append)), pytest.raises(Crash):
+            Sink(there).write(1, again)
+
+    read_queue = Replicator._read_queue
+
+    def written_meanwhile(replicator: Replicator, state: QueueState) -> object:
+        written()  # the manifests are listed
+        return read_queue(replicator, state)
+
+    if when == "while the pass reads":
+        with mock.patch.object(Replicator, "_read_queue", written_meanwhile):
+            sync(there, second)
+    else:
+        if when == "after a pass that died":
+            with mock.patch.object(complete, "has_ended", side_effect=Crash), pytest.raises(Crash):
+                sync(there, second)
+        written()
+        sync(there, second)
     take_away(there)
     promote(Store.at(second), "q")
     Sink(second).write(1, begun)
@@ -135,10 +154,18 @@ def _first_alone(append: Callable[..., int | None]) -> Callable[..., int | None]
 
 
 # ---- passes that sleep
+@pytest.mark.parametrize("took_over", [True, False])
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_promotion_dies_before_its_last_fact(queue: str, there: str, lost: bool) -> None:
+def test_a_promotion_dies_before_its_last_fact(queue: str, there: str, lost: bool, took_over: bool) -> None:
     """A pass that slept meanwhile takes the copy for one of another incarnation; the promotion is finished all the same."""
     put(queue, 0, range(3))
+    if took_over:
+        first, queue = queue, f"{there}-1"
+        for _ in range(2):
+            for location in (queue, there):
+                sync(first, location)
+        take_away(first)
+        promote(Store.at(queue), "q")
     sync(queue, there)
     lacks = complete.lacks
 

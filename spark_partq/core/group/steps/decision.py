@@ -42,6 +42,11 @@ class Decision:
         self.facts: list[GroupFact] = []
         self.handoffs_ended = False
 
+    @property
+    def begins_the_group(self) -> bool:
+        """Whether no decision was made in the group before."""
+        return self.state.seq == len(self.facts)
+
     def emit(self, fact: GroupFact) -> None:
         """Add a fact, and apply it to the state. The first of all says the format of the table."""
         if not self.state.seq and fact.kind != Kind.GROUP_CREATED:

@@ -32,8 +32,8 @@ def add_queues(
     decision: Decision, queues: Mapping[str, QueueInGroup], starts: Mapping[PartitionId, int], cause: str
 ) -> bool:
     """Add what the group does not know of the queues; True if its partitions have changed."""
-    state = decision.state
-    before = set(state.partitions)
+    state, is_new = decision.state, decision.begins_the_group
+    before, queues_before = set(state.partitions), set(state.queues)
     force_writes(decision, state.queues.values())  # a program that did not do so may have added them
     for queue_id, queue in sorted(queues.items()):
         for old_id, old in list(state.queues.items()):
@@ -51,7 +51,9 @@ def add_queues(
     for partition_id, start in sorted(starts.items()):
         queue_id, number = partition_id
         if partition_id not in state.partitions and number in state.queues[queue_id].partition_numbers:
-            epoch, position = state.removed.get(partition_id, (max(state.last_epoch, state.past_epoch), 0))
+            # No epoch is higher than the number of facts. So an acknowledgement of messages of a queue that had this one's name does not count.
+            last = state.last_epoch if is_new or queue_id in queues_before else state.seq
+            epoch, position = state.removed.get(partition_id, (last, 0))
             decision.emit_partition(
                 Kind.PARTITION_ADDED, partition_id, "new to the group",
                 offset=max(start, position), epoch=epoch + 1, lineage_epoch=epoch + 1,

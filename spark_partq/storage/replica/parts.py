@@ -1,0 +1,89 @@
+"""The queues that one pass copies: those of its groups, and then their dead-message queues (S7)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from spark_partq.core.errors import PartqError
+from spark_partq.core.queue.state import QueueState
+from spark_partq.core.replica.state import ReplicaState
+from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.explained import Read
+from spark_partq.storage.replica.following import follows_another
+from spark_partq.storage.replica.manifest_copy import ManifestCopy
+from spark_partq.storage.replica.step import Step
+from spark_partq.storage.replica.table import replica_role
+from spark_partq.storage.replica.table_copy import TableCopy
+from spark_partq.storage.store import Store
+
+
+@dataclass
+class Part:
+    """One queue, and what a pass has read of it."""
+
+    state: QueueState
+    has_dead_messages: bool  # of others
+    was_whole: bool = False
+    manifests: ManifestCopy = field(init=False)
+    read: tuple[TableCopy, list[Step], QueueState, Read] = field(init=False)
+
+
+def parts(
+    store: Store,
+    target: Store,
+    states: Mapping[str, QueueState],
+    first: str,
+    replica: Callable[[str], ReplicaState | None],
+) -> list[Part]:
+    """Those queues, and then their dead-message queues, as far as these are used here and have a replica there.
+
+    In this order they are read: what a group has put aside, and what was put back from there, is in the dead-message queue by then.
+
+    Parameters
+    ----------
+    first : str
+        The queue whose pass it is.
+    replica : function
+        What is there of a queue.
+    """
+    dead = {state.settings.dead_letter_queue or "" for state in states.values()} - {"", first}
+    found = [Part(state, has_dead_messages=False) for name, state in states.items() if name not in dead]
+    for name in sorted(dead):
+        state = states.get(name) or _followed(store, target, name, replica(name))
+        if state is not None:
+            found.append(Part(state, has_dead_messages=True))
+    return found
+
+
+def _followed(store: Store, target: Store, queue: str, replica: ReplicaState | None) -> QueueState | None:
+    if replica is None or replica.takes_over or replica.removed:
+        return None
+    with contextlib.suppress(PartqError):  # it is gone, or damaged: its own passes tell
+        state = queue_state(store, queue)
+        is_used = state.usable and state.fenced_by is None and replica_role(store, queue) != "replica"
+        if is_used and state.queue_id == replica.queue_id and not follows_another(target, replica, store, state):
+            return state
+    return None
+
+
+def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[PartqError]) -> list[Part]:
+    """Do it for each, and return those for which it can be done. What cannot be copied of dead messages keeps no other message back."""
+    done = []
+    for part in parts:
+        try:
+            do(part)
+        except PartqError as error:
+            if not part.has_dead_messages:
+                raise
+            problems.append(error)
+        else:
+            done.append(part)
+    return done
+
+
+def held_back(parts: Iterable[Part], done: Iterable[Part]) -> set[str]:
+    """The queues whose groups are not copied: what these have put aside may not be there."""
+    failed = {part.state.name for part in parts} - {part.state.name for part in done}
+    return failed | {part.state.name for part in parts if part.state.settings.dead_letter_queue in failed}
