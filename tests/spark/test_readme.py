@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 import spark_partq as partq
-from tests.helpers import ROOT, driver, finished
+from tests.helpers import ROOT, driver, eventually, finished
 
 README = ROOT / "README.md"
 IN_FOLDER = (
@@ -65,6 +69,47 @@ def test_ten_lines_in_two_processes(tmp_path: Path) -> None:
         out = finished(driver(IN_FOLDER, str(tmp_path), code("README.md")))
         assert sorted(re.findall(ORDER, out)) == sorted(THREE * times)
     look_at_the_queue(tmp_path)
+
+
+@pytest.mark.long
+def test_two_consumers(spark: SparkSession, tmp_path: Path) -> None:
+    """W1: the job that is started twice; one is stopped, and the other goes on. Each message is in the table once."""
+    for name in ("conf", "jobs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    finished(driver(IN_FOLDER, str(tmp_path), code("README.md")))
+    section = README.read_text().partition("\n## Two consumers\n")[2].partition("\n## ")[0]
+    define, *starts = re.findall(r"^    (consume.*)$", section, re.MULTILINE)
+    store, path = str(tmp_path / "store"), f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    jobs = [
+        subprocess.Popen(
+            ["bash", "-c", f"{define}\n{line.removesuffix('&')}"], cwd=tmp_path, env=environment, start_new_session=True
+        )
+        for line in starts
+    ]
+
+    def sent(first: int, last: int) -> None:
+        rows = [(f"o{n}", f"c{n % 40}", float(n)) for n in range(first, last)]
+        partq.append(spark.createDataFrame(rows, "order_id string, customer string, amount double"), store, "orders")
+
+    def owned(members: int) -> bool:
+        found = partq.describe_group(store, "billing")
+        return (found.status, len(found.members), found.unassigned, found.lag) == ("Ready", members, 0, 0)
+
+    try:
+        eventually(lambda: owned(2), "two members that have read everything", 180)
+        sent(0, 200)
+        eventually(lambda: owned(2), "that both have read what was sent", 60)
+        os.killpg(jobs[0].pid, signal.SIGTERM)
+        sent(200, 300)
+        eventually(lambda: owned(1), "that the other one has read the rest", 120)
+    finally:
+        for job in jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    billed = DeltaTable(tmp_path / "shared").to_pandas()
+    assert sorted(billed["order_id"]) == sorted(f"o{n}" for n in range(300))
 
 
 def look_at_the_queue(folder: Path, depth: int = 0) -> None:
