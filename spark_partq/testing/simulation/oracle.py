@@ -290,7 +290,8 @@ class Oracle:
             self.fail(self.dead.left_out(name, left_out, fact, log.enqueued_ms))
             reader.lose(number, [message.id for message in left_out.values()], fact.delivered or 0)
         self.dead.decided(name, fact)
-        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 2)):
+        # The copy had nothing of it: it is created now, and its format may be raised.
+        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 3)):
             reader.begin(stored)
         if fact.kind == Kind.POSITION_RESET and is_there:
             self._drained_groups -= {name}
