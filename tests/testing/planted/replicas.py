@@ -99,7 +99,7 @@ def the_primary_is_fenced_after_the_last_pass(original, store, queue, location, 
 def _then_fences(original, replicator):
     found = original(replicator)
     if replicator._taking_over:
-        fence(replicator.store, replicator.queue, replicator.target.uri, replicator._replica_id)
+        fence(replicator.store, replicator.queue, replicator.target.uri, replicator._replica_ids[replicator.queue])
     return found
 
 
