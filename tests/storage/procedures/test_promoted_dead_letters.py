@@ -28,6 +28,15 @@ def put_aside(store: str, start: int, end: int) -> None:
     DeadLetters(found.store, "dead", "g").send(found, found.table(0), 1, DeadMessages(start, end, "dead", 1))
 
 
+def replicated(store: str, there: str, start: int, end: int) -> None:
+    """Ten messages of which some were put aside; both queues have their replicas."""
+    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
+    put(store, 0, range(10))
+    put_aside(store, start, end)
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+
+
 def redriven(store: str) -> list[int]:
     return [m.payload["v"] for m in partq.dead_letters(store, "q") if m.redriven]
 
@@ -129,11 +138,7 @@ def test_a_pass_has_the_dead_messages_that_its_groups_have_put_aside(store: str,
 
 def test_messages_are_deleted_in_both_queues_or_in_none(store: str, there: str) -> None:
     """The dead-message queue is still a replica: that is told before anything is deleted."""
-    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
-    put(store, 0, range(10))
-    put_aside(store, 2, 5)
-    for name in ("q", "dead"):
-        replicate(Store(store), name, there)
+    replicated(store, there, 2, 5)
     promote(Store(there), "q")
     with pytest.raises(partq.ReplicaError, match=r"queue 'dead' in .* is a replica"):
         partq.delete_messages(there, "q", {"v": 3})
@@ -141,11 +146,7 @@ def test_messages_are_deleted_in_both_queues_or_in_none(store: str, there: str) 
 
 
 def test_a_dead_message_queue_is_made_again_while_a_replicator_runs(store: str, there: str) -> None:
-    partq.create_queue(store, "q", "v bigint", key="v", partitions=1, dead_letter_queue="dead")
-    put(store, 0, range(10))
-    put_aside(store, 1, 3)
-    for name in ("q", "dead"):
-        replicate(Store(store), name, there)
+    replicated(store, there, 1, 3)
     running = Replicator(Store(store), "q", there)
     running.sync()
     for place in (store, there):
