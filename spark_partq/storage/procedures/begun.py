@@ -109,22 +109,24 @@ class BegunBatches:
         return min(self.as_of_ms, max((last_written_ms(table.transactions) for table in tables), default=0))
 
     def _silent_sinks(self, tables: Sequence[PartitionTable]) -> set[str]:
-        """As of the last refresh of the tables, those that neither manifests nor records show to have written of late, and whose last batch is in as a whole, or not at all."""
+        """As of the last refresh of the tables, those that neither manifests nor records show to have written of late, and of whose last batch nothing is missing.
+
+        Who comes back finishes what is missing, and may have found the manifest already.
+        """
         young = {n.sink_id for n, i in self._names.items() if self.as_of_ms - i.modified_ns // 1_000_000 <= KEPT_MS}
-        recorded, now_ms = set[str](), self._now_ms(tables)
+        known, now_ms = {name.sink_id for name in self._names}, self._now_ms(tables)
         for table in tables:
             for sink_id, is_silent in silent_sinks(table.transactions, now_ms).items():
-                recorded.add(sink_id)
+                known.add(sink_id)
                 if not is_silent:
                     young.add(sink_id)
-        known = recorded | {name.sink_id for name in self._names}
         return {
             sink_id
             for sink_id in known - young
             if not (keeps_positions(sink_id) or sink_id == STUCK_SINK)
             and self._queue.control.last_discarded(sink_id) < 0
-            and not (sink_id in recorded and self._is_half_in(sink_id, tables))
+            and not self._lacks_files(sink_id, tables)
         }
 
-    def _is_half_in(self, sink_id: str, tables: Sequence[PartitionTable]) -> bool:
+    def _lacks_files(self, sink_id: str, tables: Sequence[PartitionTable]) -> bool:
         return not self.readable or any(self._left_in(table, sink_id) for table in tables)

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from spark_partq.core.errors import IngressDisabledError
 from spark_partq.core.queue.manifest import Manifest, ManifestName, NewFile, in_under
@@ -100,7 +101,7 @@ class Producer:
         """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages."""
         added, rewrites = 0, 0
         while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
-            results = self._commit(placed, record, ())
+            results = self._commit(placed, record)
             added += sum(result.rows for result in results)
             if all(result.is_in for result in results):
                 break
@@ -292,7 +293,7 @@ class Producer:
                 recorded = batch.recorded()
                 done = set(recorded.get(manifest.generation, ()))
                 batch.check_files(manifest.left(recorded), manifest.generation)
-            results = self._commit(placed, None if batch is None else batch.record, done)
+            results = self._commit(placed, None if batch is None else batch.record, batch, done)
             added += sum(result.rows for result in results)
             done |= {result.partition for result in results if result.is_in}
             if all(result.is_in for result in results):
@@ -313,15 +314,19 @@ class Producer:
         if fenced := [result.partition for result in results if result.fenced]:
             await_unfenced(self._queue, fenced)
 
-    def _commit(self, placed: Prepared, record: BatchRecord | None, done: Collection[int]) -> list[Result]:
+    def _commit(
+        self, placed: Prepared, record: BatchRecord | None, batch: Batch | None = None, done: Collection[int] = ()
+    ) -> list[Result]:
         """Commit each partition's files, but where it is done."""
         manifest = placed.manifest
+        was_found = batch is not None and not placed.is_own
+        is_named = partial(batch.is_named, manifest) if batch is not None and was_found else lambda: True
 
         def commit(part: list[NewFile]) -> Result:
             number = part[0].partition
             try:
                 first = self._queue.table(number).append(
-                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us
+                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us, is_named
                 )
             except FilesTooOld:
                 return Result(number, too_old=True)

@@ -146,15 +146,16 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     queue = open_dead_letters(store, name)
     # Keys may be held in the queue that was named, though nothing is left to put back: it was deleted, or removed by its age.
     named = {} if name == queue.name else {name: open_queue(store, name)}
-    origins, ends = _origins(queue)
+    origins, ends, last = _origins(queue)
     while True:
         targets = _targets(queue, origins)
         released = release_keys([(target, origins.get(origin, ())) for origin, target in {**named, **targets}.items()])
         if not released:
             break  # what is put aside from here on holds its key
-        before, (origins, ends) = ends, _origins(queue)
-        if ends == before:
-            break  # and nothing comes: those groups have read all, and nobody writes
+        before, (origins, ends, last) = last, _origins(queue)
+        holding = [name for name, target in targets.items() if target.state.settings.dead_letter_order != "skip"]
+        if all(last.get(name) == before.get(name) for name in holding):
+            break  # and nothing comes of these: their groups have read all, and nobody writes
     return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
 
 
@@ -232,9 +233,9 @@ def _redrive(queue: Queue, origin: Queue, ends: Mapping[int, int]) -> int:
     return put_back
 
 
-def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int]]:
-    """The queues to which there is something to put back, each with the groups that put it aside, no group for what was rejected; and the
-    ends of the partitions up to which that was found.
+def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[str, dict[int, int]]]:
+    """The queues to which there is something to put back, each with the groups that put it aside, no group for what was rejected; the
+    ends of the partitions up to which that was found; and where the last message of each queue lies, by partition.
     """
     names = ["origin_queue", "origin_group", "dead_reason"]
     schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
@@ -247,14 +248,15 @@ def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int]]:
             columns = [rows.column(name).to_pylist() for name in names]
             for at, (name, group, reason) in enumerate(zip(*columns, strict=True), part.base_offset + first):
                 last.setdefault(name, {})[table.partition, group, reason in _PUT_ASIDE] = at
-    found = {}
+    found, last_of = {}, {}
     for name, of in sorted(last.items()):
+        last_of[name] = {number: max(at for (n, *_), at in of.items() if n == number) for number, *_ in of}
         _finish(queue, name)
         positions = _redriven_to(queue, name)
         left = [(group, aside) for (number, group, aside), at in of.items() if at >= positions.get(number, 0)]
         if left:
             found[name] = {group for group, aside in left if aside}
-    return found, ends
+    return found, ends, last_of
 
 
 def _finish(queue: Queue, origin: str) -> None:

@@ -160,13 +160,14 @@ class Replicator:
             self._incarnations[part.state.name] = part.state.incarnation
 
         states = {name: state if name == self.queue else queue_state(self.store, name) for name in sorted(queues)}
-        planned = parts(self.store, self.target, states, self.queue, self._replica)
+        planned, unknown = parts(self.store, self.target, states, self.queue, self._replica)
+        problems += unknown.values()
         done = each(self._begin, planned, problems)
         # Between the two, so that no copy has a part of a batch without its manifest.
         done = each(lambda part: part.manifests.copy(), done, problems)
         done = each(apply, reversed(done), problems)
         done = each(lambda part: part.manifests.remove(), done, problems)
-        behind = held_back(planned, done)
+        behind = held_back(planned, done, unknown)
         commits += sum(copy.apply(steps) for names, copy, steps in captured if names.isdisjoint(behind))
         for part in done:
             if part.was_whole and part.state.name != self.queue:

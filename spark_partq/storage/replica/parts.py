@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_partq.core.errors import PartqError
+from spark_partq.core.errors import PartqError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.queue.handle import queue_state
@@ -36,8 +35,8 @@ def parts(
     states: Mapping[str, QueueState],
     first: str,
     replica: Callable[[str], ReplicaState | None],
-) -> list[Part]:
-    """Those queues, and then their dead-message queues, as far as these are used here and have a replica there.
+) -> tuple[list[Part], dict[str, PartqError]]:
+    """Those queues, and then their dead-message queues, as far as these are used here and have a replica there; and of which that is not known.
 
     In this order they are read: what a group has put aside, and what was put back from there, is in the dead-message queue by then.
 
@@ -50,22 +49,27 @@ def parts(
     """
     dead = {state.settings.dead_letter_queue or "" for state in states.values()} - {"", first}
     found = [Part(state, has_dead_messages=False) for name, state in states.items() if name not in dead]
+    unknown: dict[str, PartqError] = {}
     for name in sorted(dead):
-        state = states.get(name) or _followed(store, target, name, replica(name))
-        if state is not None:
-            found.append(Part(state, has_dead_messages=True))
-    return found
+        try:
+            state = states.get(name) or _followed(store, target, name, replica(name))
+        except PartqError as error:
+            unknown[name] = error
+        else:
+            found += [] if state is None else [Part(state, has_dead_messages=True)]
+    return found, unknown
 
 
 def _followed(store: Store, target: Store, queue: str, replica: ReplicaState | None) -> QueueState | None:
     if replica is None or replica.takes_over or replica.removed:
         return None
-    with contextlib.suppress(PartqError):  # it is gone, or damaged: its own passes tell
+    try:
         state = queue_state(store, queue)
-        is_used = state.usable and state.fenced_by is None and replica_role(store, queue) != "replica"
-        if is_used and state.queue_id == replica.queue_id and not follows_another(target, replica, store, state):
-            return state
-    return None
+    except (QueueNotFoundError, QueueNotReadyError):
+        return None
+    is_used = state.usable and state.fenced_by is None and replica_role(store, queue) != "replica"
+    is_its_copy = state.queue_id == replica.queue_id and not follows_another(target, replica, store, state)
+    return state if is_used and is_its_copy else None
 
 
 def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[PartqError]) -> list[Part]:
@@ -83,7 +87,7 @@ def each(do: Callable[[Part], None], parts: Iterable[Part], problems: list[Partq
     return done
 
 
-def held_back(parts: Iterable[Part], done: Iterable[Part]) -> set[str]:
+def held_back(parts: Iterable[Part], done: Iterable[Part], unknown: Collection[str]) -> set[str]:
     """The queues whose groups are not copied: what these have put aside may not be there."""
-    failed = {part.state.name for part in parts} - {part.state.name for part in done}
+    failed = {*unknown, *(part.state.name for part in parts)} - {part.state.name for part in done}
     return failed | {part.state.name for part in parts if part.state.settings.dead_letter_queue in failed}

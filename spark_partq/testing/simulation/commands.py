@@ -16,32 +16,24 @@ from spark_partq.core.errors import (
     QueueAlreadyExistsError,
     QueueNotFoundError,
     QueueNotReadyError,
-    ReplicaError,
     ScalingInProgressError,
 )
-from spark_partq.core.replica.state import ReplicaState
 from spark_partq.storage.procedures.alter import add_columns, alter_queue
 from spark_partq.storage.procedures.copy_stuck import copy_stuck
 from spark_partq.storage.procedures.delete import delete_group, delete_queue
 from spark_partq.storage.procedures.ingress import set_ingress
 from spark_partq.storage.procedures.maintain import maintain
-from spark_partq.storage.procedures.promote import promote
-from spark_partq.storage.procedures.remove_replica import remove_replica
-from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.reset_offsets import OffsetReset, reset_offsets
 from spark_partq.storage.procedures.scale import scale
-from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import first_left, open_queue
-from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
-from spark_partq.testing.simulation import redriving, relayed
+from spark_partq.testing.simulation import keepers, moves, redriving, relayed
 from spark_partq.testing.simulation.backup import kept, put_back
 from spark_partq.testing.simulation.deleting import delete_key
 from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
 from spark_partq.testing.simulation.setup import COPY, OTHER_COPY, PRIMARY, Altering, Reset, Scaling
 from spark_partq.testing.simulation.stored import StoredQueue
-from spark_partq.testing.simulation.unseen import unseen
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.run import Run
@@ -85,13 +77,15 @@ def start(run: Run) -> None:
         run.supervise("maintain", _maintain(run, s.maintain_every_s), lambda: _has_maintained(run), required=False)
     for uri in (COPY, OTHER_COPY)[: s.replicas]:
         is_over = lambda uri=uri: run.ending or run.live != PRIMARY or uri in run.removed  # noqa: E731
-        run.supervise(f"replicate-{uri[6:]}", _replicate(run, uri), is_over, required=False)
+        run.supervise(f"replicate-{uri[6:]}", keepers.replicate(run, uri), is_over, required=False)
     if s.promoted_s is not None:
-        _once(run, "promote", _promote(run, COPY), s.promoted_s)
+        _once(run, "promote", keepers.promote(run, COPY), s.promoted_s)
+    if s.dead_promoted_s is not None:
+        _once(run, "promote-dead", keepers.promote_dead(run), s.dead_promoted_s)
     if s.other_promoted_s is not None:
-        _once(run, "promote-other", _promote(run, OTHER_COPY), s.other_promoted_s)
+        _once(run, "promote-other", keepers.promote(run, OTHER_COPY), s.other_promoted_s)
     if s.removed_s is not None:
-        _once(run, "remove", _remove(run), s.removed_s)
+        _once(run, "remove", keepers.remove(run), s.removed_s)
     if s.relayed_scaled_s is not None:
         _once(run, "scale-relayed", _scale_relayed, s.relayed_scaled_s)
     if s.maintain_every_s is not None and any(query.relays for query in s.queries):
@@ -196,70 +190,6 @@ def _maintain_relayed(run: Run, every_s: float) -> Body:
     return body
 
 
-def _replicate(run: Run, uri: str) -> Body:
-    def body(process: Process) -> None:
-        replicator = Replicator(process.store(PRIMARY), "q", uri)
-        replicator.register()
-        while run.live == PRIMARY:
-            replicator.sync()
-            run.synced.add(uri)
-            process.sleep(run.rng.choice((0.0, 0.0, 0.5)))  # what begins at a moment may meet a pass in its midst
-
-    return body
-
-
-def _replica(run: Run, uri: str) -> ReplicaState | None:
-    return ReplicaTable(unseen(run.world, uri), "q").refresh()
-
-
-def _promote(run: Run, uri: str) -> Body:
-    def body(process: Process) -> None:
-        while uri not in run.synced:  # before its first pass has ended there is nothing that could be used
-            if run.live != PRIMARY or uri in run.removed:
-                return
-            process.sleep(0.5)
-        if run.setup.primary_lost and run.setup.lost_after is None:
-            run.world.unreachable.add(PRIMARY)
-        while run.setup.primary_lost and PRIMARY not in run.world.unreachable:
-            process.sleep(0.1)
-        try:
-            promote(process.store(uri), "q")
-        except ReplicaError as error:
-            mine, primary = _replica(run, uri), open_control(unseen(run.world, PRIMARY), "q").state
-            if (
-                mine is not None and mine.removed
-            ) or uri not in primary.replicas:  # who removed it may not have reached it
-                run.world.note(f"nobody insists: {error}")
-                return
-            if not any(found is not None and found.promoted for found in (_replica(run, copy) for copy in copies)):
-                raise
-        for copy in copies:
-            found = _replica(run, copy)
-            if run.live == PRIMARY and found is not None and found.promoted:
-                run.oracle.moved(copy, lost=run.setup.primary_lost)
-
-    copies = (COPY, OTHER_COPY)[: run.setup.replicas]
-    return body
-
-
-def _remove(run: Run) -> Body:
-    def body(process: Process) -> None:
-        while COPY not in run.synced:
-            process.sleep(0.5)
-        try:
-            remove_replica(process.store(PRIMARY), "q", COPY)
-        except ReplicaError as error:
-            mine = _replica(run, COPY)
-            if mine is None or not (mine.takes_over or mine.removed):
-                raise
-            run.world.note(f"it is not removed: {error}")
-            if mine.removed and COPY in open_control(unseen(run.world, PRIMARY), "q").state.replicas:
-                raise
-        run.removed.add(COPY)
-
-    return body
-
-
 def _put_back(run: Run, _: float, back_s: float) -> Body:
     """Somebody copies the primary's files away at one moment, and puts them back at another, with its producers stopped."""
     files = run.world.files(PRIMARY)
@@ -274,7 +204,7 @@ def _put_back(run: Run, _: float, back_s: float) -> Body:
         process.sleep(max(0.0, back_s - run.scheduler.now_s))
         run.kill_all_but("replicate", process)
         put_back(files, before)
-        run.oracle.put_back(queues[0])
+        moves.put_back(run.oracle, queues[0])
         run.world.deletions += 1
         run.world.changes += 1
         run.world.note(f"{PRIMARY} is put back")

@@ -12,9 +12,15 @@ from spark_partq.core.group.facts import GroupFact, Kind
 from spark_partq.core.queue.manifest import decode as decode_manifest
 from spark_partq.core.queue.manifest import parse_name
 from spark_partq.core.queue.sink_ids import redriven_sink
+from spark_partq.core.replica.facts import Kind as ReplicaKind
 from spark_partq.storage.files import Files
 from spark_partq.storage.log.entries import decode
+from spark_partq.storage.log.folder import LogFolder
+from spark_partq.storage.queue.handle import Queue, open_queue
+from spark_partq.storage.queue.manifests import Manifests
+from spark_partq.storage.store import Store, partition_folder
 from spark_partq.testing.simulation.reader import Reader
+from spark_partq.testing.simulation.setup import PRIMARY
 from spark_partq.testing.simulation.stored import Message, StoredPartition, rows_of
 
 QUEUE = "dead"
@@ -23,6 +29,7 @@ _REDRIVEN = f"partq:sink/{redriven_sink(QUEUE)}"
 _RELEASES = Kind.KEYS_RELEASED, Kind.POSITION_RESET, Kind.GROUP_DELETED
 _AGAIN = Kind.POSITION_RESET, Kind.GROUP_DELETED, Kind.QUEUE_REMOVED
 _MANIFEST = re.compile(r"queues/dead/manifests/[^/]+/([^/]+\.json)")
+_REPLICA = re.compile(r"(queues/dead/replica)/_delta_log/\d{20}\.json")
 _LOG = re.compile(r"(queues/dead/partitions/partition=-?\d+)/_delta_log/\d{20}\.json")
 
 
@@ -47,17 +54,26 @@ class _Batches:
 
     def __init__(self) -> None:
         self.moves: dict[str, frozenset[str]] = {}
-        self._positions: dict[str, Mapping[str, int]] = {}  # of each sink, at its last batch
+        self._positions: dict[str, dict[int, Mapping[str, int]]] = {}  # of each sink, by the numbers of its batches
 
     def begun(self, file: str, data: bytes) -> None:
         """A manifest has appeared."""
         name = parse_name(file)
         if name is None:
             return
-        manifest, before = decode_manifest(name, data), self._positions.get(name.sink_id, {})
+        manifest, known = decode_manifest(name, data), self._positions.setdefault(name.sink_id, {})
+        before = known.get(max((number for number in known if number < name.batch_id), default=-1), {})
         moved = frozenset(app for app, end in manifest.positions.items() if before.get(app) != end)
-        self._positions[name.sink_id] = manifest.positions
+        known[name.batch_id] = manifest.positions
         self.moves |= dict.fromkeys((file.path for file in manifest.files), moved)
+
+    def keep(self, queue: Queue) -> None:
+        """Those that this copy of the queue knows are the last ones."""
+        manifests = Manifests(queue.store, queue.name, queue.state.queue_id)
+        for sink_id, known in self._positions.items():
+            last = max((name.batch_id for name in manifests.of_sink(sink_id)), default=-1)
+            last = max(last, *(table.recorded(f"partq:sink/{sink_id}") for table in queue.every_table()))
+            self._positions[sink_id] = {number: positions for number, positions in known.items() if number <= last}
 
 
 @dataclass
@@ -72,6 +88,10 @@ class DeadMessages:
         One group may have put aside messages of a key that another has read: each is given what is put back of the other's, too.
     too_old : function
         Whether a message that was enqueued then, in milliseconds since 1970, is too old now.
+    live : str
+        The store in which it is used.
+    left_out_of : dict
+        What each group has ever put aside.
     held : dict
         By group the keys of which a message is there.
     redriven : dict
@@ -83,7 +103,9 @@ class DeadMessages:
     holds: bool = False
     apart: bool = False
     too_old: Callable[[str, int], bool] = lambda _id, _enqueued_ms: True
+    live: str = PRIMARY
     written: dict[str, set[str]] = field(default_factory=dict)
+    left_out_of: dict[str, set[str]] = field(default_factory=dict)
     held: dict[str, set[str]] = field(default_factory=dict)
     redriven: dict[str, set[str]] = field(default_factory=dict)
     all_redriven: set[str] = field(default_factory=set)
@@ -95,23 +117,46 @@ class DeadMessages:
     _moves: dict[tuple[str, int, int, str], dict[frozenset[str], int]] = field(default_factory=dict)
     _resets: list[tuple[str, int | None]] = field(default_factory=list)  # of a group in a partition; None is all
 
-    def changed(self, files: Files, path: str, data: bytes) -> str:
-        """A file has appeared in that queue; what is wrong, or nothing."""
+    def changed(self, uri: str, files: Files, path: str, data: bytes) -> str:
+        """A file has appeared in that queue, or in its copy; what is wrong, or nothing."""
+        if uri != self.live:
+            return self._copied(uri, files, path, data)
         if match := _MANIFEST.fullmatch(path):
             self._batches.begun(match[1], data)
         match = _LOG.fullmatch(path)
         if match is None:
             return ""
+        again = uri != PRIMARY  # the copy of the group may not know that it has put it aside
         for add in (add for add in decode(data).adds if not add.tags):  # with tags it was rewritten
             for row in rows_of(files, f"{match[1]}/{add.path}"):
                 place = row["origin_group"], row["origin_partition"], row["origin_offset"], row["id"]
                 before, times_reset = self._moves.setdefault(place, {}), self._times_reset(*place[:2])
-                if self._batches.moves[add.path] in before or len(before) > times_reset:
+                if self._batches.moves[add.path] in before or len(before) > times_reset + again:
                     return f"DEAD TWICE: {row['id']} of group {row['origin_group']} was there before"
                 before[self._batches.moves[add.path]] = times_reset
                 self._died_again |= {row["id"]} & self.all_redriven
                 self.written.setdefault(row["origin_group"], set()).add(row["id"])
         return ""
+
+    def _copied(self, uri: str, files: Files, path: str, data: bytes) -> str:
+        match = _REPLICA.fullmatch(path)
+        rows = (row for add in decode(data).adds for row in rows_of(files, f"{match[1]}/{add.path}")) if match else ()
+        if any(row["kind"] == ReplicaKind.PROMOTED for row in rows):
+            self._go_on_there(uri, files)
+        return ""
+
+    def _go_on_there(self, uri: str, files: Files) -> None:
+        """The copy is used. What it lacks is not there, and was not put aside."""
+        self.live, store, there = uri, Store.over(files), set[tuple[str, int, int, str]]()
+        queue = open_queue(store, QUEUE)
+        for number in queue.state.all_partitions:
+            folder = partition_folder(QUEUE, number)
+            for path in LogFolder(store, folder).load().files:
+                rows = rows_of(files, f"{folder}/{path}")
+                there |= {(r["origin_group"], r["origin_partition"], r["origin_offset"], r["id"]) for r in rows}
+        self._batches.keep(queue)
+        self._moves = {place: moves for place, moves in self._moves.items() if place in there}
+        self.written = {group: {place[3] for place in there if place[0] == group} for group, *_ in there}
 
     def in_range(self, group: str, log: StoredPartition, skipped: GroupFact) -> dict[int, str]:
         """What a group leaves out by a fact, by offset: what is there, and what it put aside though somebody was deleting it.
@@ -131,6 +176,7 @@ class DeadMessages:
     ) -> str:
         """A group leaves out messages, by their offsets, as a fact says; what is wrong, or nothing."""
         body, held = json.loads(skipped.body or "{}"), self.held.setdefault(group, set())
+        self.left_out_of.setdefault(group, set()).update(message.id for message in messages.values())
         keys = {message.key for message in messages.values()}
         if body["why"] == "expired" and (early := self._early(messages, enqueued_ms)):
             return f"EARLY: {', '.join(early)} left out, and not too old"

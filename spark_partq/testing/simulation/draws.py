@@ -136,6 +136,9 @@ def _by_hand(s: Setup) -> Setup:
         queries = tuple(replace(q, sequence=q.sequence or size) for q in queries)
     if rng.random() < 0.2:
         queries = tuple(replace(q, sequence=0) if n and rng.random() < 0.5 else q for n, q in enumerate(queries))
+    rng = random.Random(f"alternates {s.seed}")
+    if rng.random() < 0.4:
+        queries = tuple(replace(q, alternates=rng.random() < 0.7) for q in queries)
     return replace(s, queries=queries)
 
 
@@ -215,7 +218,11 @@ def _deadly(s: Setup) -> Setup:
     s = replace(s, max_deliveries=most, poison=rng.choice((0, 3, 8, 15)), message_ttl_ms=ttl_ms)
     s = replace(s, lifetimes=random.Random(f"lifetimes {s.seed}").random() < 0.3)
     rng = random.Random(f"held {s.seed}")
-    return replace(s, holds=rng.random() < 0.6, redriven=rng.random() < 0.5)
+    s = replace(s, holds=rng.random() < 0.6, redriven=rng.random() < 0.5)
+    rng = random.Random(f"dead copies {s.seed}")
+    dead_s = None if s.promoted_s is None else s.promoted_s + rng.choice((-0.5, 0.0, 0.0, 0.5, 2.0))
+    copied = bool(s.replicas) and rng.random() < 0.7
+    return replace(s, dead_is_copied=copied, dead_promoted_s=dead_s if copied else None)
 
 
 def _interrupted(s: Setup) -> Setup:
@@ -280,6 +287,7 @@ def jobs(s: Setup) -> dict[str, float]:
         "delete-messages": None if s.deleted_key is None else s.deleted_key[1],
         "promote": s.promoted_s,
         "promote-other": s.other_promoted_s,
+        "promote-dead": s.dead_promoted_s,
         "remove": s.removed_s,
         "put-back": None if s.put_back_s is None else s.put_back_s[0],
         "ingress": None if s.ingress_s is None else s.ingress_s[0],

@@ -68,9 +68,10 @@ class Oracle:
         self.removed: set[str] = set()  # messages that every group had acknowledged, wherever that was
         # Messages that were stuck in the parent, and those that were lost with a store: should they come once more, they are others.
         self.copied, self.lost = set[str](), set[str]()
-        self.retention = self.manual = False  # messages may go unread; applications acknowledge by hand
+        # Messages may go unread; applications acknowledge by hand; some of those do not always.
+        self.retention = self.manual = self.alternates = False
         self.expires_ms: int | None = None  # where only age makes them go unread
-        self.live, self._lost = PRIMARY, False  # where users work; whether the store of before is lost
+        self.live, self.is_lost = PRIMARY, False  # where users work; whether the store of before is lost
         self._drained_groups: set[str] = set()  # those that read the queue when it was last drained
         self.lives, self.dead, self.rewritten = Lives(), dead.DeadMessages(), Rewritten()
         self.copies = Copies(world, self.fail, lambda uri: self.queues.get((uri, "q"), StoredQueue()).state)
@@ -79,7 +80,7 @@ class Oracle:
     def changed(self, uri: str, path: str, data: bytes) -> None:
         """A file has appeared."""
         if path.startswith(f"queues/{dead.QUEUE}/"):
-            self.fail(self.dead.changed(self._world.files(uri), path, data))
+            self.fail(self.dead.changed(uri, self._world.files(uri), path, data))
             return
         match = _PATH.fullmatch(path)
         if match is None:
@@ -185,7 +186,7 @@ class Oracle:
             for i in ids:
                 late = uri != self.live and number == PARENT and i in self.copied  # a pass copies tables in any order
                 if redriven:
-                    self.fail(self.dead.put_back(i, self.readers))
+                    self.fail(self.dead.put_back(i, self.readers) if uri == self.live else "")
                 elif i in queue.places and not (copied and queue.places[i][0] == PARENT) and not late:
                     self.fail(f"TWICE: {i} is in partition {number}, and was in {queue.places[i]}")
                 if copied:
@@ -291,7 +292,7 @@ class Oracle:
             reader.lose(number, [message.id for message in left_out.values()], fact.delivered or 0)
         self.dead.decided(name, fact)
         # The copy had nothing of it: it is created now, and its format may be raised.
-        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self._lost and state.seq <= 3)):
+        if fact.kind == Kind.QUEUE_ADDED and (not reader.began or (self.is_lost and state.seq <= 3)):
             reader.begin(stored)
         if fact.kind == Kind.POSITION_RESET and is_there:
             self._drained_groups -= {name}
@@ -306,29 +307,12 @@ class Oracle:
         self.fail(reader.release(epochs, fact.offset or 0, str(own.flow), self.manual))
 
     # ---- what producers and consumers say
-    def put_back(self, queues: dict[tuple[str, str], StoredQueue]) -> None:
-        """The primary is what it was; nobody is promised any more what came since."""
-        self.queues |= queues
-        self.batches.forget(PRIMARY)
-        self.batches.added(PRIMARY, self.queues[PRIMARY, "q"].places)
-        self.promised &= self.queues[PRIMARY, "q"].places.keys() | self.removed
-
     def accepted(self, uri: str, query: str, batch: int) -> None:
         """A producer was told that a batch is in."""
         stored = self.queues[uri, "q"]
         ids, problem = self.batches.accepted(uri, (query, batch), stored.places, self.removed)
         self.fail("" if stored.is_deleted else problem)
         self.promised.update(ids)
-
-    def moved(self, uri: str, lost: bool) -> None:
-        """Users go on with another store. If the one of before is lost, nobody knows of a group that had attached to the queue since."""
-        self.live, self._lost, stored, before = uri, lost, self.queues[uri, "q"], self.queues[PRIMARY, "q"]
-        self.lost = before.places.keys() - stored.places.keys() if lost else set()
-        attached = stored.state.groups if stored.state is not None else {}
-        missing = [self.sent[id_] for id_ in self.lost]
-        for group, reader in self.readers.items():
-            ends = {n: min(end, len(log.ids)) for n, log in stored.partitions.items() if (end := reader.ends.get(n))}
-            reader.moved(ends if group in attached or not lost else {}, before, stored, missing)
 
     def delivered(
         self, uri: str, group: str, number: int, offset: int, id_: str, redelivered: bool, epoch: int | None, turn: Turn
@@ -344,7 +328,9 @@ class Oracle:
         # One that does not know yet that the partition was taken from it, or the queue, delivers what it had planned (H4).
         owned = uri == self.live and self._is_owned(uri, group, number, epoch)
         queue, known = there.state, self.groups.get((uri, group))
-        problem = "" if epoch is None or queue is None else reader.take((uri, (queue.queue_id, number), epoch), offset)
+        again = redelivered and self.alternates  # a replay of what was planned by hand acknowledges nothing
+        planned = None if epoch is None or queue is None else (uri, (queue.queue_id, number), epoch)
+        problem = "" if planned is None else reader.take(planned, offset, again)
         deleted = known is not None and epoch is not None and epoch <= known.last_epoch  # the group that planned it
         if queue is not None and known is not None and not self.retention and not problem and not deleted:
             now_s = self._world.scheduler.now_s
@@ -353,7 +339,7 @@ class Oracle:
         if owned:
             reader.pass_over(number, there.partitions[number].deleted if number in there.partitions else ())
             problem = problem or reader.follow(number, offset, redelivered, self.retention)
-        elif uri == self.live or (not self._lost and not deleted and self._goes_on(uri, group)):
+        elif uri == self.live or (not self.is_lost and not deleted and self._goes_on(uri, group)):
             problem = problem or reader.stray(number, offset, redelivered, uri == self.live and not deleted)
         self.fail(problem.replace("it got", f"group {group} got"))
         if deleted or reader.is_late(number, epoch, id_):

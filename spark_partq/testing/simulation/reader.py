@@ -62,8 +62,18 @@ class Reader:
         if number in self.upto:
             self.upto[number] = max(end, self.upto[number])
 
-    def moved(self, ends: dict[int, int], before: StoredQueue, copy: StoredQueue, missing: Iterable[Message]) -> None:
-        """It goes on with a copy of the queue, which has so much of what it was given, and lacks what is missing."""
+    def moved(
+        self,
+        ends: dict[int, int],
+        before: StoredQueue,
+        copy: StoredQueue,
+        missing: Iterable[Message],
+        put_aside: set[str],
+    ) -> None:
+        """It goes on with a copy of the queue, which has so much of what it was given, and lacks what is missing.
+
+        What it had put aside is in the copy of the dead-message queue, or it is given it there.
+        """
         gone = {(message.producer, message.key, message.number) for message in missing}
         self.last = {(producer, key): n for (producer, key), n in self.last.items() if (producer, key, n) not in gone}
         lost = {} if copy.state is None else copy.state.removed_ends
@@ -74,7 +84,8 @@ class Reader:
         }
         # The copy may have nothing of a file of which these were the last messages.
         for number, log in before.partitions.items():
-            self.pass_over(number, log.deleted)
+            self.pass_over(number, log.deleted.union(n for n, id_ in enumerate(log.ids) if id_ in put_aside))
+        self.excused -= put_aside
         self.ends = ends
         self.unmarked = {(number, offset) for number, offset in self.unmarked if offset < ends.get(number, 0)}
 
@@ -104,11 +115,11 @@ class Reader:
         self.ends, self.late, self.last, self.given, self.excused, self.began = {}, {}, {}, set(), set(), False
         self.upto, self.least, self.since, self.unmarked = {}, {}, {}, set()
 
-    def take(self, epoch: Epoch, offset: int) -> str:
-        """Take a message that was planned under this epoch; what is wrong with that (H1), or nothing."""
+    def take(self, epoch: Epoch, offset: int, again: bool) -> str:
+        """Take a message that was planned under this epoch, perhaps once more; what is wrong with that (H1), or nothing."""
         given, released, number = self.given_under.get(epoch, 0), self.released.get(epoch), epoch[1][1]
-        self.given_under[epoch] = offset + 1
-        if offset < given:
+        self.given_under[epoch] = max(given, offset + 1) if again else offset + 1
+        if offset < given and not again:
             return f"AGAIN: it got {number}@{offset} after {given - 1}, all under epoch {epoch[2]}"
         if released is not None and offset >= released:
             return f"RELEASED: it got {number}@{offset} under epoch {epoch[2]}, which was released before"

@@ -13,6 +13,7 @@ from spark_partq.storage.queue.handle import open_queue
 from spark_partq.storage.store import Store
 from spark_partq.testing.simulation.notes import COLUMN
 from spark_partq.testing.simulation.process import Process
+from spark_partq.testing.simulation.setup import PRIMARY
 
 if TYPE_CHECKING:
     from spark_partq.testing.simulation.run import Run
@@ -24,6 +25,8 @@ def put_back(run: Run) -> Callable[[Process], None]:
 
     def body(process: Process) -> None:
         while any(job.running or not job.is_done() for job in run.jobs if job.name in producers):
+            process.sleep(0.5)
+        while run.setup.promoted_s is not None and PRIMARY in (run.live, run.oracle.dead.live):
             process.sleep(0.5)
         run.cured = True
         store = process.store(run.live)

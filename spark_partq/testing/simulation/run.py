@@ -65,6 +65,7 @@ class Run:
         if setup.may_expire and not (setup.skew or setup.faults.jump):  # else a clock may be ahead
             self.oracle.dead.too_old = self._too_old
         self.oracle.manual = any(query.sequence for query in setup.queries)
+        self.oracle.alternates = any(query.alternates for query in setup.queries)
         fastest = max(DRIFTS) if setup.skew else 1.0
         self.oracle.owners.most_s = setup.max_barrier_wait_ms / 1000 / fastest
         self.calm = False
@@ -295,7 +296,9 @@ class Run:
                     self.world.note(f"{setup.instance} is refused: {error}")
                 else:
                     self.oracle.copies.resumed(setup.group)
-            Query(self, process, setup, checkpoints.setdefault(self._where, Checkpoint())).run()
+            by_batch = setup.alternates and self.rng.random() < 0.5
+            now = replace(setup, sequence=0) if by_batch else setup
+            Query(self, process, now, checkpoints.setdefault(self._where, Checkpoint())).run()
 
         job = self.supervise(setup.instance, body, lambda: self.is_over(setup), setup.begins_s, required=False)
         job.expected = (CheckpointInUse,)

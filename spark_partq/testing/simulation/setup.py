@@ -78,6 +78,8 @@ class QuerySetup:
         It writes what becomes of the messages into a table, of each once. `relays`: into a queue.
     available_now : bool
         It ends when it has read what was there when it began (Trigger.AvailableNow), and is started again a little later.
+    alternates : bool
+        With `sequence`: each of its starts acknowledges by hand or by micro-batch, as it happens.
     """
 
     group: str
@@ -94,6 +96,7 @@ class QuerySetup:
     writes: bool = False
     relays: bool = False
     available_now: bool = False
+    alternates: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,8 @@ class Setup:
         When the second replica is promoted, too.
     removed_s : float or None
         When the primary removes its first replica.
+    dead_is_copied : bool
+        The dead-message queue has a replica, too. `dead_promoted_s`: when that is promoted, if the queue's is.
     poison : int
         So many of a hundred messages kill the process that is given them; after `max_deliveries` they go to the dead-message queue.
     message_ttl_ms : int or None
@@ -229,6 +234,8 @@ class Setup:
     lost_after: int | None = None
     other_promoted_s: float | None = None
     removed_s: float | None = None
+    dead_is_copied: bool = False
+    dead_promoted_s: float | None = None
     poison: int = 0
     max_deliveries: int | None = None
     message_ttl_ms: int | None = None
@@ -303,8 +310,9 @@ def possible(s: Setup) -> Setup:
         s = replace(s, poison=0)
     if s.poison or s.may_expire:  # what is not delivered completes no sequence
         s = replace(s, queries=tuple(replace(q, sequence=0) for q in s.queries))
-    if s.replicas or s.recreated_s is not None:  # the dead-message queue is not copied, nor deleted
+    if (s.replicas and not s.dead_is_copied) or s.recreated_s is not None or s.put_back_s is not None:
         s = replace(s, poison=0, max_deliveries=None, message_ttl_ms=None, lifetimes=False)
+    s = _with_copied_dead_messages(s)
     if s.max_deliveries is None:
         s = replace(s, holds=False, redriven=False)
     if s.holds:  # what a slow application has not acknowledged may be dead, and what follows it is not delivered
@@ -339,6 +347,15 @@ def possible(s: Setup) -> Setup:
     if len(s.scalings) > 1 or any(scaling.mode != "live" for scaling in s.scalings):
         s = replace(s, scalings=tuple(replace(scaling, repeated=True) for scaling in s.scalings))
     return s
+
+
+def _with_copied_dead_messages(s: Setup) -> Setup:
+    if not s.replicas or s.max_deliveries is None:
+        return replace(s, dead_is_copied=False, dead_promoted_s=None)
+    at_s = None if s.promoted_s is None else s.promoted_s if s.dead_promoted_s is None else s.dead_promoted_s
+    return replace(
+        s, replicas=1, other_promoted_s=None, removed_s=None, message_ttl_ms=None, lifetimes=False, dead_promoted_s=at_s
+    )
 
 
 def _shares_a_sink(s: Setup) -> bool:

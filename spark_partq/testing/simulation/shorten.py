@@ -32,6 +32,7 @@ _OPTIONAL: dict[str, Any] = {
     "lost_after": None,
     "other_promoted_s": None,
     "removed_s": None,
+    "dead_is_copied": False,
     "poison": 0,
     "max_deliveries": None,
     "message_ttl_ms": None,

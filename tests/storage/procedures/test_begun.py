@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -169,17 +170,39 @@ def test_what_dead_processes_were_writing_goes(store: str) -> None:
     assert not old.exists() and young.exists() and len(manifests(store)) == 1
 
 
-def test_files_go_later_than_the_manifest_of_a_silent_sink(store: str) -> None:
-    """Q5: its producer, which has read the manifest, may be about to commit them."""
+@pytest.mark.parametrize("was_placed", [True, False])
+def test_whoever_comes_back_while_maintenance_forgets_silent_sinks(store: str, was_placed: bool) -> None:
+    """Q5: it has found its last batch; what is not in stays durable until it is, and what is in is not put in again."""
     make(store, 2)
-    with mock.patch.object(PartitionTable, "append", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with long_ago(), contextlib.ExitStack() as stack:
+        if not was_placed:
+            stack.enter_context(pytest.raises(KeyboardInterrupt))
+            stack.enter_context(mock.patch.object(PartitionTable, "append", side_effect=KeyboardInterrupt))
         Sink(store).write(0, messages(0, 20))
     aged(store)
-    for file in Path(store).rglob("part-*.parquet"):
-        os.utime(file, (0, 0))
-    with no_grace():
-        assert maintain(opened(store)).vacuumed_files == 0 and manifests(store) == []
-        assert maintain(opened(store)).vacuumed_files == 2
+    Sink(store, "other").write(0, messages(100, 120))
+    find, append = Batch.find, PartitionTable.append
+
+    def slow(batch: Batch) -> Any:
+        found = find(batch)
+        with mock.patch.object(Batch, "find", find):
+            maintain(opened(store))
+        return found
+
+    def dies(table: PartitionTable, *args: Any) -> Any:
+        if table.partition == 1:
+            raise KeyboardInterrupt
+        return append(table, *args)
+
+    with mock.patch.object(Batch, "find", slow):
+        if was_placed:
+            assert Sink(store).write(0, messages(0, 20)) == 0
+        else:
+            with mock.patch.object(PartitionTable, "append", dies), pytest.raises(KeyboardInterrupt):
+                Sink(store).write(0, messages(0, 20))
+            Sink(store).write(0, messages(0, 20))
+    rows = [row for rows in stored(store).values() for row in rows]
+    assert sorted(rows) == sorted(messages(0, 20) + messages(100, 120))
 
 
 def long_ago() -> Any:

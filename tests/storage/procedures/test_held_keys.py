@@ -38,11 +38,11 @@ def make(store: str, partitions: int = 2, **settings: Any) -> None:
 class Producing:
     """Appends messages as a sink does, each call a batch."""
 
-    def __init__(self, store: str) -> None:
-        self._store, self._batch = store, 0
+    def __init__(self, store: str, queue: str = "q") -> None:
+        self._store, self._queue, self._batch = store, queue, 0
 
     def put(self, *messages: Message) -> None:
-        queue = opened(self._store)
+        queue = opened(self._store, self._queue)
         keys, values = zip(*messages, strict=True)
         rows = pa.RecordBatch.from_arrays([pa.array(keys, pa.string()), pa.array(values, pa.int64())], ["k", "v"])
         rows = rows.cast(arrow_schema(queue.state.schema))

@@ -99,6 +99,27 @@ def test_a_queue_that_is_created_again_with_as_many_messages(store: str) -> None
 
 
 @pytest.mark.usefixtures("looks_always")
+def test_a_queue_that_is_created_again_gets_the_partitions_that_it_had(store: str) -> None:
+    """Its resize adds them; a late acknowledgement of the queue before does not count there either."""
+    partq.create_queue(store, "day", "v bigint", partitions=2, rebalance_delay_ms=0)
+    put(store, 1, range(5), queue="day")
+    query = Query(store, queue_pattern="day", manual_acknowledgement=True)
+    assert query.next() == {("day", 1): (0, 5)}
+    epoch = query.done.ranges["day", 1].epoch
+    partq.delete_queue(store, "day")
+    assert query.next() == {}
+    create(store, "day")
+    assert query.next() == {("day", 0): (0, 5)}
+    partq.scale(store, "day", 2)
+    put(store, 1, range(5), queue="day", generation=1)
+    acknowledge(Store(store), "g", {("day", 0): 5}, {("day", 0): query.done.ranges["day", 0].epoch})
+    while query.next() != {("day", 1): (0, 5)}:
+        pass
+    assert acknowledge(Store(store), "g", {("day", 1): 5}, {("day", 1): epoch}) == [("day", 1)]
+    query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
 def test_a_queue_with_other_columns_that_the_group_reads(store: str) -> None:
     """Another query of the group has added it: this one may be given its partitions, and cannot read them."""
     create(store, "orders-1")

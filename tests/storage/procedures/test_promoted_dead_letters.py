@@ -13,6 +13,7 @@ from spark_partq.core.queue.state import QueueState
 from spark_partq.storage.procedures.dead_letters import DeadLetters, DeadMessages
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, replicate
+from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.replica import parts
 from spark_partq.storage.store import Store
 from tests.helpers import opened, position, put
@@ -160,6 +161,33 @@ def test_a_dead_message_queue_is_made_again_while_a_replicator_runs(store: str, 
     with pytest.raises(partq.ReplicaError, match="never ended"):  # no pass of its own has
         promote(Store(there), "dead")
     assert sorted(messages(there, 0, "dead").values()) == [4]
+
+
+def test_a_dead_message_queue_that_cannot_be_reached(store: str, there: str) -> None:
+    """That is told, and the group stays where it was: its dead message would be in neither queue there."""
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
+    )
+    put(store, 0, range(10))
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    query = Query(store, {4}, session_timeout_ms=500)
+    while not query.run():
+        pass
+
+    def state_of(of: Store, name: str) -> QueueState:
+        if name == "dead":
+            raise partq.StoreUnavailableError("the store does not answer", path="queues/dead")
+        return queue_state(of, name)
+
+    with (
+        mock.patch.object(parts, "queue_state", state_of),
+        pytest.raises(partq.StoreUnavailableError, match="does not answer"),
+    ):
+        replicate(Store(store), "q", there)
+    assert not os.path.exists(f"{there}/groups/g/control/_delta_log") and dead(there) == []
+    replicate(Store(store), "q", there)
+    assert position(there, "g", 0) == 10 and [row[0] for row in dead(there)] == [4]
 
 
 def test_dead_messages_that_cannot_be_copied(store: str, there: str) -> None:

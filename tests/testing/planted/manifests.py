@@ -106,7 +106,7 @@ def the_last_manifest_goes(original, batches):
 
 
 @bug(
-    "storage.procedures.begun:BegunBatches._is_half_in",
+    "storage.procedures.begun:BegunBatches._lacks_files",
     test=lambda: in_a_store(begun.test_a_sink_that_is_half_in_is_never_forgotten),
 )
 def a_half_batch_is_forgotten(original, batches, sink_id, tables):

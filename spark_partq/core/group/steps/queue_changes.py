@@ -33,7 +33,7 @@ def add_queues(
 ) -> bool:
     """Add what the group does not know of the queues; True if its partitions have changed."""
     state, is_new = decision.state, decision.begins_the_group
-    before, queues_before = set(state.partitions), set(state.queues)
+    before = set(state.partitions)
     force_writes(decision, state.queues.values())  # a program that did not do so may have added them
     for queue_id, queue in sorted(queues.items()):
         for old_id, old in list(state.queues.items()):
@@ -52,7 +52,7 @@ def add_queues(
         queue_id, number = partition_id
         if partition_id not in state.partitions and number in state.queues[queue_id].partition_numbers:
             # No epoch is higher than the number of facts. So an acknowledgement of messages of a queue that had this one's name does not count.
-            last = state.last_epoch if is_new or queue_id in queues_before else state.seq
+            last = state.last_epoch if is_new else state.seq
             epoch, position = state.removed.get(partition_id, (last, 0))
             decision.emit_partition(
                 Kind.PARTITION_ADDED, partition_id, "new to the group",

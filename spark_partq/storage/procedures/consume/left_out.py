@@ -10,7 +10,6 @@ from spark_partq.core.delivery.member import plannable, replayed
 from spark_partq.core.delivery.offsets import Range
 from spark_partq.core.group.attempts import deliveries, is_dead, is_suspect, piece
 from spark_partq.core.group.events import Isolate, RaiseFloors, Skip
-from spark_partq.core.group.facts import PartitionState
 from spark_partq.core.group.held_keys import check_room
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.procedures.consume.held import HeldMessages, Run, hashes
@@ -271,8 +270,7 @@ class LeftOut:
             if partition_id not in most or r.end <= r.start:
                 continue
             attempts = self._attempts(partition_id)
-            owned = group.state.partitions[partition_id].state is PartitionState.OWNED
-            if owned and is_suspect(*attempts, r.start, most[partition_id]):
+            if is_suspect(*attempts, r.start, most[partition_id]):
                 times = deliveries(*attempts, r.start)[0]
                 why = (
                     f"its messages were delivered {times} times and not acknowledged; they come again, fewer at a time"
