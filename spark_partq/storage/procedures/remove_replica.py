@@ -12,6 +12,7 @@ from spark_partq.core.replica import decide as decide_replica
 from spark_partq.storage.procedures.primary import unfence_partitions
 from spark_partq.storage.queue.control import open_control
 from spark_partq.storage.queue.handle import queue_state
+from spark_partq.storage.replica.complete import incarnation_there
 from spark_partq.storage.replica.following import follows_another
 from spark_partq.storage.replica.rivals import Asking, went_on_without
 from spark_partq.storage.replica.table import Options, ReplicaTable, reaching
@@ -50,7 +51,9 @@ def remove_replica(
         with reaching(target):
             replica = table.refresh()
             if replica is not None and replica.queue_id == state.queue_id:
-                is_own = not follows_another(target, replica, store, state)
+                # One that another store has registered, and copied nothing to, would be promoted beside this queue, if that goes on.
+                goes_on = state.fenced_by is None and incarnation_there(target, queue) == state.incarnation
+                is_own = goes_on or not follows_another(target, replica, store, state)
                 why = f"it follows {replica.primary}"
     except PartqError as error:
         why = str(error)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from spark_partq.core.errors import OtherHistoryError, PartqError, ReplicaError
 from spark_partq.core.names import check_name
@@ -179,9 +180,8 @@ class Replicator:
         state = part.state
         if state.name != self.queue:
             self._is_another(state.name)
-        went_on = self._incarnations.get(state.name) != state.incarnation and complete.lacks(self.target, state)
-        part.was_whole = went_on and complete.begin(self.target, state)
-        part.manifests = self._manifests(state.name, state.queue_id, went_on)
+        part.was_whole = self._lacks(state) and complete.begin(self.target, state)
+        part.manifests = self._manifests(state)
         part.read = self._read_queue(state)
 
     def _is_another(self, queue: str) -> bool:
@@ -285,9 +285,15 @@ class Replicator:
             self._copies[folder] = TableCopy(self.store, self.target, folder, self._announce, ask)
         return self._copies[folder]
 
-    def _manifests(self, queue: str, queue_id: str, went_on: bool) -> ManifestCopy:
-        folder = f"{queue_folder(queue)}/control"
-        return ManifestCopy(self.store, self.target, queue, queue_id, lambda: self._check_open(folder), went_on)
+    def _manifests(self, state: QueueState) -> ManifestCopy:
+        check_open = partial(self._check_open, f"{queue_folder(state.name)}/control")
+        return ManifestCopy(
+            self.store, self.target, state.name, state.queue_id, check_open, partial(self._lacks, state)
+        )
+
+    def _lacks(self, state: QueueState) -> bool:
+        """Whether the copy of a queue was made before its incarnation began."""
+        return self._incarnations.get(state.name) != state.incarnation and complete.lacks(self.target, state)
 
     def _announce(self, folder: str, version: int) -> None:
         """A jump is known before it is made, so that who promotes can take its place; and none is made after that."""

@@ -26,9 +26,10 @@ class ManifestCopy:
     ----------
     check_open : function
         Raises if the copy is not a copy any more.
-    went_on : bool
-        The copy lacks the queue's incarnation. A primary that is lost may have begun a batch, which its sink has computed again where a replica
-        took over: then the copy has another manifest of that batch, and no part of it in its partitions.
+    lacks : function
+        Whether the copy lacks the queue's incarnation; another pass may bring it at any moment. A primary that is lost may have begun a batch,
+        which its sink has computed again where a replica took over: then the copy has another manifest of that batch, and no part of it in its
+        partitions.
     """
 
     def __init__(
@@ -38,14 +39,15 @@ class ManifestCopy:
         queue: str,
         queue_id: str,
         check_open: Callable[[], None] = lambda: None,
-        went_on: bool = False,
+        lacks: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source, self._target, self._queue = source, target, queue
         self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
-        self._check_open, self._went_on = check_open, went_on
+        self._check_open, self._lacks, self._lacked = check_open, lacks, False
         # What the source has removed by now was complete, and what made it so will be captured.
         self._there = self._to.names()
-        self._gone = self._there.keys() - self._from.names().keys()
+        there = self._from.names()
+        self._gone = {name: info for name, info in self._there.items() if name not in there}
 
     def copy(self) -> None:
         """Copy those that are new, each after its files; after the partitions were captured.
@@ -57,9 +59,10 @@ class ManifestCopy:
         ReplicaError
             If the copy has gone its own way.
         """
-        if self._went_on:  # before anything is brought under the same names; the copy is not whole until the pass ends
+        self._lacked = self._lacks()
+        if self._lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
             self.remove()
-            self._gone = set()
+            self._gone = {}
         names, before = self._from.names(), None
         while names and names != before:
             # One after the other, by their numbers.
@@ -73,7 +76,7 @@ class ManifestCopy:
 
         One of a batch before the sink's last is not needed: who put it late, under the same name as one that was there before, is refused.
         """
-        if name in self._there and self._there[name].size == info.size and not self._went_on:
+        if name in self._there and self._there[name].size == info.size and not self._lacked:
             return True
         try:
             manifest = self._from.read(name)
@@ -81,7 +84,8 @@ class ManifestCopy:
             data = self._source.files.read(self._from.path(name), MAX_BYTES)
             self._check_open()
             self._to.make_folder()
-            if self._went_on and name in self._there and self._there_is_another(name, data):
+            lacks = self._lacked and name in self._there and self._lacks()
+            if lacks and self._there_is_another(name, data):
                 self._to.delete([name])
             put_same(self._target.files, self._to.path(name), data)
         except (FileMissing, FileTooLarge):
@@ -107,7 +111,8 @@ class ManifestCopy:
     def remove(self) -> None:
         """Remove those that the source had removed before the partitions were captured; after what was captured is applied."""
         self._check_open()
-        self._to.delete(self._gone)
+        there = self._to.names() if self._gone else {}  # another pass may have brought one of the same name since
+        self._to.delete([name for name, info in self._gone.items() if there.get(name) == info])
 
     def _is_other(self, name: ManifestName) -> ReplicaError:
         return ReplicaError(

@@ -21,6 +21,7 @@ from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.queue.handle import queue_state
 from spark_partq.storage.queue.partition_table import PartitionTable
 from spark_partq.storage.replica import complete
+from spark_partq.storage.replica.manifest_copy import ManifestCopy
 from spark_partq.storage.replica.table import ReplicaTable
 from spark_partq.storage.store import Store
 from tests.groups import Lasting
@@ -98,6 +99,22 @@ def test_a_replica_that_a_lost_primary_had_taken(queue: str, there: str) -> None
     assert sorted(messages(second, 0).values()) == list(range(9))
 
 
+def test_a_replica_that_a_lost_primary_had_registered(queue: str, there: str) -> None:
+    """The primary goes on by force, and removes it, too: it is not promoted beside that."""
+    second = f"{there}-2"
+    put(queue, 0, range(3))
+    for _ in range(2):
+        for location in (there, second):
+            sync(queue, location)
+    promote(Store.at(there), "q")
+    Replicator(Store.at(there), "q", second).register()
+    take_away(there)
+    remove_replica(Store.at(queue), "q", there, force=True)
+    assert remove_replica(Store.at(queue), "q", second).replicas == ()
+    with pytest.raises(partq.ReplicaError, match="removed"):
+        promote(Store.at(second), "q")
+
+
 # ---- what a lost primary had begun
 @pytest.mark.parametrize("when", ["before the pass", "after a pass that died", "while the pass reads"])
 @pytest.mark.parametrize("rows", [20, 300])
@@ -141,6 +158,50 @@ def test_another_manifest_of_a_batch(store: str, there: str, rows: int, when: st
     Sink(second).write(1, begun)
     assert sorted(row for part in stored(second).values() for row in part) == sorted(
         [*again, *((key, 0) for key in keys)]
+    )
+
+
+def test_a_pass_that_began_before_a_batch_removes_nothing_of_it(store: str, there: str) -> None:
+    """Another pass has brought the manifest meanwhile, under the name of one that the lost primary had begun."""
+    second, keys = f"{there}-2", [next(f"k{n}" for n in range(9) if target(hash_of(f"k{n}"), 2) == at) for at in (0, 1)]
+    make(store, 2)
+    Sink(store).write(0, [(key, 0) for key in keys])
+    for _ in range(2):
+        for location in (there, second):
+            sync(store, location)
+    begun: list[Message] = [(keys[n % 2], n) for n in range(20)]
+    with mock.patch.object(Producer, "_commit", side_effect=Crash), pytest.raises(Crash):
+        Sink(store).write(1, begun)
+    sync(store, second)
+    take_away(store)
+    promote(Store.at(there), "q")
+    read_queue, remove = Replicator._read_queue, ManifestCopy.remove
+
+    def dies(manifests: ManifestCopy) -> None:
+        remove(manifests)
+        raise Crash
+
+    def slow(replicator: Replicator, state: QueueState) -> object:
+        with (
+            mock.patch.object(Replicator, "_read_queue", read_queue),
+            mock.patch.object(ManifestCopy, "remove", remove),
+        ):
+            with mock.patch.object(PartitionTable, "append", _first_alone(PartitionTable.append)), pytest.raises(Crash):
+                Sink(there).write(1, begun)
+            sync(there, second)
+        return read_queue(replicator, state)
+
+    with (
+        mock.patch.object(Replicator, "_read_queue", slow),
+        mock.patch.object(ManifestCopy, "remove", dies),
+        pytest.raises(Crash),
+    ):
+        sync(there, second)
+    take_away(there)
+    promote(Store.at(second), "q")
+    Sink(second).write(1, begun)
+    assert sorted(row for part in stored(second).values() for row in part) == sorted(
+        [*begun, *((key, 0) for key in keys)]
     )
 
 

@@ -264,7 +264,7 @@ class LeftOut:
         ranges : dict
             What is planned again after a restart.
         """
-        most, group, incarnation = self._most_deliveries(), self._membership.group, self._membership.incarnation
+        most, incarnation = self._most_deliveries(), self._membership.incarnation
         events = []
         for partition_id, r in ranges.items():
             if partition_id not in most or r.end <= r.start:
