@@ -100,7 +100,14 @@ class ControlTable:
             If only a newer program may read it.
         """
         self._log.refresh()
-        return self._follow({})
+        while True:
+            try:
+                return self._follow({})
+            except CorruptTableError:
+                if (
+                    not self._log.refresh()
+                ):  # else a file may be gone that this process, which stood still, has read about
+                    raise
 
     def commit(self, facts: Sequence[GroupFact]) -> None:
         """Commit the facts as the version after that of the last refresh, and apply them to `state`; creates the table if need be.

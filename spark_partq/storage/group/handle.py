@@ -236,7 +236,11 @@ class Group:
         if self.has_table():
             self._control.check_writable()
             self._control.vacuum(grace_ms)
-        self._acks.vacuum(grace_ms)
+        try:
+            self._acks.vacuum(grace_ms)
+        except CorruptTableError:
+            if not self._was_deleted():
+                raise
 
     def recent_facts(self, count: int) -> list[Row]:
         """The last `count` facts as of the last refresh, in order; reads no more files than that needs."""

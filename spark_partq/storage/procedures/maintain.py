@@ -109,17 +109,17 @@ def maintain(queue: Queue) -> MaintenanceReport:
         left = begun.files_left(table)
         return messages, table.vacuum(grace_ms, left, begun.as_of_ms) if begun.readable else 0
 
-    begun.leave_out_placed_again()
-    begun.forget()
-    done = queue.store.map(clean, tables)
-    queue.control.vacuum(grace_ms)
-    for group in readers:
-        group.vacuum(grace_ms)
     with queue.explained():
+        begun.leave_out_placed_again()
+        begun.forget()
+        done = queue.store.map(clean, tables)
+        queue.control.vacuum(grace_ms)
+        for group in readers:
+            group.vacuum(grace_ms)
         merged = make_segments(queue, tables, now_ms)
     if without_checkpoint and not merged:
         raise without_checkpoint[0]
-    waiting = [group.name for group in readers if _behind(queue, group)]
+    waiting = [group.name for group in readers if group.state.exists and _behind(queue, group)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)
     )

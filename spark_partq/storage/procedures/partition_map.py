@@ -42,7 +42,9 @@ def open_generation(queue: Queue) -> ScaleProgress | None:
     cuts: dict[int, int] = {}
     try:
         for part in (added, old):
-            cuts |= zip(part, queue.store.map(lambda n: queue.table(n).seal(state.generation), part), strict=True)
+            with queue.explained():
+                sealed = queue.store.map(lambda n: queue.table(n).seal(state.generation), part)
+            cuts |= zip(part, sealed, strict=True)
     except Fenced:
         queue.control.refresh()
         check_primary(queue)
