@@ -276,14 +276,14 @@ class CheckpointMismatchError(PartqError):
 
 class SinkAheadError(PartqError):
     """A sink has recorded a later batch than the one that is written, or another query has written it, or it had other messages: a new
-    checkpoint with an old `sink_id`, two queries with one, or a checkpoint that was put back to an older state.
+    checkpoint with an old `sink_id`, two queries with one, or a checkpoint that was put back to an older state or lost its end.
     """
 
     error_class = "SINK_AHEAD"
     next_step = (
-        "Give the new query a `sink_id` of its own, or start it with the checkpoint that belongs to the old one; instead of a checkpoint that "
-        "was put back, use a new one. "
-        "Nothing of the batch was written."
+        "Give the new query a `sink_id` of its own, or start it with the checkpoint that belongs to the old one. Instead of a checkpoint that "
+        "was put back, or that lost its end, use a new one with another `sink_id`, and let the source begin behind what is in the queue: what it "
+        "gives again is in twice. Nothing of the batch was written."
     )
     retry = "No: the batch would be skipped, so it is refused again."
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,9 +30,6 @@ from spark_partq.core.errors import (
     ReplicaError,
     StoreUnavailableError,
 )
-from spark_partq.core.group.events import Promoted
-from spark_partq.core.group.facts import Kind
-from spark_partq.core.group.steps.promotion import beyond, unheard_of
 from spark_partq.core.names import check_name
 from spark_partq.core.queue import replicas as decide_replicas
 from spark_partq.core.queue.alter import require_features
@@ -47,6 +44,7 @@ from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.missing_stuck import copied_at_the_primary
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
+from spark_partq.storage.procedures.promoted_groups import begin_groups_anew, check_known_partitions
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.control import open_control
@@ -126,6 +124,8 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     decide_replica.check_can_be_promoted(replica, force)
     if is_whole(store, replica):
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
+    if replica.removed:
+        check_known_partitions(open_queue(store, queue))
     if force:
         _check_not_taken_over(replica, store.sibling(replica.primary, options))
     others = {*replica.others, *_other_replicas(store, replica)}
@@ -157,7 +157,7 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     copied_fence = max((table.recorded(FENCED) for table in tables), default=-1)
     firsts = {table.partition: table.first_offset for table in tables}
     ends = {table.partition: table.next_offset for table in tables}
-    floors = _begin_groups_anew(store, state, firsts, ends, goes_on)
+    floors = begin_groups_anew(store, state, firsts, ends, goes_on)
     unfence_partitions(store, state, copied_fence)
     Manifests(store, queue, state.queue_id).make_folder()
     copied = copied_at_the_primary(open_queue(store, queue))
@@ -342,45 +342,6 @@ def _partitions(store: Store, state: QueueState) -> list[PartitionTable]:
     for table in tables:
         table.refresh()
     return tables
-
-
-def _begin_groups_anew(
-    store: Store,
-    state: QueueState,
-    firsts: Mapping[int, int],
-    ends: Mapping[int, int],
-    goes_on: Callable[[], None],
-) -> tuple[tuple[str, int, int, int], ...]:
-    """Unbind the primary's members; whatever is there may have been delivered after the last pass (H4).
-
-    Positions go on to the first message where those below are gone: a pass copies removals before the floors that allowed them (Q8). They
-    go back to the end where they lie beyond: passes of another queue copied the group, and of this one none was made any more.
-
-    Parameters
-    ----------
-    goes_on : function
-        Raises if the promotion has ended. It is asked after a group was read, and what is decided is committed on that: so it unbinds nobody who
-        came after the end.
-    """
-    raised: list[tuple[str, int, int, int]] = []
-    promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
-
-    def events() -> list[Promoted]:
-        goes_on()
-        return [promoted]
-
-    for group in groups_of(store, state):
-        before = {number: group.position((state.queue_id, number)) for number in firsts}
-        gone = beyond(group.state, group.acks, promoted)
-        for fact in group.decide(events, "promotion"):
-            if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
-                raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
-        if gone:
-            group.forget_acks(gone, goes_on)
-        rows = unheard_of(group.state, group.acks, promoted)
-        if rows:
-            group.acknowledge(rows, goes_on)
-    return tuple(raised)
 
 
 def _insist(primary: Store, queue: str, error: PartqError) -> ReplicaError:

@@ -129,7 +129,7 @@ def test_force_cancels_a_promotion_that_has_not_ended(two: tuple[str, str], monk
         promote(Store.at(first), "q", force=True)
 
 
-@pytest.mark.parametrize("step", ["_close", "_begin_groups_anew", "unfence_partitions", "open_control"])
+@pytest.mark.parametrize("step", ["_close", "begin_groups_anew", "unfence_partitions", "open_control"])
 def test_a_promotion_that_wakes_up_after_the_next_one(
     queue: str, there: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -56,3 +56,25 @@ def test_a_group_goes_on_at_the_end(store: str, there: str, floors: bool, first:
         assert other.group.state.partitions[other.partition_id(0, "p")].flow == "other/0"
     reader.ack(0, 30, queue="q")
     assert group_of(there).position(place) == 30 and diagnose(Store(there)).findings == []
+
+
+def test_a_group_that_knows_a_later_resize(store: str, there: str) -> None:
+    """Its partitions are not those of the replica, so that is not promoted until the group is deleted there; then all is read again."""
+    for name in ("p", "q"):
+        partq.create_queue(store, name, "v bigint", partitions=1, rebalance_delay_ms=0)
+    consumer = Consumer(store, "i", queues=("p", "q"))
+    put(store, 0, range(10), "q")
+    for name in ("p", "q"):
+        replicate(Store(store), name, there)
+    remove_replica(Store(store), "q", there)
+    consumer.ack(0, 10, queue="q")
+    partq.scale(store, "q", 2)
+    replicate(Store(store), "p", there)
+    os.rename(store, f"{store}-away")
+    with pytest.raises(partq.ReplicaError, match="group 'g' in .* has learned of a resize of queue 'q'"):
+        promote(Store(there), "q", force=True)
+    promote(Store(there), "p")
+    partq.delete_group(there, "g")
+    promote(Store(there), "q", force=True)
+    reader = Consumer(there, "i", queues=("q",))
+    assert reader.group.position(reader.partition_id(0, "q")) == 0

@@ -191,7 +191,7 @@ def interrupted(queue: str, there: str, second: str) -> None:
     for _ in range(2):
         for location in (there, second):
             sync(queue, location)
-    with mock.patch.object(procedure, "_begin_groups_anew", side_effect=Crash), pytest.raises(Crash):
+    with mock.patch.object(procedure, "begin_groups_anew", side_effect=Crash), pytest.raises(Crash):
         promote(Store.at(there), "q")
 
 
