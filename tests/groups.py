@@ -40,7 +40,7 @@ class Consumer:
         found = [open_queue(place, name) for name in queues]
         self.group = Group(place, group)
         self.ids = {queue.name: queue.state.queue_id for queue in found}
-        known = {queue.state.queue_id: in_group(queue) for queue in found}
+        known = {queue.state.queue_id: in_group(queue.state) for queue in found}
         first = {(queue.state.queue_id, p): starts for queue in found for p in queue.state.partition_numbers}
         self._join, self._queues = (known, first), found
         options.setdefault("cooperative", all(BUILTIN[name].cooperative for name in assignors))

@@ -104,9 +104,8 @@ class ControlTable:
             try:
                 return self._follow({})
             except CorruptTableError:
-                if (
-                    not self._log.refresh()
-                ):  # else a file may be gone that this process, which stood still, has read about
+                # A file may be gone of which this process had read before it stood still.
+                if not self._log.refresh():
                     raise
 
     def commit(self, facts: Sequence[GroupFact]) -> None:

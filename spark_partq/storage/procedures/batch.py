@@ -149,9 +149,9 @@ class Batch:
             raise self._ahead(last)
         return recorded_in(self._queue, tables, record)
 
-    def is_named(self, manifest: Manifest) -> bool:
-        """Whether it is there yet. It goes once the batch is in as a whole, before any table forgets its part."""
-        return self._queue.store.files.info(self._manifests.path(manifest.name)) is not None
+    def was_forgotten(self, manifest: Manifest) -> bool:
+        """Whether a manifest that was found is gone by now. It goes once the batch is in as a whole, before any table forgets its part."""
+        return self._queue.store.files.info(self._manifests.path(manifest.name)) is None
 
     def check_files(self, files: Sequence[NewFile], generation: int) -> None:
         """Make sure that files which somebody else has written, or this process long ago, are there to be committed.

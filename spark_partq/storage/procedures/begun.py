@@ -109,9 +109,9 @@ class BegunBatches:
         return min(self.as_of_ms, max((last_written_ms(table.transactions) for table in tables), default=0))
 
     def _silent_sinks(self, tables: Sequence[PartitionTable]) -> set[str]:
-        """As of the last refresh of the tables, those that neither manifests nor records show to have written of late, and of whose last batch nothing is missing.
+        """Those that neither manifests nor records show to have written of late, and of whose last batch nothing is missing.
 
-        Who comes back finishes what is missing, and may have found the manifest already.
+        As of the last refresh of the tables. Who comes back finishes what is missing, and may have found the manifest already.
         """
         young = {n.sink_id for n, i in self._names.items() if self.as_of_ms - i.modified_ns // 1_000_000 <= KEPT_MS}
         known, now_ms = {name.sink_id for name in self._names}, self._now_ms(tables)

@@ -19,7 +19,7 @@ from spark_partq.storage.group.handle import Group, open_group
 from spark_partq.storage.log import LogFolder
 from spark_partq.storage.procedures.inactive import Report, await_inactive
 from spark_partq.storage.queue.control import QueueControl, list_queues, open_control, user_and_host
-from spark_partq.storage.replica.table import replica_state
+from spark_partq.storage.replica.table import is_replica
 from spark_partq.storage.store import Store, deletions_before, group_folder, queue_folder
 
 _log = logging.getLogger("spark_partq")
@@ -118,11 +118,7 @@ def _attached(store: Store, group: str) -> list[QueueControl]:
             _log.warning("queue %s cannot be read, so group %s stays attached to it: %s", name, group, error)
             continue
         if group in control.state.groups:
-            replica = replica_state(store, name)
-            if replica is not None and replica.removed:
-                _log.warning("queue %s is a replica that was removed, so group %s stays attached to it", name, group)
-                continue
-            if replica is not None and not replica.promoted:
+            if is_replica(store, name):
                 raise ReplicaError(
                     f"group {group!r} reads queue {name!r}, which is a replica in {store.uri}; delete the group where the primary is, "
                     "or promote the replica first",

@@ -119,7 +119,8 @@ def maintain(queue: Queue) -> MaintenanceReport:
         merged = make_segments(queue, tables, now_ms)
     if without_checkpoint and not merged:
         raise without_checkpoint[0]
-    waiting = [group.name for group in readers if group.state.exists and _behind(queue, group)]
+    queue.control.refresh()  # a group may have been deleted meanwhile
+    waiting = [group.name for group in readers if group.name in queue.state.groups and _behind(queue, group)]
     return MaintenanceReport(
         queue.name, sum(messages for messages, _ in done), sum(files for _, files in done), merged, tuple(waiting)
     )

@@ -78,14 +78,14 @@ def remove_files(queue: Queue) -> int:
 def update_groups(queue: Queue, by: str = "scaling") -> bool:
     """Let the groups that do not know which partitions and settings there are now know it, so that they rebalance at once (R2); any?"""
     queue.control.refresh()
-    queue_id, now = queue.state.queue_id, in_group(queue)
+    queue_id, now = queue.state.queue_id, in_group(queue.state)
     reading = [group for group in groups(queue) if queue_id in group.state.queues]
     outdated = [group for group in reading if now.replaces(group.state.queues[queue_id])]
     if not outdated:
         return False
     queue.refresh()
     starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
-    changes = QueuesChanged({queue_id: in_group(queue)}, starts)
+    changes = QueuesChanged({queue_id: in_group(queue.state)}, starts)
     for group in outdated:
         group.decide(lambda: [changes], by)
     return True

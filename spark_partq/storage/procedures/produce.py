@@ -101,7 +101,7 @@ class Producer:
         """Append what is missing of a batch though the sink is further, as `files` finds by the tables alone; returns how many messages."""
         added, rewrites = 0, 0
         while (placed := self._durable(None, lambda: self._fresh(files, heed_ingress=False), {}, {})) is not None:
-            results = self._commit(placed, record)
+            results = self._commit(placed, record, None, ())
             added += sum(result.rows for result in results)
             if all(result.is_in for result in results):
                 break
@@ -293,7 +293,8 @@ class Producer:
                 recorded = batch.recorded()
                 done = set(recorded.get(manifest.generation, ()))
                 batch.check_files(manifest.left(recorded), manifest.generation)
-            results = self._commit(placed, None if batch is None else batch.record, batch, done)
+            record, found = None if batch is None else batch.record, None if placed.is_own else batch
+            results = self._commit(placed, record, found, done)
             added += sum(result.rows for result in results)
             done |= {result.partition for result in results if result.is_in}
             if all(result.is_in for result in results):
@@ -315,18 +316,17 @@ class Producer:
             await_unfenced(self._queue, fenced)
 
     def _commit(
-        self, placed: Prepared, record: BatchRecord | None, batch: Batch | None = None, done: Collection[int] = ()
+        self, placed: Prepared, record: BatchRecord | None, found: Batch | None, done: Collection[int]
     ) -> list[Result]:
-        """Commit each partition's files, but where it is done."""
+        """Commit each partition's files, but where it is done; `found` if somebody else has put the manifest."""
         manifest = placed.manifest
-        was_found = batch is not None and not placed.is_own
-        is_named = partial(batch.is_named, manifest) if batch is not None and was_found else lambda: True
+        was_forgotten = None if found is None else partial(found.was_forgotten, manifest)
 
         def commit(part: list[NewFile]) -> Result:
             number = part[0].partition
             try:
                 first = self._queue.table(number).append(
-                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us, is_named
+                    part, record, manifest.generation, placed.deadline_s, self._clock.time_us, was_forgotten
                 )
             except FilesTooOld:
                 return Result(number, too_old=True)

@@ -44,7 +44,7 @@ from spark_partq.storage.group.handle import groups_of
 from spark_partq.storage.log import DeltaLog
 from spark_partq.storage.procedures.missing_stuck import copied_at_the_primary
 from spark_partq.storage.procedures.primary import fence, know_replica, unfence_partitions
-from spark_partq.storage.procedures.promoted_groups import begin_groups_anew, check_known_partitions
+from spark_partq.storage.procedures.promoted_groups import begin_groups_anew
 from spark_partq.storage.procedures.replicate import Replicator
 from spark_partq.storage.procedures.settled import settled_groups
 from spark_partq.storage.queue.control import open_control
@@ -124,8 +124,6 @@ def promote(store: Store, queue: str, *, force: bool = False, options: Options |
     decide_replica.check_can_be_promoted(replica, force)
     if is_whole(store, replica):
         queue_state(store, queue)  # so that what is decided here is forced to the disk if the queue's messages are
-    if replica.removed:
-        check_known_partitions(open_queue(store, queue))
     if force:
         _check_not_taken_over(replica, store.sibling(replica.primary, options))
     others = {*replica.others, *_other_replicas(store, replica)}

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from spark_partq.core.errors import ReplicaError
-from spark_partq.core.group.events import Promoted
+from spark_partq.core.group.events import Event, Promoted, QueuesChanged
 from spark_partq.core.group.facts import Kind
 from spark_partq.core.group.steps.promotion import beyond, unheard_of
 from spark_partq.core.queue.state import QueueState
-from spark_partq.storage.group.handle import groups_of
-from spark_partq.storage.queue.handle import Queue, in_group
+from spark_partq.storage.group.handle import Group, groups_of
+from spark_partq.storage.queue.handle import in_group
 from spark_partq.storage.store import Store
-
-
-def check_known_partitions(queue: Queue) -> None:
-    """Refuse a queue of which a group has other partitions than there are: others would be given to nobody, and messages be left out.
-
-    Raises
-    ------
-    ReplicaError
-    """
-    here = in_group(queue)
-    for group in groups_of(queue.store, queue.state):
-        known = group.state.queues.get(queue.state.queue_id)
-        if known is not None and known.revision > here.revision and known.partition_numbers != here.partition_numbers:
-            raise ReplicaError(
-                f"group {group.name!r} in {queue.store.uri} has learned of a resize of queue {queue.name!r} that this replica has not: the "
-                f"group was copied with another queue after the replica was removed. Promote the other queues that it reads, delete it "
-                f"there (spark-partq delete-group {group.name}), and promote this queue again; its queries begin as new ones then",
-                queue=queue.name,
-                group=group.name,
-            )
 
 
 def begin_groups_anew(
@@ -55,19 +35,36 @@ def begin_groups_anew(
     raised: list[tuple[str, int, int, int]] = []
     promoted = Promoted(state.queue_id, dict(firsts), dict(ends))
 
-    def events() -> list[Promoted]:
+    def events(group: Group) -> list[Event]:
         goes_on()
-        return [promoted]
+        return [*_as_it_is_here(group, state, firsts, ends), promoted]
 
     for group in groups_of(store, state):
         before = {number: group.position((state.queue_id, number)) for number in firsts}
-        gone = beyond(group.state, group.acks, promoted)
-        for fact in group.decide(events, "promotion"):
+        for fact in group.decide(partial(events, group), "promotion"):
             if fact.kind == Kind.FLOOR and fact.partition is not None and fact.offset is not None:
                 raised.append((group.name, fact.partition, before[fact.partition] or 0, fact.offset))
-        if gone:
+        if gone := beyond(group.state, group.acks, promoted):
             group.forget_acks(gone, goes_on)
         rows = unheard_of(group.state, group.acks, promoted)
         if rows:
             group.acknowledge(rows, goes_on)
     return tuple(raised)
+
+
+def _as_it_is_here(
+    group: Group, state: QueueState, firsts: Mapping[int, int], ends: Mapping[int, int]
+) -> list[QueuesChanged]:
+    """The queue is another one to a group that knows later facts of it: it was copied beside another queue, after the replica was removed.
+
+    It may have had other partitions there, and would learn of none here until the queue has as many facts.
+    """
+    known, here, queue_id = group.state.queues.get(state.queue_id), in_group(state), state.queue_id
+    if known is None or known.revision <= here.revision:
+        return []
+    starts = {}
+    for number in here.partition_numbers:
+        _, last = group.state.removed.get((queue_id, number), (0, 0))
+        position = group.position((queue_id, number))
+        starts[queue_id, number] = max(firsts[number], min(ends[number], last if position is None else position))
+    return [QueuesChanged({}, {}, (queue_id,)), QueuesChanged({queue_id: here}, starts, ())]

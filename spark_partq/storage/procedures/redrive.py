@@ -153,9 +153,11 @@ def redrive(store: Store, name: str) -> dict[str, int]:
         if not released:
             break  # what is put aside from here on holds its key
         before, (origins, ends, last) = last, _origins(queue)
-        holding = [name for name, target in targets.items() if target.state.settings.dead_letter_order != "skip"]
+        # Of those that hold keys back nothing comes any more: their groups have read all, and nobody writes.
+        released_of = {**named, **targets}.items()
+        holding = [name for name, target in released_of if target.state.settings.dead_letter_order != "skip"]
         if all(last.get(name) == before.get(name) for name in holding):
-            break  # and nothing comes of these: their groups have read all, and nobody writes
+            break
     return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
 
 
@@ -239,8 +241,9 @@ def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[st
     """
     names = ["origin_queue", "origin_group", "dead_reason"]
     schema = arrow_schema({"type": "struct", "fields": [f for f in ORIGIN["fields"] if f["name"] in names]})
-    # Of each queue, by partition, group, and whether it was put aside or rejected, where the last message lies.
+    # Of each queue, by partition, group, and whether it was put aside or rejected, where the last message lies; and by partition alone.
     last: dict[str, dict[tuple[int, str, bool], int]] = {}
+    last_of: dict[str, dict[int, int]] = {}
     ends: dict[int, int] = {}
     for table, part in _parts(queue, {}):
         ends[table.partition] = part.base_offset + part.last_row
@@ -248,9 +251,9 @@ def _origins(queue: Queue) -> tuple[dict[str, set[str]], dict[int, int], dict[st
             columns = [rows.column(name).to_pylist() for name in names]
             for at, (name, group, reason) in enumerate(zip(*columns, strict=True), part.base_offset + first):
                 last.setdefault(name, {})[table.partition, group, reason in _PUT_ASIDE] = at
-    found, last_of = {}, {}
+                last_of.setdefault(name, {})[table.partition] = at
+    found = {}
     for name, of in sorted(last.items()):
-        last_of[name] = {number: max(at for (n, *_), at in of.items() if n == number) for number, *_ in of}
         _finish(queue, name)
         positions = _redriven_to(queue, name)
         left = [(group, aside) for (number, group, aside), at in of.items() if at >= positions.get(number, 0)]

@@ -164,11 +164,11 @@ def barrier_of(queue: Queue, settled: Callable[[int], int], first: int = 0) -> B
     return Barrier(queue.state.generations, settled, ends, first)
 
 
-def in_group(queue: Queue) -> QueueInGroup:
+def in_group(state: QueueState) -> QueueInGroup:
     """What a group shall know of a queue."""
-    state, settings = queue.state, queue.state.settings
+    settings = state.settings
     return QueueInGroup(
-        queue.name,
+        state.name,
         state.operating_partitions,
         settings.rebalance_delay_ms,
         settings.max_handoff_time_ms,

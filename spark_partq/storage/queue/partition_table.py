@@ -208,9 +208,9 @@ class PartitionTable:
         generation: int = 0,
         deadline_s: float = math.inf,
         time_us: Callable[[], int] | None = None,
-        is_named: Callable[[], bool] = lambda: True,
+        was_forgotten: Callable[[], bool] | None = None,
     ) -> int | None:
-        """Commit files as the next messages and return the first one's offset; None if `record`, or `is_named`, says that they are in.
+        """Commit files as the next messages and return the first one's offset; None if they are in, or were.
 
         Parameters
         ----------
@@ -220,8 +220,8 @@ class PartitionTable:
             When the files are too old, by `Runtime.monotonic_s`.
         time_us : function, optional
             Microseconds since 1970, for `_enqueued_at`; this machine's clock by default.
-        is_named : function
-            Asked if there is no record. Files that no manifest names any more were in, and that was forgotten.
+        was_forgotten : function, optional
+            Asked if there is no record: whether the files were in, and that was forgotten.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class PartitionTable:
             self.refresh()
             # Before the offset is read: another thread may let this handle go on at any moment.
             onto = self._log.version
-            if (record and self.has(record, generation)) or not is_named():
+            if (record and self.has(record, generation)) or (was_forgotten is not None and was_forgotten()):
                 return None
             if not may_append(self.sealed, self.fenced, generation):
                 raise Fenced if self.fenced else Sealed

@@ -43,11 +43,11 @@ class ManifestCopy:
     ) -> None:
         self._source, self._target, self._queue = source, target, queue
         self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
-        self._check_open, self._lacks, self._lacked = check_open, lacks, False
+        self._check_open, self._lacks, self._lacked = check_open, lacks, lacks()
         # What the source has removed by now was complete, and what made it so will be captured.
         self._there = self._to.names()
-        there = self._from.names()
-        self._gone = {name: info for name, info in self._there.items() if name not in there}
+        here = self._from.names()
+        self._gone = {name: info for name, info in self._there.items() if name not in here}
 
     def copy(self) -> None:
         """Copy those that are new, each after its files; after the partitions were captured.
@@ -59,10 +59,11 @@ class ManifestCopy:
         ReplicaError
             If the copy has gone its own way.
         """
-        self._lacked = self._lacks()
-        if self._lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
-            self.remove()
-            self._gone = {}
+        if self._lacked:
+            self._lacked = self._lacks()  # another pass may have brought it, and manifests, since
+            if self._lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
+                self.remove()
+            self._there, self._gone = self._to.names(), {}
         names, before = self._from.names(), None
         while names and names != before:
             # One after the other, by their numbers.

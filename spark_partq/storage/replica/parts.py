@@ -56,7 +56,8 @@ def parts(
         except PartqError as error:
             unknown[name] = error
         else:
-            found += [] if state is None else [Part(state, has_dead_messages=True)]
+            if state is not None:
+                found.append(Part(state, has_dead_messages=True))
     return found, unknown
 
 

@@ -42,6 +42,32 @@ def test_messages_of_partitions_that_drain(store: str) -> None:
         each.membership.stopping.set()
 
 
+def test_put_back_of_what_is_put_aside_meanwhile(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is there when the dead-message queue is searched; what comes then, before its keys are released, is put back, too."""
+    make(store, partitions=1)
+    producing, query = Producing(store), Query(store, {1})
+    producing.put(("a", 1), ("a", 2))
+    query.run()
+    assert put_back(store) == {"q": 2}
+    query.deadly = {3}
+    query.run()
+    producing.put(("c", 3), ("c", 4))
+    origins, acts = redriving._origins, [query.run]
+
+    def searched(queue: Queue) -> Any:
+        found = origins(queue)
+        if acts:
+            acts.pop()()
+        return found
+
+    monkeypatch.setattr(redriving, "_origins", searched)
+    assert put_back(store) == {"q": 2}
+    query.deadly.clear()
+    producing.put(("c", 5))
+    query.run()
+    assert query.of("c") == [3, 4, 5]
+
+
 def test_put_back_waits_for_no_other_queue(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of another queue that shares the dead-message queue puts something aside whenever that is searched."""
     make(store)

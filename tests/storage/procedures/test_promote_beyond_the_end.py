@@ -58,23 +58,33 @@ def test_a_group_goes_on_at_the_end(store: str, there: str, floors: bool, first:
     assert group_of(there).position(place) == 30 and diagnose(Store(there)).findings == []
 
 
-def test_a_group_that_knows_a_later_resize(store: str, there: str) -> None:
-    """Its partitions are not those of the replica, so that is not promoted until the group is deleted there; then all is read again."""
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_group_that_knows_a_later_resize(store: str, there: str, count: int) -> None:
+    """Its partitions are those of the replica now, and it goes on where it was; in the other queue, too."""
     for name in ("p", "q"):
-        partq.create_queue(store, name, "v bigint", partitions=1, rebalance_delay_ms=0)
+        partq.create_queue(store, name, "v bigint", partitions=2, rebalance_delay_ms=0)
     consumer = Consumer(store, "i", queues=("p", "q"))
+    place = consumer.partition_id(0, "q")
     put(store, 0, range(10), "q")
+    put(store, 1, range(5), "q")
     for name in ("p", "q"):
         replicate(Store(store), name, there)
     remove_replica(Store(store), "q", there)
+    put(store, 0, range(10), "p")
+    put(store, 1, range(10, 100), "q")
+    consumer.ack(0, 7, queue="p")
     consumer.ack(0, 10, queue="q")
-    partq.scale(store, "q", 2)
+    consumer.ack(1, 95, queue="q")
+    partq.scale(store, "q", count)
+    consumer.start_again()
     replicate(Store(store), "p", there)
     os.rename(store, f"{store}-away")
-    with pytest.raises(partq.ReplicaError, match="group 'g' in .* has learned of a resize of queue 'q'"):
-        promote(Store(there), "q", force=True)
-    promote(Store(there), "p")
-    partq.delete_group(there, "g")
-    promote(Store(there), "q", force=True)
-    reader = Consumer(there, "i", queues=("q",))
-    assert reader.group.position(reader.partition_id(0, "q")) == 0
+    for name in ("q", "p"):
+        promote(Store(there), name, force=True)
+    partq.scale(there, "q", 3)
+    reader = Consumer(there, "i", queues=("p", "q"))
+    state = group_of(there).state
+    assert sorted(number for id_, number in state.partitions if id_ == place[0]) == [0, 1, 2]
+    positions = [reader.group.position((place[0], number)) for number in range(3)]
+    assert positions == [10, 5, 0] and reader.group.position(reader.partition_id(0, "p")) == 7
+    assert diagnose(Store(there)).findings == []

@@ -161,8 +161,9 @@ def test_another_manifest_of_a_batch(store: str, there: str, rows: int, when: st
     )
 
 
-def test_a_pass_that_began_before_a_batch_removes_nothing_of_it(store: str, there: str) -> None:
-    """Another pass has brought the manifest meanwhile, under the name of one that the lost primary had begun."""
+@pytest.mark.parametrize("batch_comes", ["before the other pass", "after the other pass"])
+def test_a_pass_that_began_before_a_batch(store: str, there: str, batch_comes: str) -> None:
+    """Another pass ends meanwhile. The manifest, which has the name of one that the lost primary had begun, is brought, and stays."""
     second, keys = f"{there}-2", [next(f"k{n}" for n in range(9) if target(hash_of(f"k{n}"), 2) == at) for at in (0, 1)]
     make(store, 2)
     Sink(store).write(0, [(key, 0) for key in keys])
@@ -186,9 +187,12 @@ def test_a_pass_that_began_before_a_batch_removes_nothing_of_it(store: str, ther
             mock.patch.object(Replicator, "_read_queue", read_queue),
             mock.patch.object(ManifestCopy, "remove", remove),
         ):
+            if batch_comes == "after the other pass":
+                sync(there, second)
             with mock.patch.object(PartitionTable, "append", _first_alone(PartitionTable.append)), pytest.raises(Crash):
                 Sink(there).write(1, begun)
-            sync(there, second)
+            if batch_comes == "before the other pass":
+                sync(there, second)
         return read_queue(replicator, state)
 
     with (

@@ -31,6 +31,7 @@ from tests.testing.planted.setups import (
     PUT_BACK,
     as_is,
     both,
+    lost_at_some_moment,
     promoted,
     read,
 )
@@ -54,6 +55,19 @@ def lost(s):
 
 
 # ---- a pass
+@bug("storage.replica.parts:_followed", change=lost_at_some_moment)
+def a_pass_leaves_dead_messages_to_their_own(original, store, target, queue, replica):
+    """The positions of a group come before what it has put aside."""
+    return None
+
+
+@bug("storage.replica.parts:parts", change=lost_at_some_moment)
+def dead_messages_are_read_first(original, *args):
+    """What a group puts aside meanwhile is not in the copy, and its position is behind it."""
+    found, unknown = original(*args)
+    return found[::-1], unknown
+
+
 @bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
 def positions_are_copied_before_messages(original, copy, steps):
     """A pass copies the messages after the tables that speak of them."""
@@ -273,9 +287,7 @@ def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, eve
     original(decision, replace(event, ends={}))
 
 
-@bug(
-    f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
-)
+@bug(f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
 def positions_lie_below_what_was_removed(original, store, state, firsts, ends, goes_on):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

@@ -75,7 +75,7 @@ class Subscription:
     @property
     def in_group(self) -> dict[str, QueueInGroup]:
         """Each queue as the group keeps it, by id."""
-        return {queue.state.queue_id: in_group(queue) for queue in self._queues.values()}
+        return {queue.state.queue_id: in_group(queue.state) for queue in self._queues.values()}
 
     @property
     def queues(self) -> dict[str, Queue]:
@@ -192,7 +192,7 @@ class Subscription:
         new = {
             queue.state.queue_id: queue
             for queue in self._queues.values()
-            if (known := state.queues.get(queue.state.queue_id)) is not None and in_group(queue).replaces(known)
+            if (known := state.queues.get(queue.state.queue_id)) is not None and in_group(queue.state).replaces(known)
         }
         return _changes(new, ()) if new else None
 
@@ -396,4 +396,4 @@ def _attach(queue: Queue, group: str, deletions: int) -> None:
 def _changes(new: Mapping[str, Queue], gone: tuple[str, ...]) -> QueuesChanged:
     # As in Kafka: a queue or partition that is added while a group reads is read from its beginning.
     starts = {(id_, t.partition): first_left(queue, t) for id_, queue in new.items() for t in queue.partitions}
-    return QueuesChanged({queue_id: in_group(queue) for queue_id, queue in new.items()}, starts, gone)
+    return QueuesChanged({queue_id: in_group(queue.state) for queue_id, queue in new.items()}, starts, gone)
