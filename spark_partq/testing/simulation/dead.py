@@ -217,6 +217,8 @@ class DeadMessages:
     def put_back(self, id_: str, readers: Mapping[str, Reader]) -> str:
         """A dead message is in the queue once more: every group is to be given it; what is wrong, or nothing."""
         groups = [group for group, ids in self.written.items() if id_ in ids]
+        if not groups:  # another group had put it aside, too: it comes once more
+            return "" if id_ in self.all_redriven else f"REDRIVEN: {id_} is put back, and was not dead"
         for group in groups:
             self.written[group].discard(id_)
             if group not in readers or id_ not in readers[group].given:
@@ -224,9 +226,8 @@ class DeadMessages:
         for reader in readers.values():
             reader.given.discard(id_)
             reader.excused.discard(id_)
-        before = id_ in self.all_redriven
         self.all_redriven.add(id_)
-        return "" if groups or before else f"REDRIVEN: {id_} is put back, and was not dead"
+        return ""
 
     def is_out_of_order(self, group: str, id_: str) -> bool:
         """Whether a message that was put back may come to a group after later ones of its key."""

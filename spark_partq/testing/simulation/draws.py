@@ -99,7 +99,7 @@ def _anew(s: Setup) -> Setup:
     s = replace(
         s, recreated_s=at_s, local=rng.random() < 0.2, producers=producers, partitions=rng.choice((1, 2)), scalings=(), alterings=(), replicas=0,
         queries=tuple(replace(q, sequence=0) for q in s.queries), promoted_s=None, primary_lost=False, lost_after=None, ingress_s=None,
-        discards=False,
+        discards=False, dead_is_copied=False, dead_promoted_s=None,
         other_promoted_s=None, removed_s=None, old_checkpoints=False, put_back_s=None, reset=None,
         delete_group_s=None, copy_stuck_s=None, retention_ms=None,
     )  # fmt: skip
