@@ -106,6 +106,15 @@ def the_last_manifest_goes(original, batches):
 
 
 @bug(
+    "storage.procedures.batch:Batch.was_forgotten",
+    test=lambda: in_a_store(begun.test_whoever_comes_back_while_maintenance_forgets_silent_sinks, True),
+)
+def what_was_forgotten_is_put_in_again(original, batch, manifest):
+    """Who has found a manifest believes that it is there yet."""
+    return False
+
+
+@bug(
     "storage.procedures.begun:BegunBatches._lacks_files",
     test=lambda: in_a_store(begun.test_a_sink_that_is_half_in_is_never_forgotten),
 )

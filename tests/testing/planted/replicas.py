@@ -15,6 +15,7 @@ from spark_partq.storage.replica.history import token_at
 from tests.core.replica.test_decide import test_a_replica_that_is_removed_meanwhile_is_not_promoted
 from tests.storage.procedures import test_mixed_histories as histories
 from tests.storage.procedures import test_promote as promotions
+from tests.storage.procedures import test_promoted_dead_letters as dead
 from tests.storage.procedures import test_replica_of_deletions as deletions
 from tests.storage.procedures import test_replicate as passes
 from tests.storage.procedures import test_replicate_crashes as crashes
@@ -31,7 +32,6 @@ from tests.testing.planted.setups import (
     PUT_BACK,
     as_is,
     both,
-    lost_at_some_moment,
     promoted,
     read,
 )
@@ -55,17 +55,36 @@ def lost(s):
 
 
 # ---- a pass
-@bug("storage.replica.parts:_followed", change=lost_at_some_moment)
+def with_dead_messages(test, *arguments):
+    in_a_store(lambda store: test(store, f"{store}-there", *arguments))
+
+
+@bug(
+    "storage.replica.parts:_followed",
+    test=lambda: with_dead_messages(dead.test_a_pass_has_the_dead_messages_that_its_groups_have_put_aside),
+)
 def a_pass_leaves_dead_messages_to_their_own(original, store, target, queue, replica):
-    """The positions of a group come before what it has put aside."""
+    """The position of a group comes before what it has put aside."""
     return None
 
 
-@bug("storage.replica.parts:parts", change=lost_at_some_moment)
+@bug(
+    "storage.replica.parts:parts",
+    test=lambda: with_dead_messages(dead.test_what_is_put_aside_and_back_while_a_pass_reads, "q"),
+)
 def dead_messages_are_read_first(original, *args):
-    """What a group puts aside meanwhile is not in the copy, and its position is behind it."""
+    """What a group puts aside meanwhile, and what is put back, is not in the copy."""
     found, unknown = original(*args)
     return found[::-1], unknown
+
+
+@bug(
+    "storage.replica.parts:held_back",
+    test=lambda: with_dead_messages(dead.test_a_dead_message_queue_that_cannot_be_reached),
+)
+def groups_go_on_without_their_dead_messages(original, parts, done, unknown):
+    """The position of a group comes though its dead-message queue cannot be read."""
+    return set()
 
 
 @bug("storage.replica.table_copy:TableCopy.apply", both(lost, read), as_is(LOST))
@@ -287,7 +306,9 @@ def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, eve
     original(decision, replace(event, ends={}))
 
 
-@bug(f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
+@bug(
+    f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
+)
 def positions_lie_below_what_was_removed(original, store, state, firsts, ends, goes_on):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

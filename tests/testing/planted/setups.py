@@ -204,27 +204,6 @@ HASTY_WITH_KILLS = replace(HASTY, faults=ROLLING_WITH_KILLS.faults)
 BY_HAND = replace(ROLLING, queries=tuple(replace(q, sequence=2) for q in ROLLING.queries))
 MAINTAINED = replace(ROLLING, maintain_every_s=0.5)
 PROMOTED = replace(ROLLING, replicas=1, promoted_s=2.0, queries=ROLLING.queries[:1])
-# Messages that kill, whose dead-message queue has a replica, too; the primary is lost in the midst of a pass.
-DEAD_COPIED = replace(
-    PROMOTED,
-    partitions=1,
-    producers=(ProducerSetup("s", "query", 4, pause_s=0.2),),
-    queries=(QuerySetup("g", "g-0", 1),),
-    max_deliveries=1,
-    poison=30,
-    dead_is_copied=True,
-    primary_lost=True,
-    promoted_s=2.0,
-    dead_promoted_s=2.0,
-    rebalance_delay_ms=0,
-    chaos_s=3.0,
-)
-
-
-def lost_at_some_moment(s: Setup) -> Setup:
-    return replace(DEAD_COPIED, seed=s.seed, drops=s.drops, lost_after=s.seed % 500)
-
-
 # Producers that append all the time while a replica takes over.
 MOVED = replace(
     SEALED_OFTEN,
