@@ -74,7 +74,9 @@ class PlugIn:
             result = self.assignor.assign(members, counts, previous)
             given = [(member, queue, index(number)) for member, mine in result.items() for queue, number in mine]
             indices = problem.indices([(queue, number) for _, queue, number in given]).tolist()
-        except Exception as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # also what would end the thread that decides for the group
             raise AssignorError(
                 f"assignor {self.name!r} failed with {type(e).__name__}: {e}; mend it or use another one",
                 assignor=self.name,

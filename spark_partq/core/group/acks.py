@@ -106,7 +106,8 @@ class Acks:
         return acks
 
     def add(self, row: AckRow) -> None:
-        self.beats[row.incarnation] = max(row.beat, self.beats.get(row.incarnation, 0))
+        if row.incarnation != _OF_AN_ATTEMPT:
+            self.beats[row.incarnation] = max(row.beat, self.beats.get(row.incarnation, 0))
         if row.partition_id is not None:
             claim = (row.partition_id, row.epoch, row.incarnation)
             self.rows[claim] = max(row.offset, self.rows.get(claim, 0))
@@ -169,7 +170,7 @@ def compacted(rows: Iterable[AckRow], live: Iterable[str], gone: Collection[str]
             delivered = acks.by_epoch[partition_id][epoch]
         else:
             continue
-        kept.append(AckRow(incarnation, acks.beats[incarnation], *partition_id, epoch, offset, delivered))
+        kept.append(AckRow(incarnation, acks.beats.get(incarnation, 0), *partition_id, epoch, offset, delivered))
     written = {row.incarnation for row in kept}
     kept += [
         AckRow(_OF_AN_ATTEMPT, 0, *partition_id, epoch, 0, end, start, attempt)

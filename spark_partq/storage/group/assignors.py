@@ -46,7 +46,9 @@ def _loaded(entry: EntryPoint) -> Any:
     try:
         loaded = entry.load()
         assignor = loaded() if isinstance(loaded, type) else loaded
-    except Exception as e:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # a package may end the process, too
         raise AssignorError(
             f"assignor {entry.name!r} cannot be loaded from {entry.value!r}: {type(e).__name__}: {e}; mend or remove the "
             "package that offers it",

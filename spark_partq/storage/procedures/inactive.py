@@ -9,7 +9,7 @@ from spark_partq.core.group.events import Leave
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.steps.leaving import check_inactive
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.rebalance import Rebalancer
+from spark_partq.storage.procedures.rebalance import OF_ASSIGNORS, Rebalancer
 from spark_partq.storage.replica.group_copies import check_not_copied
 from spark_partq.storage.store import Store
 
@@ -66,8 +66,8 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True, report: 
         most_ms = max(member.session_timeout_ms for member in members.values())
         report(SessionWait(group.name, tuple(sorted(members)), most_ms / 1000))
     while group.state.members:
-        for _ in rebalancer.step() if rebalancer is not None else ():
-            pass
+        if rebalancer is not None:
+            _take_out(rebalancer)
         group.refresh()
         alive = [
             m for m in group.state.members.values() if group.acks.beats.get(m.incarnation) != beats.get(m.incarnation)
@@ -78,3 +78,13 @@ def await_inactive(store: Store, group: Group, *, decides: bool = True, report: 
         if not decides and len([event for event in due if isinstance(event, Leave)]) == len(group.state.members):
             return
         store.runtime.sleep(_CHECK_EVERY_S)
+
+
+def _take_out(rebalancer: Rebalancer) -> None:
+    """Decide what is due; what an assignor cannot decide waits while sessions may end, as a group without members needs none."""
+    try:
+        for _ in rebalancer.step():
+            pass
+    except OF_ASSIGNORS:
+        if not rebalancer.awaits_sessions():
+            raise

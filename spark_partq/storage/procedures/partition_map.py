@@ -86,6 +86,6 @@ def update_groups(queue: Queue, by: str = "scaling") -> bool:
     queue.refresh()
     starts = {(queue_id, table.partition): first_left(queue, table) for table in queue.partitions}
     changes = QueuesChanged({queue_id: in_group(queue.state)}, starts)
-    for group in outdated:
-        group.decide(lambda: [changes], by)
+    for group in outdated:  # unless the queue was deleted, and the group has dropped it, meanwhile
+        group.decide(lambda group=group: [changes] if queue_id in group.state.queues else [], by)  # type: ignore[misc]
     return True

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from spark_partq.core.errors import CorruptTableError, GroupNotFoundError, NotAStoreError, PartqError
+from spark_partq.core.errors import (
+    AssignorError,
+    CorruptTableError,
+    GroupNotFoundError,
+    NotAStoreError,
+    PartqError,
+    UnknownAssignorError,
+)
 from spark_partq.core.group.facts import GroupFact, Status
 from spark_partq.core.group.observer import MAX_STEP_MS, Observer
 from spark_partq.storage.group.handle import Group, list_groups, open_group
@@ -21,6 +28,8 @@ from spark_partq.storage.store import Store
 MAX_EVERY_S = MAX_STEP_MS / 1000
 # How often it searches for groups that were made meanwhile.
 _LIST_EVERY_MS = 5_000
+# The errors of an assignment that is due, and how much longer than its session a member that died may be in the group.
+OF_ASSIGNORS, _SPARE_MS = (AssignorError, UnknownAssignorError), 2_000
 
 
 @dataclass
@@ -30,16 +39,27 @@ class _Watched:
     group: Group
     observer: Observer = field(default_factory=Observer)
     first_beats: dict[str, int] = field(default_factory=dict)
+    first_ms: dict[str, int] = field(default_factory=dict)  # when each incarnation was seen first
 
     def decide(self, now_ms: int) -> list[GroupFact]:
         group = self.group
         group.refresh()
         for member in group.state.members.values():
             self.first_beats.setdefault(member.incarnation, group.acks.beats.get(member.incarnation, 0))
+            self.first_ms.setdefault(member.incarnation, now_ms)
         due = self.observer.due(group.state, group.acks, now_ms)
         if not due or is_copy(group):
             return []
         return group.decide(lambda: self.observer.due(group.state, group.acks, now_ms), f"rebalancer {user_and_host()}")
+
+    def awaits_sessions(self, now_ms: int) -> bool:
+        """Whether a member may have died, and its session is not over yet."""
+        beats = self.group.acks.beats
+        return any(
+            beats.get(m.incarnation, 0) == self.first_beats.get(m.incarnation)
+            and now_ms - self.first_ms[m.incarnation] <= m.session_timeout_ms + _SPARE_MS
+            for m in self.group.state.members.values()
+        )
 
     @property
     def settled(self) -> bool:
@@ -77,6 +97,11 @@ class Rebalancer:
     def settled(self) -> bool:
         """Whether there is nothing left to wait for: each group is Ready, each member was seen to be alive or has expired."""
         return all(watched.settled for watched in self._watched.values())
+
+    def awaits_sessions(self) -> bool:
+        """Whether what an assignor could not decide may be settled without it, as sessions end."""
+        now_ms = int(self._store.runtime.monotonic_s() * 1000)
+        return any(watched.awaits_sessions(now_ms) for watched in self._watched.values())
 
     def step(self) -> Iterator[tuple[str, list[GroupFact]]]:
         """Decide what is due by now; yields (group, facts) of each decision.
@@ -156,8 +181,9 @@ def run(
             raise
         except PartqError as error:
             if complain is None:
-                raise
-            if str(error) != last_reported:
+                if not isinstance(error, OF_ASSIGNORS) or not rebalancer.awaits_sessions():
+                    raise
+            elif str(error) != last_reported:
                 complain(error)
             last_reported = str(error)
         if (complain is None and rebalancer.settled) or wait(every_s):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ class Fixed:
         self, members: Sequence[Member], partition_counts: Mapping[str, int], previous: Mapping[tuple[str, int], str]
     ) -> Any:
         self.asked.append((members, partition_counts, previous))
-        if isinstance(self.result, Exception):
+        if isinstance(self.result, BaseException):
             raise self.result
         return self.result
 
@@ -42,6 +43,13 @@ def test_it_is_asked_in_names() -> None:
     assert [m.weight for m in members] == [1.0, 2.0]
     assert counts == {"p": 1, "q": 3}
     assert previous == {("q", 1): "b"}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
+def test_whatever_it_raises_is_its_error(error: type[BaseException]) -> None:
+    """Also what would end the thread that decides for the group."""
+    with pytest.raises(AssignorError, match=f"failed with {error.__name__}: once"):
+        target(PlugIn(Fixed(error("once"))), MEMBERS, COUNTS, {})
 
 
 def test_it_is_like_the_others() -> None:

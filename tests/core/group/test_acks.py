@@ -69,6 +69,15 @@ def test_attempts() -> None:
         assert acks.attempts_since(("q", 1), 3) == {(4, 9): 5}
 
 
+def test_what_is_kept_of_attempts_is_no_heartbeat() -> None:
+    """Nobody of that name is a process of the group."""
+    rows = [AckRow("a", 3, "q", 0, 1, 0, 9, 4, 2), AckRow("a", 4)]
+    for _ in range(2):
+        rows = acks_module.compacted(rows, ["a"])
+        acks = Acks.of(rows)
+        assert acks.beats == {"a": 4} and acks.attempts_since(("q", 0), 0) == {(4, 9): 2}
+
+
 _OF_P = st.builds(
     AckRow, st.sampled_from(["a", "b"]), st.integers(0, 3), st.just("q"), st.integers(0, 1), st.integers(0, 3), st.integers(0, 6),
     st.integers(0, 8), st.integers(0, 4), st.integers(0, 3),

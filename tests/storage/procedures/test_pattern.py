@@ -17,6 +17,8 @@ from spark_partq.core.errors import (
     QueueNotFoundError,
     SchemaMismatchError,
 )
+from spark_partq.core.group.events import Leave, QueuesChanged
+from spark_partq.core.group.state import GroupState
 from spark_partq.storage.procedures.acknowledge import acknowledge
 from spark_partq.storage.procedures.consume import subscription
 from spark_partq.storage.procedures.consume.planner import Planner
@@ -116,6 +118,47 @@ def test_a_queue_that_is_created_again_gets_the_partitions_that_it_had(store: st
     while query.next() != {("day", 1): (0, 5)}:
         pass
     assert acknowledge(Store(store), "g", {("day", 1): 5}, {("day", 1): epoch}) == [("day", 1)]
+    query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_query_that_stood_still_reads_a_new_queue_from_its_beginning(store: str) -> None:
+    """K3: also with ``startingOffsets=latest``, and if it was taken out of its group meanwhile."""
+    create(store, "orders-1")
+    query = Query(store, queue_pattern="orders-.*", starting_offsets="latest")
+    assert query.next() == {}
+    membership = query.planner.membership
+    membership.group.decide(lambda: [Leave("a", membership.incarnation, expired=True)])
+    create(store, "orders-2")
+    assert query.next() == {("orders-2", 0): (0, 5)}
+    query.planner.leave()
+
+
+@pytest.mark.usefixtures("looks_always")
+def test_a_queue_is_deleted_behind_a_query_that_has_listed_it(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another query has read it, and gone on without it: nobody brings it back into the group."""
+    for name in ("orders-1", "orders-2"):
+        create(store, name)
+    partq.delete_queue(store, "orders-2")
+    query = Query(store, queue_pattern="orders-.*")
+    query.next()
+    create(store, "orders-2")
+    listed, acts = subscription.Subscription.queue_changes, [None]
+
+    def stands_still(self: subscription.Subscription, group: str, state: GroupState) -> QueuesChanged | None:
+        found = listed(self, group, state)
+        if acts:
+            acts.pop()
+            other = Query(store, "b", queues=("orders-1", "orders-2"))
+            other.next()
+            partq.delete_queue(store, "orders-2")
+            other.next()
+            other.planner.leave()
+        return found
+
+    monkeypatch.setattr(subscription.Subscription, "queue_changes", stands_still)
+    query.next()
+    assert [queue.name for queue in group_state(store).queues.values()] == ["orders-1"]
     query.planner.leave()
 
 

@@ -6,11 +6,15 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.core.assignors import Assignor
+from spark_partq.core.errors import UnknownAssignorError
 from spark_partq.core.group.facts import GroupFact
+from spark_partq.storage.group import assignors
 from spark_partq.storage.group.handle import list_groups
 from spark_partq.storage.procedures import rebalance
 from spark_partq.storage.procedures.rebalance import Rebalancer, run
@@ -87,6 +91,46 @@ def test_a_group_whose_last_member_died(queue: str) -> None:
     found = partq.describe_group(queue, "g")
     assert (found.status, found.members, found.unassigned) == ("Ready", (), 4)
     assert watch.rebalancer.settled
+
+
+@pytest.mark.parametrize("do", ["rebalance", "delete-group"])
+def test_members_died_while_no_assignor_could_assign(store: str, do: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7: an assignment is due, which fails here. When the sessions of all are over nobody needs one."""
+    partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=0)
+    found = assignors.find
+
+    def find(name: str) -> Assignor:
+        if name == "range":
+            raise UnknownAssignorError(f"there is no assignor {name!r}", assignor=name)
+        return found(name)
+
+    a = Consumer(store, "a", session_timeout_ms=400, assignors=("range",))
+    b = Consumer(store, "b", session_timeout_ms=400, assignors=("range",))
+    monkeypatch.setattr(assignors, "find", find)
+    b.expire()
+    assert a.group.refresh() and a.group.state.assignment_due
+    if do == "delete-group":
+        partq.delete_group(store, "g")
+    else:
+        run(Rebalancer(Store.at(store), "g"), 0.1, lambda s: bool(time.sleep(s)), lambda _, __: None)
+        assert partq.describe_group(store, "g").members == ()
+
+
+def test_an_assignor_that_fails_while_a_member_is_alive(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is told when every other session is over."""
+    partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=0)
+    a = Consumer(store, "a", session_timeout_ms=400, assignors=("range",))
+    Consumer(store, "b", session_timeout_ms=400, assignors=("range",))
+    monkeypatch.setattr(
+        assignors, "find", mock.Mock(side_effect=UnknownAssignorError("there is none", assignor="range"))
+    )
+
+    def wait(seconds: float) -> bool:
+        a.beat()
+        return bool(time.sleep(seconds))
+
+    with pytest.raises(UnknownAssignorError):
+        run(Rebalancer(Store.at(store), "g"), 0.1, wait, lambda _, __: None)
 
 
 def test_nothing_is_decided_in_a_replica(queue: str, tmp_path: Path) -> None:

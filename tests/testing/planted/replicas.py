@@ -306,9 +306,7 @@ def what_was_delivered_after_the_last_pass_is_not_marked(original, decision, eve
     original(decision, replace(event, ends={}))
 
 
-@bug(
-    f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors)
-)
+@bug(f"{PROMOTE}:begin_groups_anew", test=lambda: in_two_stores(promotions.test_removals_that_came_before_their_floors))
 def positions_lie_below_what_was_removed(original, store, state, firsts, ends, goes_on):
     """A group of the promoted replica wants messages that the primary had removed."""
     return ()

@@ -18,7 +18,7 @@ _ANY = range(PARENT, MAX_PARTITIONS)
 
 
 def first_starts(
-    settings: ConsumerSettings, queues: Iterable[Queue], state: GroupState, opened: Iterable[str]
+    settings: ConsumerSettings, queues: Iterable[Queue], state: GroupState, opened: Iterable[str], is_back: bool
 ) -> dict[PartitionId, int]:
     """The first offset of each partition that the group has never had: its beginning, where the group reads the queue already.
 
@@ -26,6 +26,8 @@ def first_starts(
     ----------
     opened : iterable of str
         Names of the queues that the query began with, of which some may be deleted by now.
+    is_back : bool
+        The query was a member before: what it finds now came while it ran.
 
     Raises
     ------
@@ -40,7 +42,7 @@ def first_starts(
     offsets = parse_offsets("startingOffsets", settings.starting_offsets, numbers)
     first: dict[PartitionId, int] = {}
     for queue in queues:
-        is_read = queue.name in known or any(member.subscribes(queue.name) for member in state.members.values())
+        is_read = is_back or queue.name in known or any(m.subscribes(queue.name) for m in state.members.values())
         for table in queue.partitions:
             partition_id = queue.state.queue_id, table.partition
             if partition_id not in state.partitions:

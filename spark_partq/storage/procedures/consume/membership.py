@@ -209,14 +209,14 @@ class Membership:
         found = {} if self._application is None else self._application.request({"joins": True})
         application, executors = found.get("application", ""), tuple(found.get("executors", ()))
         me = replace(self.me, incarnation=incarnation, application=application, executors=executors)
-        read = self._subscription
+        read, is_back = self._subscription, bool(self.incarnation)
 
         def join() -> Sequence[Event]:
             state = self.group.state
             if not read.is_attached(self.group):  # no queue waits for a group that refuses this member
-                self.group.check([Join(me, read.in_group, read.first_starts(state))])
+                self.group.check([Join(me, read.in_group, read.first_starts(state, is_back))])
             read.attach(self.group)
-            return [Join(me, read.in_group, read.first_starts(state))]
+            return [Join(me, read.in_group, read.first_starts(state, is_back))]
 
         self.decide(join)
         self.incarnation = incarnation

@@ -18,6 +18,7 @@ from spark_partq.core.delivery.barrier import replayable
 from spark_partq.core.delivery.member import may_be_dead, plannable, replayed, start
 from spark_partq.core.delivery.offsets import Range, StreamOffset
 from spark_partq.core.errors import DataLossError, NewerStoreError, PartqError
+from spark_partq.core.group.events import QueuesChanged
 from spark_partq.core.group.facts import Member, Ownership, Status
 from spark_partq.core.ids import PartitionId
 from spark_partq.core.queue.partition_map import Barrier
@@ -264,9 +265,13 @@ class Planner:
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
     def _decide_changes(self) -> None:
-        queue_changes = self._subscription.queue_changes(self._group.name, self._group.state)
-        if queue_changes is not None:
-            self.membership.decide(lambda: [queue_changes])
+        """The queues are listed on the state on which that is decided: what others add or remove meanwhile has it listed again."""
+
+        def changes() -> list[QueuesChanged]:
+            found = self._subscription.queue_changes(self._group.name, self._group.state)
+            return [] if found is None else [found]
+
+        self.membership.decide(changes)
 
     def _commit_floors(self, acks: list[Ack]) -> list[Ack]:
         """Commit floors that other partitions wait for (S5); returns the acknowledgements that are still to be made."""

@@ -315,7 +315,7 @@ class Subscription:
         return state.queue_id != queue_id or state.deleted
 
     # ---- where the group starts
-    def first_starts(self, state: GroupState) -> dict[PartitionId, int]:
+    def first_starts(self, state: GroupState, is_back: bool = False) -> dict[PartitionId, int]:
         """The first offset of each partition that the group has never had.
 
         Raises
@@ -323,7 +323,7 @@ class Subscription:
         OffsetOutOfRangeError, InvalidArgumentError
             `starting_offsets` or `starting_timestamp_ms` name no message.
         """
-        return first_starts(self._settings, self._queues.values(), state, self._opened)
+        return first_starts(self._settings, self._queues.values(), state, self._opened, is_back)
 
     def check_checkpoint(self, planned: StreamOffset, group: str) -> None:
         """Refuse a checkpoint of another group or queue, or of before a promotion. With a pattern queues may have come and gone.
