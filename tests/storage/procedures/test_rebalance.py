@@ -100,12 +100,12 @@ def test_members_died_while_no_assignor_could_assign(store: str, do: str, monkey
     found = assignors.find
 
     def find(name: str) -> Assignor:
-        if name == "range":
+        if name == "cooperative-sticky":
             raise UnknownAssignorError(f"there is no assignor {name!r}", assignor=name)
         return found(name)
 
-    a = Consumer(store, "a", session_timeout_ms=400, assignors=("range",))
-    b = Consumer(store, "b", session_timeout_ms=400, assignors=("range",))
+    a = Consumer(store, "a", session_timeout_ms=400, assignors=("cooperative-sticky",))
+    b = Consumer(store, "b", session_timeout_ms=400, assignors=("cooperative-sticky",))
     monkeypatch.setattr(assignors, "find", find)
     b.expire()
     assert a.group.refresh() and a.group.state.assignment_due
@@ -119,8 +119,8 @@ def test_members_died_while_no_assignor_could_assign(store: str, do: str, monkey
 def test_an_assignor_that_fails_while_a_member_is_alive(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error is told when every other session is over."""
     partq.create_queue(store, "q", "v long", partitions=4, rebalance_delay_ms=0)
-    a = Consumer(store, "a", session_timeout_ms=400, assignors=("range",))
-    Consumer(store, "b", session_timeout_ms=400, assignors=("range",))
+    a = Consumer(store, "a", session_timeout_ms=400, assignors=("cooperative-sticky",))
+    Consumer(store, "b", session_timeout_ms=400, assignors=("cooperative-sticky",))
     monkeypatch.setattr(
         assignors, "find", mock.Mock(side_effect=UnknownAssignorError("there is none", assignor="range"))
     )
