@@ -40,7 +40,8 @@ def queue_sink(
     ----------
     order_by : str or list of str, optional
         Columns that give the order of messages inside a micro-batch (Q4); None keeps the order in which Spark read them,
-        which over several files is not that of their names.
+        which over several files is not that of their names. With `exactly_once` also ``_offset``, which is the order in the queue that the
+        rows come from: a join that shuffles gives them in another one.
     sink_id : str, optional
         The name under which the queue recognizes replayed batches; None takes the streaming query's id. With `exactly_once` it tells
         several sinks of one group apart that write into one queue.

@@ -177,6 +177,9 @@ class DeltaSink:
     ) -> tuple[list[TableFile], dict[QueuePartition, int]]:
         """Run the job and return the files of all tasks, and where their messages end; no file is left if a row is at fault."""
         constraints = target.constraints
+        # A folder cannot be named by an empty text, so it becomes null, as Delta's own writers do; before the constraints ask.
+        texts = [f["name"] for f in columns if f["name"] in target.partition_by and f["type"] == "string"]
+        batch = batch.withColumns({name: sf.nullif(sf.col(quoted(name)), sf.lit("")) for name in texts})
         if constraints:  # they may be about columns that the rows lack, which are null then
             lacking = [f for f in target.schema["fields"] if f["name"] not in batch.columns]
             batch = batch.withColumns({f["name"]: sf.lit(None).cast(type_name(f["type"])) for f in lacking})

@@ -20,10 +20,12 @@ Malformed = Literal["fail", "drop", "null"]
 _MODES: Mapping[Malformed, str] = {"fail": "FAILFAST", "drop": "DROPMALFORMED", "null": "PERMISSIVE"}
 _FORMATS = "csv", "json", "xml"
 _MOST_CHARACTERS = 300  # of a row or a reason in an error
+_OTHER_HEADER = "CSV header does not conform to the schema."
 
 
 def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, str]) -> dict[str, str]:
-    """The option of Spark's reader that says what becomes of malformed rows; none if the format has no such rows.
+    """The options of Spark's reader that say what becomes of malformed rows, and that a header must name the columns; none if the format has
+    no such rows.
 
     Parameters
     ----------
@@ -44,7 +46,10 @@ def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, st
         raise typer.BadParameter(
             "--source-option mode says what becomes of malformed rows, too; give it or --malformed"
         )
-    return {"mode": _MODES[malformed or "fail"]} if is_text and not has_mode else {}
+    added = {"mode": _MODES[malformed or "fail"]} if is_text and not has_mode else {}
+    if format.lower() == "csv" and "enforceschema" not in {name.lower() for name in options}:
+        added["enforceSchema"] = "false"  # else a header that names other columns, or in another order, is not read
+    return added
 
 
 @contextmanager
@@ -59,6 +64,13 @@ def malformed_told() -> Iterator[None]:
         yield
     except (Py4JJavaError, CapturedException) as error:
         causes = _causes(error)
+        told = next((said for cause in causes if (said := str(cause.getMessage())).startswith(_OTHER_HEADER)), None)
+        if told is not None:
+            raise SchemaMismatchError(
+                f"the header of a CSV file does not name the columns in their order. Nothing of this micro-batch was written. Mend the file, or give the "
+                f"columns in the order of the file (--schema). The reader says: {_short(told)}",
+                file=told.rpartition(" ")[2],
+            ) from None
         row = _parameter(causes, "MALFORMED_RECORD_IN_PARSING", "badRecord")
         if row is None:
             raise

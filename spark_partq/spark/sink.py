@@ -19,6 +19,7 @@ from spark_partq.core.queue.sink_ids import positions_sink
 from spark_partq.spark.compat import streaming_query_id
 from spark_partq.spark.hashing import partition_column
 from spark_partq.spark.micro_batch import (
+    SOURCE,
     MicroBatch,
     check_traceable,
     micro_batch,
@@ -60,8 +61,9 @@ class QueueSink:
         self.added = 0
         self._sink_id = None if sink_id is None else check_name("sink", sink_id)
         columns = [field["name"] for field in self._queue.state.schema["fields"]]
+        of_source = SOURCE if exactly_once else ()
         for column in self._order_by:
-            if column not in columns:
+            if column not in columns and column not in of_source:
                 raise InvalidArgumentError(
                     f"order_by column {column!r} is not a column of queue {queue!r}, which has {', '.join(columns)}",
                     column=column,

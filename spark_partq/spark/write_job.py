@@ -69,6 +69,8 @@ def write_files(
 
     Parameters
     ----------
+    order_by : sequence of str
+        Columns of the queue, and with `wanted` also of `SOURCE`.
     wanted : dict, optional
         Write only rows that come from these messages; the batch says it in `SOURCE`.
     last : WrittenRows, optional
@@ -90,7 +92,7 @@ def write_files(
         batch, [*values, partition, "monotonically_increasing_id()", *source], [*numbered, _PARTITION, _ORDER, *names]
     )
     task = partial(write_task, queue.store, state.name, columns, state.key, wanted=wanted)
-    order = [f"_{columns.index(c)}" for c in order_by]
+    order = [f"_{columns.index(c)}" if c in columns else c for c in order_by]
     slots = max(1, batch.sparkSession.sparkContext.defaultParallelism)
     if not order and slots <= _DIRECT_TASKS:
         rows = rows.coalesce(slots)

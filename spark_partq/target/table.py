@@ -34,7 +34,11 @@ from spark_partq.target.files import TableFile
 SUPPORTED = frozenset(
     ["appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"]
 )  # fmt: skip
-_FAILED = (DeltaError, OSError)  # delta-rs raises the second when a place cannot be reached
+_FAILED = (
+    DeltaError,
+    OSError,
+    ValueError,
+)  # delta-rs raises the others when a place cannot be reached, and when a log entry is damaged
 _LOG = "_delta_log"
 _CONSTRAINT = "delta.constraints."
 _FORGETS = "delta.settransactionretentionduration"

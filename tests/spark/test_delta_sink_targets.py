@@ -88,6 +88,19 @@ def test_a_column_that_must_not_be_null_and_is_missing(spark: SparkSession, queu
     assert values(table) == [*range(20)]
 
 
+def test_an_empty_text_in_a_partition_column(spark: SparkSession, queue: str, tmp_path: Path) -> None:
+    """It is null there, as Delta's writers have it: refused where the column must not be null, and the table stays whole."""
+    table, rows = tmp_path / "t", stream(spark, queue, group="g").withColumn("k", sf.expr("if(v = 7, '', 'x')"))
+    spark.sql(f"CREATE TABLE delta.`{table}` (v BIGINT, k STRING NOT NULL) USING delta PARTITIONED BY (k)")
+    with pytest.raises(StreamingQueryException, match=r"CONSTRAINT_VIOLATED.* does not fulfil k NOT NULL"):
+        run_through(rows, tmp_path / "cp", partq.delta_sink(table))
+    assert values(table) == []
+    spark.sql(f"ALTER TABLE delta.`{table}` ALTER COLUMN k DROP NOT NULL")
+    run_through(rows, tmp_path / "cp", partq.delta_sink(table))
+    assert values(table) == [*range(20)]
+    assert [row.v for row in spark.read.format("delta").load(str(table)).filter("k is null").collect()] == [7]
+
+
 def test_optimize_and_vacuum_beside_it(spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Again and again, while micro-batches of a few messages are written."""
     table, over, done = tmp_path / "t", threading.Event(), []

@@ -62,6 +62,19 @@ def test_a_chain_of_queues_and_a_table(spark: SparkSession, queues: str, tmp_pat
     assert stored(spark, queues, "b") == stored(spark, queues, "c") == values(table) == list(range(70))
 
 
+def test_a_join_that_shuffles(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    """Its rows come by the key of the join; ``order_by="_offset"`` has the messages of a key in their order."""
+    for name in ("q", "b"):
+        partq.create_queue(store, name, "k string, v bigint", key="k", partitions=2, rebalance_delay_ms=0)
+    rows = spark.range(40).coalesce(1).selectExpr("'a' as k", "id as v")
+    partq.append(rows, store, "q")
+    other = spark.range(7).withColumnRenamed("id", "j")
+    joined = stream(spark, store, group="g").withColumn("j", sf.expr("v % 7")).join(other.hint("merge"), "j").drop("j")
+    run_through(joined, tmp_path / "cp", partq.queue_sink(store, "b", order_by="_offset", exactly_once=True))
+    read = spark.read.format("partq").option("path", store).option("queue", "b").load()
+    assert [row.v for row in read.orderBy("_offset").collect()] == list(range(40))
+
+
 def test_two_sinks_of_a_group(spark: SparkSession, queues: str, tmp_path: Path) -> None:
     small, large = (partq.queue_sink(queues, "b", exactly_once=True, sink_id=name) for name in ("small", "large"))
 
