@@ -265,8 +265,7 @@ class Planner:
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
     def _decide_changes(self) -> None:
-        """The queues are listed on the state on which that is decided: what others add or remove meanwhile has it listed again."""
-
+        # Listed on the state on which that is decided: if others add or remove queues meanwhile, they are listed again.
         def changes() -> list[QueuesChanged]:
             found = self._subscription.queue_changes(self._group.name, self._group.state)
             return [] if found is None else [found]
