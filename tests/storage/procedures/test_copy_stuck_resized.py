@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -13,7 +13,7 @@ import spark_partq as partq
 from spark_partq.core.queue.records import BatchRecord
 from spark_partq.storage.procedures import copy_stuck, scale
 from spark_partq.storage.procedures.place import write_rows
-from spark_partq.storage.procedures.prepared import Prepared, Result
+from spark_partq.storage.procedures.prepared import Result
 from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import replicate
@@ -148,13 +148,13 @@ def test_somebody_whose_last_file_another_one_has_copied_under_another_map(
     with_stuck(store, 2)
     commit, begun = Producer._commit, list[int]()
 
-    def slow(producer: Producer, placed: Prepared, record: BatchRecord | None, done: Collection[int]) -> list[Result]:
+    def slow(producer: Producer, *arguments: Any) -> list[Result]:
         begun.append(0)
         if len(begun) == 10:
             monkeypatch.setattr(Producer, "_commit", commit)
             partq.scale(store, "q", 4)
             assert partq.copy_stuck(store, "q") == 6
-        return commit(producer, placed, record, done)
+        return commit(producer, *arguments)
 
     monkeypatch.setattr(Producer, "_commit", slow)
     assert partq.copy_stuck(store, "q") == 54

@@ -12,7 +12,7 @@ import pytest
 import spark_partq as partq
 from spark_partq.core.replica.facts import Phase
 from spark_partq.storage.files.disk import DiskFiles
-from spark_partq.storage.procedures import promote as promotions
+from spark_partq.storage.procedures import promoted_groups
 from spark_partq.storage.procedures.promote import promote
 from spark_partq.storage.procedures.replicate import Replicator, replicate
 from spark_partq.storage.replica import closing
@@ -132,19 +132,16 @@ def test_a_promotion_that_slept_while_another_process_ended_it(both: str, monkey
 def test_a_promotion_that_wakes_up_unbinds_nobody(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S7: the group is used since."""
     began: list[Consumer] = []
-    groups_of = promotions.groups_of
+    groups_of = promoted_groups.groups_of
 
     def again(*arguments: Any) -> Any:
         found = groups_of(*arguments)
-        if calls.append(1) or len(calls) < 2:  # first they are closed, then they begin anew
-            return found
-        monkeypatch.setattr(promotions, "groups_of", groups_of)
+        monkeypatch.setattr(promoted_groups, "groups_of", groups_of)
         promote(Store.at(both), "p")
         began.append(used(both))
         return found
 
-    calls: list[int] = []
-    monkeypatch.setattr(promotions, "groups_of", again)
+    monkeypatch.setattr(promoted_groups, "groups_of", again)
     with pytest.raises(partq.ReplicaError, match="already promoted"):
         promote(Store.at(both), "p")
     assert list(group_of(both).state.members) == ["new"] and position(both, began[0]) == 100
