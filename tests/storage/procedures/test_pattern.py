@@ -145,7 +145,7 @@ def test_a_queue_is_deleted_behind_a_query_that_has_listed_it(store: str, monkey
     create(store, "orders-2")
     listed, acts = subscription.Subscription.queue_changes, [None]
 
-    def stands_still(self: subscription.Subscription, group: str, state: GroupState) -> QueuesChanged | None:
+    def stands_still(self: subscription.Subscription, group: str, state: GroupState) -> list[QueuesChanged]:
         found = listed(self, group, state)
         if acts:
             acts.pop()

@@ -117,8 +117,8 @@ def a_group_attaches_after_it_has_read_where_to_start(original, subscription, gr
 @a_group_attaches_after_it_has_read_where_to_start.also(
     "storage.procedures.consume.membership:Subscription.first_starts"
 )
-def _then_attaches(original, subscription, state):
-    starts = original(subscription, state)
+def _then_attaches(original, subscription, state, is_back=False):
+    starts = original(subscription, state, is_back)
     getattr(subscription, "attach_later", lambda: None)()
     return starts
 

@@ -265,12 +265,12 @@ class Planner:
         self._loads.measure({p: table.next_offset for p, table in subscription.tables()})
 
     def _decide_changes(self) -> None:
-        # Listed on the state on which that is decided: if others add or remove queues meanwhile, they are listed again.
         def changes() -> list[QueuesChanged]:
-            found = self._subscription.queue_changes(self._group.name, self._group.state)
-            return [] if found is None else [found]
+            return self._subscription.queue_changes(self._group.name, self._group.state)
 
-        self.membership.decide(changes)
+        # They are listed again on the state on which that is decided: others may have added or removed a queue meanwhile.
+        if changes():
+            self.membership.decide(changes)
 
     def _commit_floors(self, acks: list[Ack]) -> list[Ack]:
         """Commit floors that other partitions wait for (S5); returns the acknowledgements that are still to be made."""

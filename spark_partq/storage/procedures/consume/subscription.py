@@ -163,8 +163,8 @@ class Subscription:
         """Whether it is time to list the queues again."""
         return self._store.runtime.monotonic_s() - self._checked_s > _CHECK_S
 
-    def queue_changes(self, group: str, state: GroupState) -> QueuesChanged | None:
-        """List the queues: those that match the pattern and that the group does not know, and those that were deleted.
+    def queue_changes(self, group: str, state: GroupState) -> list[QueuesChanged]:
+        """List the queues: those that match the pattern and that the group does not know, and those that were deleted; none if nothing has changed.
 
         It attaches the group to the new ones.
 
@@ -178,14 +178,14 @@ class Subscription:
         self._checked_s = self._store.runtime.monotonic_s()
         deleted = tuple(queue_id for queue_id in self.check() if queue_id in state.queues)
         if self._settings.queue_pattern is None:
-            return _changes({}, deleted) if deleted else None
+            return [_changes({}, deleted)] if deleted else []
         found = {queue.state.queue_id: queue for queue in self._readable()}
         new = {queue_id: queue for queue_id, queue in found.items() if queue_id not in state.queues}
         known = {queue_id: queue.name for queue_id, queue in state.queues.items() if self._settings.matches(queue.name)}
         gone = tuple(sorted(i for i, name in known.items() if i not in found and self._is_deleted(name, i)))
         for queue in new.values():
             _attach(queue, group, state.deletions)
-        return _changes(new, gone) if new or gone else None
+        return [_changes(new, gone)] if new or gone else []
 
     def partition_changes(self, state: GroupState) -> QueuesChanged | None:
         """Partitions and settings that the group does not know, of the queues that it reads, as of the last refresh (R2)."""
