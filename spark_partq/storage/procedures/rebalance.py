@@ -57,7 +57,7 @@ class _Watched:
         beats = self.group.acks.beats
         return any(
             beats.get(m.incarnation, 0) == self.first_beats.get(m.incarnation)
-            and now_ms - self.first_ms[m.incarnation] <= m.session_timeout_ms + _SPARE_MS
+            and now_ms - self.first_ms.get(m.incarnation, now_ms) <= m.session_timeout_ms + _SPARE_MS
             for m in self.group.state.members.values()
         )
 

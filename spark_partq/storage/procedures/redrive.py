@@ -149,13 +149,13 @@ def redrive(store: Store, name: str) -> dict[str, int]:
     origins, ends, last = _origins(queue)
     while True:
         targets = _targets(queue, origins)
-        released = release_keys([(target, origins.get(origin, ())) for origin, target in {**named, **targets}.items()])
+        asked = {**named, **targets}
+        released = release_keys([(target, origins.get(origin, ())) for origin, target in asked.items()])
         if not released:
             break  # what is put aside from here on holds its key
         before, (origins, ends, last) = last, _origins(queue)
         # Of those that hold keys back nothing comes any more: their groups have read all, and nobody writes.
-        released_of = {**named, **targets}.items()
-        holding = [name for name, target in released_of if target.state.settings.dead_letter_order != "skip"]
+        holding = [name for name, target in asked.items() if target.state.settings.dead_letter_order != "skip"]
         if all(last.get(name) == before.get(name) for name in holding):
             break
     return {origin: _redrive(queue, target, ends) for origin, target in targets.items()}
