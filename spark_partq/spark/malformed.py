@@ -20,7 +20,7 @@ Malformed = Literal["fail", "drop", "null"]
 _MODES: Mapping[Malformed, str] = {"fail": "FAILFAST", "drop": "DROPMALFORMED", "null": "PERMISSIVE"}
 _FORMATS = "csv", "json", "xml"
 _MOST_CHARACTERS = 300  # of a row or a reason in an error
-_OTHER_HEADER = "CSV header does not conform to the schema."
+_OF_HEADER = "CSV header"  # is in what Spark says of a header with other columns, or more of them, or in another order
 
 
 def read_mode(format: str, malformed: Malformed | None, options: Mapping[str, str]) -> dict[str, str]:
@@ -64,10 +64,10 @@ def malformed_told() -> Iterator[None]:
         yield
     except (Py4JJavaError, CapturedException) as error:
         causes = _causes(error)
-        told = next((said for cause in causes if (said := str(cause.getMessage())).startswith(_OTHER_HEADER)), None)
+        told = next((said for cause in causes if _OF_HEADER in (said := str(cause.getMessage()))), None)
         if told is not None:
             raise SchemaMismatchError(
-                f"the header of a CSV file does not name the columns in their order. Nothing of this micro-batch was written. Mend the file, or give the "
+                f"the header of a CSV file does not name the columns, or not in their order. Nothing of this micro-batch was written. Mend the file, or give the "
                 f"columns in the order of the file (--schema). The reader says: {_short(told)}",
                 file=told.rpartition(" ")[2],
             ) from None

@@ -86,18 +86,22 @@ def test_what_becomes_of_malformed_rows(
         assert rows(spark, store) == expected
 
 
-def test_a_header_with_the_columns_in_another_order(
-    inside: Here, spark: SparkSession, store: str, tmp_path: Path
+@pytest.mark.parametrize(("header", "row"), [("n,k", "1,a"), ("n,k,more", "1,a,x")])
+def test_a_header_with_other_columns(
+    inside: Here, spark: SparkSession, store: str, tmp_path: Path, header: str, row: str
 ) -> None:
     """Spark goes by their places unless it is told otherwise: values would be in the wrong columns."""
     partq.create_queue(store, "q", "k string, n string", "k", partitions=2)
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "rows.csv").write_text("n,k\n1,a\n")
+    (tmp_path / "in" / "rows.csv").write_text(f"{header}\n{row}\n")
     done = produce(inside, store, tmp_path, "csv", *options("header=true"))
-    told = r"error: \[SCHEMA_MISMATCH\] the header of a CSV file does not name the columns in their order\. [^\n]*rows\.csv[^\n]*\n"
+    told = r"error: \[SCHEMA_MISMATCH\] the header of a CSV file does not name the columns, or not in their order\. [^\n]*rows\.csv[^\n]*\n"
     assert done.code == 1 and re.fullmatch(told, done.err), done.err
     assert partq.describe_queue(store, "q").depth == 0
-    done = produce(inside, store, tmp_path, "csv", *options("header=true"), "--schema", "n string, k string")
+    schema = ", ".join(f"{name} string" for name in header.split(","))
+    done = produce(
+        inside, store, tmp_path, "csv", *options("header=true"), "--schema", schema, "--select", "k", "--select", "n"
+    )
     assert not done.code, done.err
     assert [(row.k, row.n) for row in read(spark, store).collect()] == [("a", "1")]
 
