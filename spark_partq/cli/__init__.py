@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the request was refused (one line on stderr), 2 wrong usag
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import spark_partq as partq
@@ -50,8 +51,17 @@ __all__ = [
 ]
 
 
+class _Warnings(logging.Handler):
+    """What the library logs may name what a store says; it is printed as all the rest is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage(), error=True)
+
+
 def main() -> None:
     """Entry point of the command."""
+    logger, warnings = logging.getLogger("spark_partq"), _Warnings(logging.WARNING)
+    logger.addHandler(warnings)
     try:
         app()
     except partq.PartqError as error:
@@ -60,3 +70,5 @@ def main() -> None:
     except BrokenPipeError:  # `spark-partq list | head -1`
         sys.stderr.close()
         sys.exit(0)
+    finally:
+        logger.removeHandler(warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -90,7 +91,9 @@ def delete_queue(
 ) -> None:
     """Delete a queue with all of its messages."""
     target: Target = context.obj
-    state = queue_state(target.opened, queue)  # refused before anything is asked
+    state = None
+    with contextlib.suppress(partq.QueueNotReadyError):  # half of it is deleted
+        state = queue_state(target.opened, queue)  # refused before anything is asked
     if not yes:
         confirm(
             f"Delete queue {queue} and all of its messages?",
@@ -101,7 +104,7 @@ def delete_queue(
     if as_json:
         print_json({"queue": queue, "deleted": True})
         return
-    say_prose(f"deleted queue {queue}", *_left_by(state))
+    say_prose(f"deleted queue {queue}", *(() if state is None else _left_by(state)))
 
 
 def _left_by(state: QueueState) -> Iterator[str]:
@@ -210,7 +213,7 @@ def _show_listing(found: _Listing) -> None:
             "spark-partq describe-group says for which"
         )
     idle = [name for name in groups if not any(name in row.get("groups", []) for row in queues)]
-    if idle:
+    if idle and all("groups" in row for row in queues):  # else a group may have read one of which that is not known
         say_prose(f"groups that have read none of these queues: {', '.join(idle)}")
 
 

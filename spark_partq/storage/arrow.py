@@ -153,6 +153,28 @@ def _bits(values: Sequence[bool | None]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.array(values, bool), bitorder="little"))
 
 
+def is_like(held: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of the first type are values of the second: Spark's rows have times in the zone of its session, and texts and lists may be
+    large ones.
+    """
+    types = pa.types
+    if types.is_timestamp(wanted):
+        return bool(types.is_timestamp(held) and (held.tz is None) == (wanted.tz is None))
+    if types.is_string(wanted):
+        return bool(types.is_string(held) or types.is_large_string(held))
+    if types.is_binary(wanted):
+        return bool(types.is_binary(held) or types.is_large_binary(held))
+    if types.is_map(wanted):
+        same_keys = types.is_map(held) and is_like(held.key_type, wanted.key_type)
+        return same_keys and is_like(held.item_type, wanted.item_type)
+    if types.is_list(wanted):
+        return (types.is_list(held) or types.is_large_list(held)) and is_like(held.value_type, wanted.value_type)
+    if types.is_struct(wanted):
+        fields = list(zip(held, wanted, strict=False)) if types.is_struct(held) and len(held) == len(wanted) else []
+        return bool(fields) and all(a.name == b.name and is_like(a.type, b.type) for a, b in fields)
+    return bool(held == wanted)
+
+
 def repeated(value: str | int | None, type_: pa.DataType, n: int) -> pa.Array:
     """`n` times the same text, number or truth value."""
     return pa.nulls(n, type_) if value is None else pa.repeat(array_of([value], type_)[0], n)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import spark_partq as partq
+from spark_partq.cli import queues
 from spark_partq.core.queue.settings import QueueSettings
+from spark_partq.storage.files.disk import DiskFiles
 from tests.cli.outcome import Command, Outcome, Terminal, assert_refused
 from tests.cli.queues import created, read_up_to
 from tests.helpers import ROOT
@@ -203,6 +210,51 @@ def test_delete_queue_tells_what_stays(command: Command, store: str) -> None:
     assert first == "deleted queue q"
     assert "(readers): spark-partq delete-group " in groups and dead.endswith(": spark-partq delete-queue dead")
     assert command("delete-queue", "dead", "--yes").code == command("delete-group", "readers", "--yes").code == 0
+
+
+def test_delete_queue_that_is_half_deleted(command: Command, store: str) -> None:
+    """Wherever it was killed: what the error advises can be done."""
+    delete = DiskFiles.delete
+    for last in range(40):
+        created(store)
+        left = itertools.count()
+
+        def dies(files: DiskFiles, path: str, left: Iterator[int] = left, last: int = last) -> None:
+            if next(left) == last:
+                raise KeyboardInterrupt
+            delete(files, path)
+
+        with mock.patch.object(DiskFiles, "delete", dies), contextlib.suppress(KeyboardInterrupt):
+            partq.delete_queue(store, "q")
+            return
+        done = command("delete-queue", "q", "--yes")
+        assert done.code == 0 or "QUEUE_NOT_FOUND" in done.err, (last, done.err)
+        assert partq.list_queues(store) == []
+    raise AssertionError("a deletion deletes so many files")
+
+
+def test_a_group_may_have_read_what_cannot_be_read(command: Command, store: str) -> None:
+    """Nobody shall delete it because of that."""
+    created(store)
+    partq.create_queue(store, "other", "v long", partitions=1)
+    read_up_to(store, "readers", 0, 0)
+    for file in Path(store, "queues/q/control").glob("*.parquet"):
+        file.write_bytes(b"no file of Parquet")
+    listed = command("list")
+    assert "CORRUPT_TABLE" in listed.out and "readers" in listed.out and "have read none" not in listed.out
+
+
+def test_what_is_logged_is_plain(command: Command, store: str) -> None:
+    """A terminal obeys no escape sequence of what a store says."""
+    created(store)
+
+    def logs(*_: object) -> None:
+        logging.getLogger("spark_partq.x").warning("a\x1b[2Jb")
+        raise partq.InvalidArgumentError("no list")
+
+    with mock.patch.object(queues, "_listing", logs):
+        told = command("list")
+    assert "a\\x1b[2Jb" in told.err and "\x1b" not in told.err
 
 
 def test_delete_queue_that_does_not_exist_is_refused_unasked(command: Command, store: str) -> None:

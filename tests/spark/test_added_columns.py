@@ -55,6 +55,21 @@ def test_a_running_query_goes_on_and_has_the_column_once_it_is_started_again(
     assert stored(spark, store, "b") == sorted(notes)
 
 
+@pytest.mark.parametrize("written_by", ["driver", "job"], indirect=True)
+def test_times_of_a_session_with_a_zone(spark: SparkSession, store: str, written_by: str) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    partq.create_queue(store, "q", "k string", key="k", partitions=1)
+    partq.add_column(store, "q", "due timestamp")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        rows = spark.range(3).selectExpr("cast(id as string) k", "timestamp_seconds(id + 1700000000) due")
+        partq.append(rows, store, "q")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    found = read(spark, store).selectExpr("k", "unix_seconds(due) s").collect()
+    assert {row.k: row.s for row in found} == {str(n): 1_700_000_000 + n for n in range(3)}
+
+
 def test_another_type_is_refused_before_anything_is_written(spark: SparkSession, store: str) -> None:
     partq.create_queue(store, "q", "k string", key="k", partitions=1)
     partq.add_column(store, "q", "note string")

@@ -14,7 +14,7 @@ from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.inspect.backlog import waiting_partitions
+from spark_partq.storage.inspect.backlog import stuck_messages, waiting_partitions
 from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
 from spark_partq.storage.queue.handle import Queue, open_queue
@@ -242,6 +242,12 @@ def described(
         else f"queue {known.name} was deleted; the group keeps its positions until a queue of that name is read, or the group is deleted"
         for queue_id, known in state.queues.items()
         if queue_id not in queues
+    ]
+    warnings += [
+        f"{stuck:,} message{'s' if stuck > 1 else ''} of queue {queue.name} {'are' if stuck > 1 else 'is'} stuck in its parent, and no consumer is "
+        f"given them; spark-partq copy-stuck {queue.name} moves them into the partitions"
+        for queue in queues.values()
+        if queue.state.stuck and (stuck := stuck_messages(queue, [group]))
     ]
     waits = {queue_id: waiting_partitions(queue, group) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)

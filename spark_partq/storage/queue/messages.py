@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.queue.manifest import NewFile
-from spark_partq.storage.arrow import integers
+from spark_partq.storage.arrow import integers, is_like
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.parquet import repeated_columns
 from spark_partq.storage.queue.file_index import Ints, delta_stats
@@ -332,15 +332,8 @@ def _lacking(held: pa.Schema, wanted: pa.Schema, may_lack: Collection[str]) -> s
     """Those of the columns that were added which a file lacks: also one of another type, whose fact was lost with a primary."""
     types = {name: wanted.field(name).type for name in wanted.names if name in may_lack}
     return {
-        name for name, type_ in types.items() if name not in held.names or not _is_like(held.field(name).type, type_)
+        name for name, type_ in types.items() if name not in held.names or not is_like(held.field(name).type, type_)
     }
-
-
-def _is_like(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a file may hold a column of a type so: fields of lists and maps have other names in some."""
-    if pa.types.is_nested(wanted) or pa.types.is_nested(held):
-        return bool(held.id == wanted.id)
-    return bool(held == wanted)
 
 
 def _read_groups(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,8 +15,10 @@ from deltalake import DeltaTable
 
 import spark_partq as partq
 from spark_partq.core.delivery.admission import Limits
+from spark_partq.core.payload.ddl import parse_ddl
+from spark_partq.core.queue.manifest import NewFile
 from spark_partq.core.queue.records import BatchRecord
-from spark_partq.storage.arrow import arrow_schema, in_schema
+from spark_partq.storage.arrow import arrow_schema, in_schema, is_like
 from spark_partq.storage.procedures import alter
 from spark_partq.storage.procedures.consume import planner
 from spark_partq.storage.procedures.consume.settings import ConsumerSettings
@@ -23,6 +27,7 @@ from spark_partq.storage.procedures.produce import Producer
 from spark_partq.storage.queue.handle import Queue, same_payload
 from spark_partq.storage.queue.messages import read_slice
 from spark_partq.storage.queue.slices import slices
+from spark_partq.storage.queue.write_task import write_task
 from spark_partq.storage.store import Store
 from tests.helpers import opened
 from tests.storage.procedures.test_dead_letters import _NOTHING
@@ -40,6 +45,51 @@ def put(queue: Queue, batch: int, *rows: Row) -> None:
     """Append rows as a sink does that knows what `queue` knew when it was last read."""
     given = pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(queue.state.schema))
     Producer(queue).write(BatchRecord("s", batch), lambda: write_rows(queue, [(0, given)]), lambda: given.num_rows)
+
+
+ADDED = (
+    "due timestamp, note string, b binary, l array<string>, m map<string, timestamp>, s struct<t: timestamp, x: string>"
+)
+_BERLIN = pa.timestamp("us", "Europe/Berlin")
+_LARGE = {"note": pa.large_string(), "b": pa.large_binary(), "l": pa.large_list(pa.large_string())}
+_ZONED = {
+    "due": _BERLIN,
+    "m": pa.map_(pa.string(), _BERLIN),
+    "s": pa.struct([("t", _BERLIN), ("x", pa.string())]),
+}
+
+
+@pytest.mark.parametrize("held", [_LARGE, _ZONED, _LARGE | _ZONED])
+def test_what_spark_has_in_another_form_is_the_column(store: str, held: dict[str, pa.DataType]) -> None:
+    """Its session may have another time zone, or large types: the values are there, also when files are written again."""
+    make(store, partitions=1)
+    partq.add_column(store, "q", ADDED)
+    queue, at = opened(store), dt.datetime(2026, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
+    row = {"due": at, "note": "n", "b": b"b", "l": ["x"], "m": [("y", at)], "s": {"t": at, "x": "z"}}
+    rows = pa.Table.from_pylist([{"k": k, "v": v, **row} for v, k in enumerate("ab")], arrow_schema(queue.state.schema))
+    columns = [rows.column(f.name).combine_chunks().cast(held.get(f.name, f.type)) for f in rows.schema]
+    given = pa.RecordBatch.from_arrays([*columns, pa.array([0, 0]), pa.array([0, 1])], [*map(str, range(10))])
+    names = [*rows.schema.names]
+    files = [NewFile(**f) for f in written(write_task(queue.store, "q", names, ["k"], False, None)([given]))]
+    Producer(queue).write(BatchRecord("s", 0), lambda: files, lambda: 2)
+    expected = [{"k": k, "v": v, **row} for v, k in enumerate("ab")]
+    assert stored(queue) == expected
+    assert partq.delete_messages(store, "q", {"k": "b"}) == 1
+    assert stored(opened(store)) == expected[:1]
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [("array<string>", "array<int>"), ("struct<x: string>", "struct<y: int>"), ("struct<x: bigint>", "struct<x: int>")],
+)
+def test_what_is_another_column(held: str, wanted: str) -> None:
+    one, other = (arrow_schema(parse_ddl(f"c {type_}")).field(0).type for type_ in (held, wanted))
+    assert is_like(one, one) and not is_like(one, other) and not is_like(other, one)
+
+
+def written(results: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    found = [json.loads(one) for batch in results for one in batch.column(0).to_pylist()]
+    return [one["file"] for one in found if "file" in one]
 
 
 def stored(queue: Queue, schema: pa.Schema | None = None) -> list[Row]:

@@ -15,7 +15,10 @@ from spark_partq.storage.store import Store
 LOOK_AGAIN = "look again when it can be read; nothing says that it is damaged"
 RESTORE = "restore {0} from a backup"
 # Of a group whose facts or acknowledgements were read, and are damaged; of one that may be whole nothing is said of deleting it.
-RESTORE_GROUP = "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints"
+RESTORE_GROUP = (
+    "restore its folder from a backup, or delete the group (spark-partq delete-group) and start its queries with new checkpoints, as a group of "
+    "another name, from the startingOffsets at which it is to go on"
+)
 NEXT_SYNC = (
     "it is a replica, and a pass has not ended: unless one is under way just now, replicate it again, or promote it"
 )

@@ -6,12 +6,14 @@ import contextlib
 
 import numpy as np
 
-from spark_partq.core.errors import PartqError, QueueNotReadyError
+from spark_partq.core.errors import PartqError, QueueNotFoundError, QueueNotReadyError
 from spark_partq.core.invariants import InvariantError
 from spark_partq.core.queue.invariants import check_state
+from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.handle import Group
+from spark_partq.storage.inspect.backlog import groups, stuck_messages
 from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
@@ -52,6 +54,12 @@ class QueueCheck(Check):
         except QueueNotReadyError:
             self.warn("its deletion was interrupted", "delete it again to finish that")
             return
+        except QueueNotFoundError:
+            if "partitions" in names:
+                self.fault("its control table has no log any more", RESTORE.format(folder))
+            else:
+                self.warn("nothing but folders is left of it", f"remove the folder {queue_folder(self.name)}")
+            return
         except (PartqError, *MALFORMED) as error:
             self.unreadable(error, RESTORE.format(folder), "its control table cannot be read")
             return
@@ -71,9 +79,17 @@ class QueueCheck(Check):
         numbers = sorted(int(row["seq"]) for row in control.rows())
         if numbers != list(range(len(numbers))):
             self.fault(f"its facts are numbered {numbers}: some are missing or doubled", RESTORE.format(folder))
-        self._check_groups(state)
+        if not replica:  # else they may come with the next pass
+            self._check_groups(state)
         queue = open_queue(self.store, self.name)
-        for messages, findings in self.store.map(self._check_partition, queue.partitions):
+        stuck = stuck_messages(queue, groups(queue)) if state.stuck else 0
+        if stuck and not replica:
+            self.warn(
+                f"{stuck:,} message{'s' if stuck > 1 else ''} in its parent {'are' if stuck > 1 else 'is'} stuck: no consumer is given them",
+                f"copy them into the partitions: spark-partq copy-stuck {self.name}",
+            )
+        tables = [*queue.partitions, *([queue.table(PARENT)] if state.stuck else [])]
+        for messages, findings in self.store.map(self._check_partition, tables):
             self.found.partitions += 1
             self.found.messages += messages
             self.found.findings += findings
