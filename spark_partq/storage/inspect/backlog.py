@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from spark_partq.core.delivery.barrier import waiting
+from spark_partq.core.errors import PartqError
 from spark_partq.core.queue.partition_map import PARENT
+from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.handle import Group, groups_of
 from spark_partq.storage.queue.handle import Queue, barrier_of
 
@@ -46,6 +49,19 @@ def waiting_partitions(queue: Queue, group: Group) -> dict[int, dict[int, int]]:
 def stuck_messages(queue: Queue, readers: Sequence[Group]) -> int:
     """How many messages nobody is given until they are copied from the parent of a queue that became partitioned; dead ones are put back from there."""
     return 0 if queue.state.holds_dead_messages else left_in_parent(queue, readers)
+
+
+def told_of_stuck(queue: Queue) -> str:
+    """How many messages are stuck, for people; nothing if none is, or that cannot be read."""
+    stuck = 0
+    with contextlib.suppress(PartqError, *MALFORMED):  # the checks of the group or the table tell
+        stuck = stuck_messages(queue, groups(queue)) if queue.state.stuck else 0
+    are = "are" if stuck > 1 else "is"
+    return (
+        f"{stuck:,} message{'s' if stuck > 1 else ''} in its parent {are} stuck: no consumer is given them"
+        if stuck
+        else ""
+    )
 
 
 def left_in_parent(queue: Queue, readers: Sequence[Group]) -> int:

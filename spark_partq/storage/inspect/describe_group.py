@@ -14,7 +14,7 @@ from spark_partq.core.group.health import condition
 from spark_partq.core.group.state import GroupState
 from spark_partq.core.ids import PartitionId
 from spark_partq.storage.group.handle import Group, open_group
-from spark_partq.storage.inspect.backlog import stuck_messages, waiting_partitions
+from spark_partq.storage.inspect.backlog import told_of_stuck, waiting_partitions
 from spark_partq.storage.inspect.group_warnings import group_warnings
 from spark_partq.storage.inspect.heartbeats import RECENT_FACTS, Heartbeat, expired, heartbeats
 from spark_partq.storage.queue.handle import Queue, open_queue
@@ -244,10 +244,9 @@ def described(
         if queue_id not in queues
     ]
     warnings += [
-        f"{stuck:,} message{'s' if stuck > 1 else ''} of queue {queue.name} {'are' if stuck > 1 else 'is'} stuck in its parent, and no consumer is "
-        f"given them; spark-partq copy-stuck {queue.name} moves them into the partitions"
+        f"queue {queue.name}: {stuck}; spark-partq copy-stuck {queue.name} moves them into the partitions"
         for queue in queues.values()
-        if queue.state.stuck and (stuck := stuck_messages(queue, [group]))
+        if (stuck := told_of_stuck(queue))
     ]
     waits = {queue_id: waiting_partitions(queue, group) for queue_id, queue in queues.items()}
     subscribed = set(state.subscribed_partitions if state.members else state.partitions)

@@ -18,8 +18,12 @@ def test_messages_that_are_stuck(store: str) -> None:
     assert finding.remedy.endswith("spark-partq copy-stuck q")
     told = [warning for warning in partq.describe_group(store, "g").warnings if "stuck" in warning]
     assert told == [
-        "48 messages of queue q are stuck in its parent, and no consumer is given them; spark-partq copy-stuck q moves them into the partitions"
+        "queue q: 48 messages in its parent are stuck: no consumer is given them; spark-partq copy-stuck q moves them into the partitions"
     ]
     for file in Path(store, "queues/q/partitions/partition=-1").glob("*.parquet"):
         file.unlink()
+    assert any(fault.about == "partition -1 of queue q" for fault in diagnose(Store.at(store)).faults)
+    for file in Path(store, "queues/q/partitions/partition=-1/_delta_log").iterdir():
+        file.unlink()
+    assert partq.describe_group(store, "g").lag == 0
     assert any(fault.about == "partition -1 of queue q" for fault in diagnose(Store.at(store)).faults)

@@ -13,7 +13,7 @@ from spark_partq.core.queue.partition_map import PARENT
 from spark_partq.core.queue.state import QueueState
 from spark_partq.core.stored import MALFORMED
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.inspect.backlog import groups, stuck_messages
+from spark_partq.storage.inspect.backlog import told_of_stuck
 from spark_partq.storage.inspect.doctor.check import NEXT_SYNC, RESTORE, Check
 from spark_partq.storage.inspect.doctor.findings import Diagnosis, Finding
 from spark_partq.storage.inspect.doctor.manifests import ManifestCheck
@@ -82,12 +82,8 @@ class QueueCheck(Check):
         if not replica:  # else they may come with the next pass
             self._check_groups(state)
         queue = open_queue(self.store, self.name)
-        stuck = stuck_messages(queue, groups(queue)) if state.stuck else 0
-        if stuck and not replica:
-            self.warn(
-                f"{stuck:,} message{'s' if stuck > 1 else ''} in its parent {'are' if stuck > 1 else 'is'} stuck: no consumer is given them",
-                f"copy them into the partitions: spark-partq copy-stuck {self.name}",
-            )
+        if not replica and (stuck := told_of_stuck(queue)):
+            self.warn(stuck, f"copy them into the partitions: spark-partq copy-stuck {self.name}")
         tables = [*queue.partitions, *([queue.table(PARENT)] if state.stuck else [])]
         for messages, findings in self.store.map(self._check_partition, tables):
             self.found.partitions += 1
