@@ -153,6 +153,13 @@ def _bits(values: Sequence[bool | None]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.array(values, bool), bitorder="little"))
 
 
+def leaves(type_: pa.DataType) -> int:
+    """Columns of a Parquet file that hold a column of this type."""
+    if not pa.types.is_nested(type_):
+        return 1
+    return sum(leaves(type_.field(n).type) for n in range(type_.num_fields))
+
+
 def is_like(held: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of the first type are values of the second: Spark's rows have times in the zone of its session, and texts and lists may be
     large ones.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_partq.storage.arrow import integers
+from spark_partq.storage.arrow import integers, leaves
 from spark_partq.storage.store import Store
 
 # A row group is written when a file has gathered so much, or the largest when all together have gathered more.
@@ -138,17 +140,19 @@ class _File:
     def _stats(self) -> dict[str, Any]:
         """The row count; nulls, and bounds of integers and dates, which are exact, for readers that skip files."""
         stats: dict[str, Any] = {"numRecords": self._rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
-        plain = {f.name: f.type for f in self._schema if not pa.types.is_nested(f.type)}
         groups = [meta.row_group(g) for meta in self._metadata for g in range(meta.num_row_groups)]
-        for column in (group.column(c) for group in groups for c in range(group.num_columns)):
-            name, found = column.path_in_schema, column.statistics
-            if name not in plain or found is None:
+        # By their places among the leaves: a field `b` of a struct `a` has the same path as a column `a.b`.
+        places = itertools.accumulate((leaves(f.type) for f in self._schema), initial=0)
+        for field, place in zip(self._schema, places, strict=False):
+            found = [group.column(place).statistics for group in groups]
+            if pa.types.is_nested(field.type) or not all(one is not None and one.has_null_count for one in found):
                 continue
-            if found.has_null_count:
-                stats["nullCount"][name] = stats["nullCount"].get(name, 0) + found.null_count
-            if found.has_min_max and (pa.types.is_integer(plain[name]) or pa.types.is_date(plain[name])):
-                for bounds, better, value in (("minValues", min, found.min), ("maxValues", max, found.max)):
-                    stats[bounds][name] = better(stats[bounds].get(name, value), value)
+            stats["nullCount"][field.name] = sum(one.null_count for one in found)
+            ends = [one for one in found if one.has_min_max]
+            if ends and (pa.types.is_integer(field.type) or pa.types.is_date(field.type)):
+                with contextlib.suppress(ValueError, OverflowError):  # Python has no year 10000: no bounds then
+                    least, most = min(one.min for one in ends), max(one.max for one in ends)
+                    stats["minValues"][field.name], stats["maxValues"][field.name] = least, most
         return stats
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,13 @@ def key_value(state: QueueState, name: str, given: object) -> Any:
             queue=state.name,
             column=name,
         )
+    if _is_of_another_zone(given, next(f["type"] for f in state.schema["fields"] if f["name"] == name)):
+        raise InvalidArgumentError(
+            f"{given!r} is no value of column {name!r} of queue {state.name!r}: give a moment of a timestamp with its time zone, as "
+            "2026-05-01T12:00:00Z, and of a timestamp_ntz without one",
+            queue=state.name,
+            column=name,
+        )
     column: Struct = {"type": "struct", "fields": [f for f in state.schema["fields"] if f["name"] == name]}
     type_ = arrow_schema(column).field(0).type
     try:
@@ -37,6 +45,18 @@ def key_value(state: QueueState, name: str, given: object) -> Any:
             queue=state.name,
             column=name,
         ) from None
+
+
+def _is_of_another_zone(given: object, type_: Any) -> bool:
+    """Whether a moment in it has a time zone and should not, or the other way round: nobody knows which moment is meant."""
+    if isinstance(given, dt.datetime):
+        return {"timestamp": given.tzinfo is None, "timestamp_ntz": given.tzinfo is not None}.get(str(type_), False)
+    if isinstance(given, Mapping) and isinstance(type_, Mapping) and "fields" in type_:
+        types = {field["name"]: field["type"] for field in type_["fields"]}
+        return any(_is_of_another_zone(value, types.get(name)) for name, value in given.items())
+    if isinstance(given, (list, tuple)) and isinstance(type_, Mapping):
+        return any(_is_of_another_zone(value, type_.get("elementType")) for value in given)
+    return False
 
 
 def key_values(state: QueueState, given: Mapping[str, object]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from spark_partq.core.errors import CommitFailedError, CorruptTableError, StoreUnavailableError
 from spark_partq.core.queue.manifest import NewFile
-from spark_partq.storage.arrow import integers, is_like
+from spark_partq.storage.arrow import integers, is_like, leaves
 from spark_partq.storage.files import FileMissing, Output
 from spark_partq.storage.parquet import repeated_columns
 from spark_partq.storage.queue.file_index import Ints, delta_stats
@@ -143,7 +143,7 @@ class MessageFile:
         self._schema = schema.append(pa.field("_row", pa.int64()))
         if segment:
             self._schema = self._schema.append(_TIME)
-        places = itertools.accumulate((_leaves(f.type) for f in schema), initial=0)
+        places = itertools.accumulate((leaves(f.type) for f in schema), initial=0)
         # By their places among the leaves: a field `b` of a struct `a` has the same path as a column `a.b`
         bounded = [pa.types.is_integer(type_) or pa.types.is_date(type_) for type_ in schema.types]
         self._bounded = {n: name for n, name, yes in zip(places, schema.names, bounded, strict=False) if yes}
@@ -212,13 +212,6 @@ class MessageFile:
                 if ends:
                     bounds[name] = min(stats.min for stats in ends), max(stats.max for stats in ends)
         return bounds
-
-
-def _leaves(type_: pa.DataType) -> int:
-    """Columns of a Parquet file that hold a column of this type."""
-    if not pa.types.is_nested(type_):
-        return 1
-    return sum(_leaves(type_.field(n).type) for n in range(type_.num_fields))
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:
