@@ -100,8 +100,13 @@ def _sweep(parent: str) -> None:
 
 
 def _sweep_one(address: Address) -> None:
+    client = socket.socket(socket.AF_UNIX)
+    client.setblocking(False)  # one whose driver stands still may not answer
     try:
-        address.connect().close()
+        _check_folder(address.folder)
+        client.connect(address.path)
     except OSError as error:
         if error.errno == errno.ECONNREFUSED:
             address.remove()
+    finally:
+        client.close()

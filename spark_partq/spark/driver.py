@@ -26,6 +26,9 @@ from spark_partq.storage.procedures.consume.application import Message
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# How long a driver that cannot hear a planner waits, as there may be too many open files.
+_AGAIN_S = 1.0
+
 _log = logging.getLogger("spark_partq")
 
 
@@ -183,11 +186,15 @@ class Driver:
 
     # ---- planners
     def _accept(self, server: socket.socket) -> None:
-        while True:
-            client, _ = server.accept()
-            threading.Thread(
-                target=self._serve, args=(JsonConnection(client),), daemon=True, name="partq-planner"
-            ).start()
+        while server.fileno() >= 0:
+            try:
+                client, _ = server.accept()
+                threading.Thread(
+                    target=self._serve, args=(JsonConnection(client),), daemon=True, name="partq-planner"
+                ).start()
+            except (OSError, RuntimeError) as error:  # there may be too many files or threads for a while
+                _log.warning("a planner could not be heard: %s: %s", type(error).__name__, error)
+                threading.Event().wait(_AGAIN_S)
 
     def _serve(self, connection: JsonConnection) -> None:
         try:
@@ -242,7 +249,7 @@ class Driver:
         try:
             for listener in listeners:
                 listener.call(message)
-        except Exception as error:
+        except BaseException as error:  # also one that would end this thread, and with it the listeners
             _log.exception("a listener of group %s failed", session.group)
             return f"{type(error).__name__}: {error}"
         return None

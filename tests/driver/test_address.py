@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -41,6 +42,22 @@ def short(folder: Path) -> Iterator[Path]:
 
 def mode(path: str) -> int:
     return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def test_a_driver_that_stands_still_keeps_nobody_waiting(short: Path) -> None:
+    """Nobody takes what waits for it, so there comes a moment at which it takes nobody."""
+    address, server = listen()
+    waiting = []
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(10_000):
+            client = socket.socket(socket.AF_UNIX)
+            client.setblocking(False)
+            waiting.append(client)
+            client.connect(address.path)
+    _, second = listen()
+    assert os.path.exists(address.path)
+    for one in (*waiting, server, second):
+        one.close()
 
 
 def test_the_folder_is_of_this_user_alone(short: Path) -> None:

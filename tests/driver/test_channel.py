@@ -296,3 +296,18 @@ def test_flow_changes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     here = {"i/0": partq.FlowChange((("q", 1),), (("q", 1),), ())}
     assert partq.flow_changes(session, "g") == partq.flow_changes(session, "g", store="/store") == here
     assert partq.flow_changes(session, "g", store="/elsewhere") == {}
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_whatever_a_listener_raises_is_told(driver: Driver, error: type[BaseException]) -> None:
+    """Also what would end the thread that hears the planner: the query stops, and does not go on without its listener."""
+
+    class Broken(partq.RebalanceListener):
+        def on_partitions_assigned(self, partitions: list[tuple[str, int]]) -> None:
+            raise error("no database")
+
+    driver.add_listener("g", Broken())
+    client = DriverClient(address_of(driver), GREETING, Handler())
+    for _ in range(2):
+        with pytest.raises(partq.ListenerError, match=f"{error.__name__}: no database"):
+            client.request({"group": "g", "assigned": [["q", 0]]}, 10)

@@ -28,6 +28,15 @@ def planner(store: str) -> Iterator[Planner]:
     made.leave()
 
 
+def test_word_of_an_earlier_run_that_comes_late(planner: Planner) -> None:
+    """That it has ended says nothing of the micro-batch that this run has planned since."""
+    member = planner.membership
+    member.query_terminated()
+    assert planner.next(StreamOffset("g", "a", {}, {}), Limits()) is not None
+    assert not member._terminated.is_set()
+    member.query_terminated()  # so that it leaves at once
+
+
 def test_word_that_comes_while_the_last_is_handled_is_kept(
     store: str, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

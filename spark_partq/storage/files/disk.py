@@ -48,8 +48,9 @@ class DiskFiles:
             try:
                 os.link(temporary, self._at(path))
             except FileExistsError:
-                # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again.
-                if os.stat(temporary).st_nlink == 1:
+                # On a network file system the link may be made and its answer lost: then it "exists" when it is asked for again. How many links
+                # there are tells nothing: a backup may make some.
+                if not _are_one_file(temporary, self._at(path)):
                     self._force_names(path)  # who is told so may rely on the other file
                     raise FileAlreadyExists(path) from None
             except OSError as error:
@@ -348,3 +349,9 @@ class _DiskOutput:
         with self._files._writing(self._path), contextlib.suppress(FileNotFoundError):
             self.sink.close()
             os.unlink(self._temporary)
+
+
+def _are_one_file(path: str, other: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.lstat(path), os.lstat(other))
+    return False

@@ -167,6 +167,10 @@ class ObjectFiles:
             raise StoreUnavailableError(
                 f"{what}. Check the path, the network and the storage options", path=path
             ) from None  # the text of `error` may hold a secret
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            raise _unreachable(self._uri, self._options, error) from None
 
 
 def _connected(uri: str, options: Mapping[str, str]) -> Any:
@@ -184,12 +188,19 @@ def _connected(uri: str, options: Mapping[str, str]) -> Any:
             if len(left) == len(config):
                 raise _unreachable(uri, options, error) from None
             config = left
-        except (BaseError, ValueError) as error:
+        except BaseException as error:
+            if not (isinstance(error, (BaseError, ValueError)) or _is_panic(error)):
+                raise
             raise _unreachable(uri, options, error) from None
 
 
-def _unreachable(uri: str, options: Mapping[str, str], error: Exception) -> StoreUnavailableError:
-    reason = redacted(str(error).splitlines()[0], options)
+def _is_panic(error: BaseException) -> bool:
+    """How the client library ends where it cannot use an option, as an endpoint without ``http``. The class has no name to import."""
+    return type(error).__name__ == "PanicException"
+
+
+def _unreachable(uri: str, options: Mapping[str, str], error: BaseException) -> StoreUnavailableError:
+    reason = redacted(next(iter(str(error).splitlines()), type(error).__name__), options)
     return StoreUnavailableError(f"{uri} cannot be reached: {reason}. Check the URI and the storage options", path=uri)
 
 

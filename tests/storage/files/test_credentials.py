@@ -135,6 +135,15 @@ def test_a_request_that_fails() -> None:
     assert "SUPERSECRET" not in shown(caught.value)
 
 
+@pytest.mark.parametrize("options", [{"aws_endpoint": "localhost:9"}, {"aws_session_token": "se\ncret"}])
+def test_options_that_no_request_can_have(options: dict[str, str]) -> None:
+    """The client library ends in a panic there."""
+    given = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "aws_region": "us-east-1", **options}
+    with pytest.raises(partq.StoreUnavailableError, match="Check the URI and the storage options") as caught:
+        partq.list_queues("s3://bucket/x", storage_options=given)
+    assert "cret" not in str(caught.value).replace("credentials", "")
+
+
 def test_what_is_no_secret_stays() -> None:
     options = {
         "aws_region": "eu-west-1",

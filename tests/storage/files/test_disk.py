@@ -84,6 +84,22 @@ def test_a_link_whose_answer_was_lost(files: DiskFiles, monkeypatch: pytest.Monk
     assert [info.name for info in files.list_files("a")] == ["n"]
 
 
+def test_a_backup_that_makes_links(files: DiskFiles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has one of the file that another process was too fast for: that is no answer that was lost."""
+    link = os.link
+
+    def too_late(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "link", link)
+        files.put_if_absent("a/n", b"other")
+        link(source, tmp_path / "backup")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", too_late)
+    with pytest.raises(FileAlreadyExists):
+        files.put_if_absent("a/n", b"mine")
+    assert files.read("a/n") == b"other"
+
+
 def test_a_folder_that_goes_while_a_file_is_put(files: DiskFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     link = os.link
 

@@ -144,6 +144,7 @@ class Membership:
             self._acknowledge(acks, ranges, attempts, before)
         self._tracker.record(ranges)
         if ranges:
+            self._terminated.clear()  # Spark may have told late that an earlier run of the query has ended
             self._report_batch()
 
     def last_planned(self, partition_id: PartitionId) -> Range | None:
