@@ -210,7 +210,12 @@ def test_several_scale_at_once(store: str, mode: Any) -> None:
     assert all(isinstance(f, partq.ScalingInProgressError) or "already" in str(f) for f in errors) and len(errors) < 3
     done = [n for n, f in zip(counts, found, strict=True) if not isinstance(f, BaseException)]
     state = opened(store).state
-    assert state.status == "Ready" and state.partition_count in done and state.generation == 1 + len(done)
+    assert state.status == "Ready" and state.partition_count in done
+    # Of some the count was in force, and somebody asked for another one before they looked.
+    replaced = sum(
+        "asked for another one meanwhile" in str(error) or "took the change back" in str(error) for error in errors
+    )
+    assert 1 + len(done) <= state.generation <= 1 + len(done) + replaced
 
 
 def test_another_change_is_under_way(store: str) -> None:
