@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_partq.core.errors import PartqError
 from spark_partq.core.group.events import Leave
 from spark_partq.core.group.observer import Observer
 from spark_partq.core.group.steps.leaving import check_inactive
 from spark_partq.storage.group.handle import Group
-from spark_partq.storage.procedures.rebalance import OF_ASSIGNORS, Rebalancer
+from spark_partq.storage.procedures.rebalance import Rebalancer
 from spark_partq.storage.replica.group_copies import check_not_copied
 from spark_partq.storage.store import Store
 
@@ -85,6 +86,6 @@ def _take_out(rebalancer: Rebalancer) -> None:
     try:
         for _ in rebalancer.step():
             pass
-    except OF_ASSIGNORS:
-        if not rebalancer.awaits_sessions():
+    except PartqError as error:
+        if not rebalancer.passes(error):
             raise

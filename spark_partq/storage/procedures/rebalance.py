@@ -29,7 +29,7 @@ MAX_EVERY_S = MAX_STEP_MS / 1000
 # How often it searches for groups that were made meanwhile.
 _LIST_EVERY_MS = 5_000
 # The errors of an assignment that is due, and how much longer than its session a member that died may be in the group.
-OF_ASSIGNORS, _SPARE_MS = (AssignorError, UnknownAssignorError), 2_000
+_OF_ASSIGNORS, _SPARE_MS = (AssignorError, UnknownAssignorError), 2_000
 
 
 @dataclass
@@ -98,10 +98,12 @@ class Rebalancer:
         """Whether there is nothing left to wait for: each group is Ready, each member was seen to be alive or has expired."""
         return all(watched.settled for watched in self._watched.values())
 
-    def awaits_sessions(self) -> bool:
-        """Whether what an assignor could not decide may be settled without it, as sessions end."""
+    def passes(self, error: PartqError) -> bool:
+        """Whether it is an assignor's, and what that could not decide may be settled without it, as sessions end."""
         now_ms = int(self._store.runtime.monotonic_s() * 1000)
-        return any(watched.awaits_sessions(now_ms) for watched in self._watched.values())
+        return isinstance(error, _OF_ASSIGNORS) and any(
+            watched.awaits_sessions(now_ms) for watched in self._watched.values()
+        )
 
     def step(self) -> Iterator[tuple[str, list[GroupFact]]]:
         """Decide what is due by now; yields (group, facts) of each decision.
@@ -181,7 +183,7 @@ def run(
             raise
         except PartqError as error:
             if complain is None:
-                if not isinstance(error, OF_ASSIGNORS) or not rebalancer.awaits_sessions():
+                if not rebalancer.passes(error):
                     raise
             elif str(error) != last_reported:
                 complain(error)

@@ -180,8 +180,8 @@ class Replicator:
         state = part.state
         if state.name != self.queue:
             self._is_another(state.name)
-        part.was_whole = self._lacks(state) and complete.begin(self.target, state)
         part.manifests = self._manifests(state)
+        part.was_whole = part.manifests.lacked and complete.begin(self.target, state)
         part.read = self._read_queue(state)
 
     def _is_another(self, queue: str) -> bool:

@@ -27,7 +27,7 @@ class ManifestCopy:
     check_open : function
         Raises if the copy is not a copy any more.
     lacks : function
-        Whether the copy lacks the queue's incarnation; another pass may bring it at any moment. A primary that is lost may have begun a batch,
+        Asked at once, and again where that matters: whether the copy lacks the queue's incarnation; another pass may bring it at any moment. A primary that is lost may have begun a batch,
         which its sink has computed again where a replica took over: then the copy has another manifest of that batch, and no part of it in its
         partitions.
     """
@@ -43,7 +43,7 @@ class ManifestCopy:
     ) -> None:
         self._source, self._target, self._queue = source, target, queue
         self._from, self._to = Manifests(source, queue, queue_id), Manifests(target, queue, queue_id)
-        self._check_open, self._lacks, self._lacked = check_open, lacks, lacks()
+        self._check_open, self._lacks, self.lacked = check_open, lacks, lacks()
         # What the source has removed by now was complete, and what made it so will be captured.
         self._there = self._to.names()
         here = self._from.names()
@@ -59,9 +59,9 @@ class ManifestCopy:
         ReplicaError
             If the copy has gone its own way.
         """
-        if self._lacked:
-            self._lacked = self._lacks()  # another pass may have brought it, and manifests, since
-            if self._lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
+        if self.lacked:
+            self.lacked = self._lacks()  # another pass may have brought it, and manifests, since
+            if self.lacked:  # before anything is brought under the same names; the copy is not whole until a pass ends
                 self.remove()
             self._there, self._gone = self._to.names(), {}
         names, before = self._from.names(), None
@@ -77,7 +77,7 @@ class ManifestCopy:
 
         One of a batch before the sink's last is not needed: who put it late, under the same name as one that was there before, is refused.
         """
-        if name in self._there and self._there[name].size == info.size and not self._lacked:
+        if name in self._there and self._there[name].size == info.size and not self.lacked:
             return True
         try:
             manifest = self._from.read(name)
@@ -85,7 +85,7 @@ class ManifestCopy:
             data = self._source.files.read(self._from.path(name), MAX_BYTES)
             self._check_open()
             self._to.make_folder()
-            lacks = self._lacked and name in self._there and self._lacks()
+            lacks = self.lacked and name in self._there and self._lacks()
             if lacks and self._there_is_another(name, data):
                 self._to.delete([name])
             put_same(self._target.files, self._to.path(name), data)

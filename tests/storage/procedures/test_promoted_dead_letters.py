@@ -38,6 +38,19 @@ def replicated(store: str, there: str, start: int, end: int) -> None:
         replicate(Store(store), name, there)
 
 
+def put_aside_by_a_query(store: str, there: str) -> None:
+    """Both queues have their replicas; then a group reads ten messages, and puts the one aside that kills it."""
+    partq.create_queue(
+        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
+    )
+    put(store, 0, range(10))
+    for name in ("q", "dead"):
+        replicate(Store(store), name, there)
+    query = Query(store, {4}, session_timeout_ms=500)
+    while not query.run():
+        pass
+
+
 def redriven(store: str) -> list[int]:
     return [m.payload["v"] for m in partq.dead_letters(store, "q") if m.redriven]
 
@@ -120,15 +133,7 @@ def test_what_is_put_aside_and_back_while_a_pass_reads(store: str, there: str, b
 
 def test_a_pass_has_the_dead_messages_that_its_groups_have_put_aside(store: str, there: str) -> None:
     """Else a message would be in neither of the two queues, if the primary is lost before the next pass of the other one."""
-    partq.create_queue(
-        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
-    )
-    put(store, 0, range(10))
-    for name in ("q", "dead"):
-        replicate(Store(store), name, there)
-    query = Query(store, {4}, session_timeout_ms=500)
-    while not query.run():
-        pass
+    put_aside_by_a_query(store, there)
     assert position(store, "g", 0) == 10
     replicate(Store(store), "q", there)
     os.rename(store, f"{store}-away")
@@ -165,15 +170,7 @@ def test_a_dead_message_queue_is_made_again_while_a_replicator_runs(store: str, 
 
 def test_a_dead_message_queue_that_cannot_be_reached(store: str, there: str) -> None:
     """That is told, and the group stays where it was: its dead message would be in neither queue there."""
-    partq.create_queue(
-        store, "q", "v bigint", key="v", partitions=1, rebalance_delay_ms=0, dead_letter_queue="dead", max_deliveries=2
-    )
-    put(store, 0, range(10))
-    for name in ("q", "dead"):
-        replicate(Store(store), name, there)
-    query = Query(store, {4}, session_timeout_ms=500)
-    while not query.run():
-        pass
+    put_aside_by_a_query(store, there)
 
     def state_of(of: Store, name: str) -> QueueState:
         if name == "dead":

@@ -42,6 +42,13 @@ def replica(store: str) -> Any:
     return ReplicaTable(Store.at(store), "q").refresh()
 
 
+def in_sync(primary: str, *locations: str) -> None:
+    """Replicas that know of each other: each has a pass after the others were made."""
+    for _ in range(2):
+        for location in locations:
+            sync(primary, location)
+
+
 # ---- the first primary comes back
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_store_that_took_over_has_become_a_standby(queue: str, there: str, lost: bool) -> None:
@@ -81,9 +88,7 @@ def test_a_replica_that_a_lost_primary_had_taken(queue: str, there: str) -> None
     """The primary goes on by force, and takes it back; a pass that ran before does not do so by itself."""
     second = f"{there}-2"
     put(queue, 0, range(3))
-    for _ in range(2):
-        for location in (there, second):
-            sync(queue, location)
+    in_sync(queue, there, second)
     running = Replicator(Store.at(queue), "q", second)
     promote(Store.at(there), "q")
     Replicator(Store.at(there), "q", second).register()
@@ -103,9 +108,7 @@ def test_a_replica_that_a_lost_primary_had_registered(queue: str, there: str) ->
     """The primary goes on by force, and removes it, too: it is not promoted beside that."""
     second = f"{there}-2"
     put(queue, 0, range(3))
-    for _ in range(2):
-        for location in (there, second):
-            sync(queue, location)
+    in_sync(queue, there, second)
     promote(Store.at(there), "q")
     Replicator(Store.at(there), "q", second).register()
     take_away(there)
@@ -123,9 +126,7 @@ def test_another_manifest_of_a_batch(store: str, there: str, rows: int, when: st
     second, keys = f"{there}-2", [next(f"k{n}" for n in range(9) if target(hash_of(f"k{n}"), 2) == at) for at in (0, 1)]
     make(store, 2)
     Sink(store).write(0, [(key, 0) for key in keys])
-    for _ in range(2):
-        for location in (there, second):
-            sync(store, location)
+    in_sync(store, there, second)
     begun: list[Message] = [(keys[n % 2], n) for n in range(20)]
     again: list[Message] = [(keys[(n + 1) % 2], n) for n in range(rows)]
     with mock.patch.object(Producer, "_commit", side_effect=Crash), pytest.raises(Crash):
@@ -167,9 +168,7 @@ def test_a_pass_that_began_before_a_batch(store: str, there: str, batch_comes: s
     second, keys = f"{there}-2", [next(f"k{n}" for n in range(9) if target(hash_of(f"k{n}"), 2) == at) for at in (0, 1)]
     make(store, 2)
     Sink(store).write(0, [(key, 0) for key in keys])
-    for _ in range(2):
-        for location in (there, second):
-            sync(store, location)
+    in_sync(store, there, second)
     begun: list[Message] = [(keys[n % 2], n) for n in range(20)]
     with mock.patch.object(Producer, "_commit", side_effect=Crash), pytest.raises(Crash):
         Sink(store).write(1, begun)
@@ -226,9 +225,7 @@ def test_a_promotion_dies_before_its_last_fact(queue: str, there: str, lost: boo
     put(queue, 0, range(3))
     if took_over:
         first, queue = queue, f"{there}-1"
-        for _ in range(2):
-            for location in (queue, there):
-                sync(first, location)
+        in_sync(first, queue, there)
         take_away(first)
         promote(Store.at(queue), "q")
     sync(queue, there)
