@@ -33,6 +33,7 @@ MESSAGE_COLUMNS: Struct = {
 }
 RESERVED = frozenset(f["name"] for f in MESSAGE_COLUMNS["fields"]) | {"_row", "base_offset"}
 
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z_0-9]*")
 _ATOMIC = frozenset(
     [
         "string",
@@ -177,14 +178,18 @@ def check_same_columns(
 
 
 def type_name(type_: Any) -> str:
-    """The type as Spark's DDL writes it."""
+    """The type as Spark's DDL writes it; the name of a field that is no plain word is quoted."""
     if not isinstance(type_, dict) or type_.get("type") not in ("array", "map", "struct"):
         return str(type_)
     if type_["type"] == "array":
         return f"array<{type_name(type_['elementType'])}>"
     if type_["type"] == "map":
         return f"map<{type_name(type_['keyType'])},{type_name(type_['valueType'])}>"
-    return "struct<" + ",".join(f"{f['name']}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+    return "struct<" + ",".join(f"{_quoted(f['name'])}:{type_name(f['type'])}" for f in type_["fields"]) + ">"
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def types_of(struct: Struct, columns: Sequence[str]) -> list[Any]:

@@ -8,6 +8,9 @@ from spark_partq.core.queue.decide import Facts
 from spark_partq.core.queue.facts import Kind, QueueFact
 from spark_partq.core.queue.state import QueueState
 
+# Deletions come for as long as a queue lives, and a control table has room for 200,000 facts: the other half is for all that the queue depends on.
+MOST_FACTS_BEFORE_A_NOTE = 100_000
+
 
 def allow_deletion(state: QueueState) -> Facts:
     """Keep programs away that would take a file without some of its messages for a damaged one."""
@@ -17,7 +20,9 @@ def allow_deletion(state: QueueState) -> Facts:
 
 
 def note_deletion(state: QueueState, messages: int) -> Facts:
-    """Say how many messages were deleted; of whom, nobody is to know any more."""
+    """Say how many messages were deleted, while the control table has room for it; of whom, nobody is to know any more."""
     if not state.usable or state.fenced_by is not None or format.DELETED_MESSAGES not in state.format.features:
         return ()
-    return [QueueFact(Kind.MESSAGES_DELETED, {"messages": messages})] if messages else ()
+    if not messages or state.revision >= MOST_FACTS_BEFORE_A_NOTE:
+        return ()
+    return [QueueFact(Kind.MESSAGES_DELETED, {"messages": messages})]

@@ -309,7 +309,9 @@ class Oracle:
     # ---- what producers and consumers say
     def accepted(self, uri: str, query: str, batch: int) -> None:
         """A producer was told that a batch is in."""
-        stored = self.queues[uri, "q"]
+        stored = self.queues.get((uri, "q"))
+        if stored is None:
+            return  # deleted before the producer heard of it
         ids, problem = self.batches.accepted(uri, (query, batch), stored.places, self.removed)
         self.fail("" if stored.is_deleted else problem)
         self.promised.update(ids)

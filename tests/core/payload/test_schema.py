@@ -27,6 +27,16 @@ def test_types() -> None:
     assert type_name(fields(struct)["d"]) == "array<struct<x:integer,y:map<string,date>>>"
 
 
+@pytest.mark.parametrize("name", ["a-b", "1st", "größe", "a`b", "a.b"])
+def test_a_name_that_is_no_word_is_quoted(name: str) -> None:
+    """What is told as a type can be read as one."""
+    struct = payload_schema(
+        {"type": "struct", "fields": [field("s", {"type": "struct", "fields": [field(name, "long")]})]}
+    )
+    told = type_name(struct)[len("struct<") : -1]
+    assert payload_schema(told.replace(":", " ", 1)) == struct
+
+
 def test_everything_becomes_nullable_without_metadata() -> None:
     given = {
         "type": "struct",
