@@ -25,9 +25,10 @@ class Query:
         self.done = StreamOffset("g", instance, {}, {})
         self.started = self.done
         self.told: list[tuple[str, Any]] = []
+        self._handlers: list[DriverEventHandler] = []
 
     def connect(self, registration: Message, handler: DriverEventHandler) -> Query:
-        handler.query_terminated()  # nothing is left to wait for when it leaves
+        self._handlers.append(handler)
         return self
 
     def request(self, message: Message, timeout_s: float | None = None) -> Message:
@@ -41,3 +42,9 @@ class Query:
             return {}
         self.started, self.done = self.done, end
         return {number: (r.start, r.end) for (_, number), r in end.ranges.items() if r.end > r.start}
+
+    def leave(self) -> None:
+        """The query ends: its planner is told that no micro-batch runs any more, and leaves."""
+        for handler in self._handlers:
+            handler.query_terminated()
+        self.planner.leave()

@@ -13,4 +13,4 @@ def queries() -> Iterator[list[Query]]:
     found: list[Query] = []
     yield found
     for query in found:
-        query.planner.leave()
+        query.leave()

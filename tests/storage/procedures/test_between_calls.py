@@ -222,4 +222,4 @@ def test_a_micro_batch_of_one_message_is_waited_for(store: str) -> None:
     assert query.next() == {0: (0, 1)} and member._in_flight()
     member.batch_finished(query.done)
     assert not member._in_flight()
-    query.planner.leave()
+    query.leave()

@@ -60,7 +60,7 @@ def made(store: str, partitions: int = 2, **settings: Any) -> str:
 def test_where_a_group_begins(store: str, settings: dict[str, Any], begins: dict[int, tuple[int, int]]) -> None:
     query = Query(made(store), "a", **settings)
     assert query.next() == begins
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_beginning_that_is_not_there(store: str) -> None:
@@ -80,7 +80,7 @@ def test_a_beginning_that_is_not_there(store: str) -> None:
     for settings in ({"starting_offsets": early, "fail_on_data_loss": False}, {"starting_timestamp_ms": T_MS}):
         query = Query(store, "a", **settings)
         assert query.next() == {0: (10, 20)}
-        query.planner.leave()
+        query.leave()
         partq.delete_group(store, "g")
 
 
@@ -100,11 +100,11 @@ def test_messages_that_were_removed_before_they_were_read(store: str) -> None:
     ) as lost:
         query.next()
     assert lost.value.params == {"queue": "q", "partition": "0", "group": "g"}
-    query.planner.leave()
+    query.leave()
     tolerant = Query(store, "a", fail_on_data_loss=False)
     tolerant.done = query.done
     assert tolerant.next() == ({0: (gone, 25)} if gone < 25 else {})
-    tolerant.planner.leave()
+    tolerant.leave()
 
 
 def test_a_partition_that_was_put_back(store: str) -> None:
@@ -114,7 +114,7 @@ def test_a_partition_that_was_put_back(store: str) -> None:
     Consumer(store, "b").leave()
     query = Query(store, "a")
     assert query.next() == {0: (15, 20)}  # what was delivered beyond the end does not come
-    query.planner.leave()
+    query.leave()
     Consumer(store, "b").ack(0, 21)
     Consumer(store, "b").leave()
     behind = Query(store, "a")
@@ -122,7 +122,7 @@ def test_a_partition_that_was_put_back(store: str) -> None:
         DataLossError, match=r"partition 0 of queue 'q' ends at offset 20, but group 'g' has .* up to 20:"
     ):
         behind.next()
-    behind.planner.leave()
+    behind.leave()
 
 
 def test_a_checkpoint_of_something_else(store: str) -> None:
@@ -142,7 +142,7 @@ def test_a_checkpoint_of_something_else(store: str) -> None:
         with pytest.raises(CheckpointMismatchError, match=told):
             Query(store, "a").planner.check_checkpoint(planned)
     check(StreamOffset("g", "a", {**ids, "gone": "id"}, {}, {**query.done.incarnations, "gone": "id"}))
-    query.planner.leave()
+    query.leave()
 
 
 # ---- how much it takes
@@ -154,7 +154,7 @@ def test_who_waits_longest_comes_first(store: str, max_unacked: int | None) -> N
     turns = [query.next(Limits(max_rows=2)) for _ in range(6)]
     assert [set(turn) for turn in turns] == [{0, 1}, {0, 2}] * 3
     assert all(end - start == 1 for turn in turns for start, end in turn.values())
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_flow_has_no_more_unacknowledged_than_it_may(store: str) -> None:
@@ -176,7 +176,7 @@ def test_a_flow_has_no_more_unacknowledged_than_it_may(store: str) -> None:
     with membership.lock:
         membership.commit_plan([(partition_id, epoch, end - 1)], {})
     assert taken(query.next()) == {"a/0": end - 1 - start, "a/1": 0}
-    query.planner.leave()
+    query.leave()
 
 
 def test_what_is_acknowledged_by_hand_has_no_limit_but_its_own(store: str) -> None:
@@ -186,7 +186,7 @@ def test_what_is_acknowledged_by_hand_has_no_limit_but_its_own(store: str) -> No
     other.leave()
     query = Query(store, "a", manual_acknowledgement=True, max_unacked_per_flow=100, instance_id="a")
     assert query.next() == {0: (15, 20)} and query.next() == {}
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_query_that_ends_takes_what_was_there(store: str) -> None:
@@ -196,7 +196,7 @@ def test_a_query_that_ends_takes_what_was_there(store: str) -> None:
     put(store, 0, range(5))
     assert query.next() == {0: (0, 20)} and query.next() == {}
     assert query.planner.latest().ranges["q", 0].end == 25
-    query.planner.leave()
+    query.leave()
     assert position(store, "g", 0) == 20
 
 
@@ -207,7 +207,7 @@ def test_a_query_that_ends_waits_for_what_a_dead_member_had(store: str) -> None:
     query = Query(store, "a", session_timeout_ms=300)
     query.planner.stop_at_current_ends()
     assert query.next() == {0: (0, 20)} and query.next() == {}
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_heartbeat_before_it_is_done_says_nothing_of_who_lives_now(store: str) -> None:
@@ -220,7 +220,7 @@ def test_a_heartbeat_before_it_is_done_says_nothing_of_who_lives_now(store: str)
     while query.next(Limits(max_rows=5)):
         pass
     assert [position(store, "g", number) for number in range(2)] == [20, 20]
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_query_that_ends_leaves_to_living_members_what_is_theirs(store: str) -> None:
@@ -241,13 +241,13 @@ def test_a_query_that_ends_leaves_to_living_members_what_is_theirs(store: str) -
     assert query.next() == {} and begun.is_set()
     assert other.next() == {} and position(store, "g", 0) == 20
     for found in (query, other):
-        found.planner.leave()
+        found.leave()
     third, other = Query(store, "c", session_timeout_ms=60_000), Query(store, "d", session_timeout_ms=60_000)
     other.next()
     third.planner.stop_at_current_ends()
     assert third.next() == {}
     for found in (third, other):
-        found.planner.leave()
+        found.leave()
 
 
 def test_queries_that_end_remove_the_partitions_that_they_have_drained(store: str) -> None:
@@ -259,7 +259,7 @@ def test_queries_that_end_remove_the_partitions_that_they_have_drained(store: st
         query.planner.stop_at_current_ends()
         while query.next():
             pass
-        query.planner.leave()
+        query.leave()
     assert not opened(store).state.removing
 
 
@@ -282,7 +282,7 @@ def test_tasks_are_of_flows_and_know_what_came_before(store: str) -> None:
     }  # fmt: skip
     assert pieces == {(0, 0, 7, True), (0, 7, 10, False), (0, 10, 20, False), (1, 0, 10, False), (1, 10, 20, False)}
     assert query.planner.tasks(query.done, query.done) == []
-    query.planner.leave()
+    query.leave()
 
 
 # ---- what its application is told
@@ -384,4 +384,4 @@ def test_partitions_that_go_and_hold_nothing_are_removed(store: str) -> None:
     query = Query(store, "a", fail_on_data_loss=False)
     assert query.next() == {}
     eventually(lambda: partq.describe_queue(store, "q").status == "Ready", "the end of the change")
-    query.planner.leave()
+    query.leave()

@@ -181,7 +181,7 @@ def test_a_group_that_joins_while_the_queue_becomes_partitioned(store: str, monk
     joins.next()
     assert partq.copy_stuck(store, "q") == 20
     assert sum(end - start for start, end in joins.next().values()) == 20
-    joins.planner.leave()
+    joins.leave()
 
 
 def test_every_type_of_key(store: str) -> None:

@@ -176,14 +176,14 @@ def test_a_consumer_goes_on_behind_them(store: str) -> None:
         r["k"] for (piece,) in began for _, b in read_slice(Store(store), piece.slice, schema) for r in b.to_pylist()
     ]
     assert rows == list("abab")  # what it has begun it reads to its end
-    query.planner.leave()
+    query.leave()
     again = Query(store, "a")
     assert again.next() == {0: (0, 4)} and given_to(again) == [(1, "b"), (3, "b")]  # what it begins again lacks them
     put(opened(store), 5, {"k": "a", "v": 10}, {"k": "a", "v": 11})
     partq.delete_messages(store, "q", {"k": "a"})
     assert again.next() == {0: (4, 6)} and given_to(again) == []
     again.next()
-    again.planner.leave()
+    again.leave()
     assert position(store, "g", 0) == 6
     assert partq.describe_group(store, "g").lag == 0
 
@@ -228,7 +228,7 @@ def test_what_is_too_old_is_left_out_around_them(store: str) -> None:
     query, read = Query(store, "a"), []
     while query.next():
         read += given_to(query)
-    query.planner.leave()
+    query.leave()
     assert read == [(3, "b")] and position(store, "g", 0) == 4
 
 
@@ -301,7 +301,7 @@ def test_a_parent_is_copied_without_them(store: str) -> None:
     fill(store, "abcab")
     query = Query(store, "a")  # a group that has read nothing
     query.next()
-    query.planner.leave()
+    query.leave()
     partq.scale(store, "q", 2)
     partq.delete_messages(store, "q", {"k": "a"})
     assert partq.copy_stuck(store, "q") == 3

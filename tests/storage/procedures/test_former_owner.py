@@ -56,7 +56,7 @@ def test_who_plans_second_marks_what_both_deliver(store: str, first: bool) -> No
     # With its plan the former owner acknowledges the first micro-batch.
     assert others == [[(5, 8, True)] if first else [(0, 5, True), (5, 8, False)]]
     assert given(former) == [(5, 8, not first)]
-    owner.planner.leave()
+    owner.leave()
 
 
 def test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does(store: str) -> None:
@@ -78,12 +78,12 @@ def test_what_it_puts_aside_hides_nothing_of_what_the_new_owner_does(store: str)
 
     with mock.patch.object(former.planner.membership.group, "acknowledge", too_late):
         former.next()
-    owner.planner.leave()
+    owner.leave()
     now_ms, late = Store.now_ms, Query(store, "c")
     with mock.patch.object(Store, "now_ms", lambda self: now_ms(self) + 61_000):
         assert late.next() == {}
     assert [message.payload["v"] for message in partq.dead_letters(store, "q")] == [60_000, 0]
-    late.planner.leave()
+    late.leave()
 
 
 @pytest.mark.parametrize("counts", [True, False], ids=["refused", "accepted, too late to count"])
@@ -115,4 +115,4 @@ def test_an_acknowledgement_by_hand_while_the_session_is_over(store: str, counts
             expire()
     assert query.next() == {0: (0, 5)}
     assert ("lost", [["q", 0]]) in query.told
-    query.planner.leave()
+    query.leave()

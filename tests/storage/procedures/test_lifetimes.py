@@ -59,7 +59,7 @@ def all_of(query: Query) -> list[tuple[int, int]]:
     found = []
     while batch := query.next():
         found.append(batch[0])
-    query.planner.leave()
+    query.leave()
     return found
 
 
@@ -92,7 +92,7 @@ def test_the_shorter_time_counts(store: str, later: Later) -> None:
     assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
     later(31)
     assert query.next() == {} and skipped(store) == [(1, 4, "expired")]  # a file that is too old as a whole
-    query.planner.leave()
+    query.leave()
 
 
 def test_what_was_in_time_when_it_was_looked_at_can_be_late_when_it_is_next(store: str, later: Later) -> None:
@@ -138,7 +138,7 @@ def test_for_one_message_one_file_is_read(store: str, monkeypatch: pytest.Monkey
     assert len(seen._known) == 2
     seen.forget_others([])
     assert seen._known == {}
-    query.planner.leave()
+    query.leave()
 
 
 def test_messages_that_retention_removed_are_in_nobodys_way(store: str) -> None:
@@ -166,7 +166,7 @@ def test_what_becomes_too_old_between_micro_batches_is_not_delivered(
     later(61)
     put(store, 20, [None])
     assert query.next(Limits(max_rows=5)) == {} and position(store, "g", 0) == 21
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_partition_that_must_wait_takes_nothing_from_others(store: str, later: Later) -> None:
@@ -181,7 +181,7 @@ def test_a_partition_that_must_wait_takes_nothing_from_others(store: str, later:
         found.append(batch)
     assert sorted(end for batch in found for number, (_, end) in batch.items() if number == 1) == [1, 2, 3, 4, 5]
     assert [batch for batch in found if 0 in batch] == [{0: (0, 1)}]
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_clock_that_is_wrong_makes_nothing_too_old(store: str, later: Later) -> None:

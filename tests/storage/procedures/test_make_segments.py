@@ -199,7 +199,7 @@ def test_a_parent_that_is_copied(store: str, when: str) -> None:
     for keys in ("ab", "cd", "ef"):
         commit(store, keys, ago(5), -1)
     query.next()
-    query.planner.leave()
+    query.leave()
     queue, before = opened(store), opened(store).table(-1)
     before.refresh()
     due, replace = procedure._due, PartitionTable.replace

@@ -53,7 +53,7 @@ def given_to(store: str, **options: Any) -> list[tuple[int, int]]:
     query, found = Query(store, "a", **options), []
     while batch := query.next(Limits()):
         found += [batch[0]]
-    query.planner.leave()
+    query.leave()
     return found
 
 
@@ -243,7 +243,7 @@ def test_a_query_leaves_it_to_maintenance(store: str) -> None:
     assert query.next() == {} and query.planner.membership.drained_queues == []
     partq.alter_queue(store, "q", min_retention_ms=0)
     assert query.next() == {} and query.planner.membership.drained_queues == ["q"]
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_deletion_ends_what_the_minimum_keeps(store: str) -> None:
@@ -296,13 +296,13 @@ def test_a_group_that_had_not_read_it_is_told(store: str) -> None:
     acknowledged(store)
     query = Query(store, "a")
     assert query.next(Limits(max_rows=1)) == {0: (0, 1)}
-    query.planner.leave()
+    query.leave()
     partq.alter_queue(store, "q", max_bytes=sizes(store)[-1], min_retention_ms=FOR_LONG)
     assert partq.maintain(store, "q")[0].removed_messages == 8, "the size wins over the least time"
     query = Query(store, "a")
     with pytest.raises(DataLossError, match=r"messages 0 to 7 .* \(retention_ms or max_bytes of the queue\)"):
         query.next(Limits())
-    query.planner.leave()
+    query.leave()
     described = partq.describe_group(store, "g")
     assert any("raise the queue's retention_ms or max_bytes" in warning for warning in described.warnings)
     assert given_to(store, fail_on_data_loss=False) == [(8, 12)]

@@ -55,7 +55,7 @@ def replayed(store: str, instance: str, started: StreamOffset, done: StreamOffse
     """What a query that was killed is given when it is started again: by two scans of the same micro-batch."""
     again = Query(store, instance, instance_id=instance)
     scans = [again.planner.tasks(started, done) for _ in range(2)]
-    again.planner.leave()
+    again.leave()
     return scans
 
 
@@ -89,7 +89,7 @@ def test_starting_offsets_of_partitions_that_are_gone(store: str) -> None:
     partq.scale(store, "q", 1, timeout_s=60)
     again = Query(store, "a", instance_id="a", starting_offsets='{"q": {"0": 1, "1": 2}}')
     again.next()
-    again.planner.leave()
+    again.leave()
     two = ConsumerSettings(Store(store), ("q", "r"), starting_offsets='{"q": {"0": 1}, "r": {"0": 0}}')
     partq.create_queue(store, "r", "k string, v bigint", key="k", partitions=1)
     both = Planner(two, "two", "c")
@@ -131,7 +131,7 @@ def test_partitions_that_came_since_are_read_from_their_beginning(store: str) ->
     ends = {table.partition: table.next_offset for table in opened(store).partitions}
     assert {number: given.get(number, 0) for number in (2, 3)} == {number: ends[number] for number in (2, 3)}
     for query in (a, b):
-        query.planner.leave()
+        query.leave()
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -152,7 +152,7 @@ def test_what_another_owner_has_read_is_not_lost(store: str, lost: bool) -> None
             b = Query(store, "b")
             eventually(lambda: b.next() == {0: (0, 10)} or b.next() == {0: (5, 10)}, "that b reads")
             b.next()
-            b.planner.leave()
+            b.leave()
         opened(store).partitions[0].remove(len)
         refresh(self)
 
@@ -164,7 +164,7 @@ def test_what_another_owner_has_read_is_not_lost(store: str, lost: bool) -> None
     else:
         a.next()
         assert position(store, "g", 0) == 10
-    a.planner.leave()
+    a.leave()
 
 
 def test_a_replay_of_what_another_owner_has_read_meanwhile(store: str) -> None:
@@ -187,14 +187,14 @@ def test_a_replay_of_what_another_owner_has_read_meanwhile(store: str) -> None:
         b = Query(store, "b")
         eventually(lambda: b.next() == {0: (0, 5)}, "that b reads")
         b.next()
-        b.planner.leave()
+        b.leave()
         opened(store).partitions[0].remove(len)
 
     with pytest.MonkeyPatch.context() as monkey:
         again.planner.membership.join_unless_member(lambda: None)
         monkey.setattr(Membership, "refresh", stands_still)
         assert [piece.slice.path for task in again.planner.tasks(first.started, first.done) for piece in task]
-    again.planner.leave()
+    again.leave()
 
 
 def test_an_assignor_that_failed_once_stops_no_standby_later(store: str) -> None:
@@ -207,7 +207,7 @@ def test_an_assignor_that_failed_once_stops_no_standby_later(store: str) -> None
     between_calls.Coordinator(b.planner.membership).step()
     assert b.next() == {}
     for query in (a, b):
-        query.planner.leave()
+        query.leave()
 
 
 def test_a_load_that_shifts_moves_partitions(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_what_the_group_knows_of_its_queues_is_no_news(store: str) -> None:
     partq.alter_queue(store, "q", rebalance_delay_ms=5_000)
     subscription.refresh()
     assert subscription.partition_changes(state) is not None
-    query.planner.leave()
+    query.leave()
 
 
 @pytest.mark.parametrize(
@@ -278,4 +278,4 @@ def test_an_idle_query_asks_less_and_less_often(
         while len(slept) < len(waits):
             assert not query.next()
         assert slept == waits
-    query.planner.leave()
+    query.leave()

@@ -45,7 +45,7 @@ def test_a_micro_batch(s3: S3Server, prefix: str, monkeypatch: pytest.MonkeyPatc
         query.planner.membership.batch_finished(query.done)
         assert query.next() == {}  # and acknowledges
         since("found nothing")
-    query.planner.leave()
+    query.leave()
 
     usual = {
         "written": 9 + 5 * partitions,

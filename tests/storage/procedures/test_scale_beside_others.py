@@ -68,7 +68,7 @@ def test_a_group_that_knows_the_queue_only_from_before_it_was_exclusive(
             assert partq.copy_stuck(store, "q") == 8
         given += sum(end - start for start, end in joins.next().values())
     assert given == 16
-    joins.planner.leave()
+    joins.leave()
 
 
 # ---- another operator
@@ -131,10 +131,10 @@ def test_nobody_waits_for_members_that_read_another_queue(store: str) -> None:
     Sink(store).write(0, messages(0, 20))
     first, second = Query(store, "a"), Query(store, "b", queues=("q2",))
     first.next()
-    first.planner.leave()
+    first.leave()
     second.next()
     assert partq.scale(store, "q", 2, timeout_s=10).configured_partitions == 2
-    second.planner.leave()
+    second.leave()
 
 
 def test_a_group_that_comes_later_and_dies(store: str) -> None:

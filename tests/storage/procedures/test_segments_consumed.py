@@ -68,7 +68,7 @@ def test_a_consumer_goes_on_in_the_midst(old: str) -> None:
         for key in batch["k"].to_pylist()
     ]
     assert rows == [row[2] for row in wanted[:8]]
-    query.planner.leave()
+    query.leave()
     again = Query(old, "a")
     again.next(Limits(max_rows=8))
     found = given_to(again)
@@ -88,7 +88,7 @@ def test_a_segment_is_removed_as_a_whole(old: str) -> None:
     removed.append(partq.maintain(old, "q")[0].removed_messages)
     table = opened(old).partitions[0]
     assert table.first_offset == table.next_offset == len(wanted)
-    query.planner.leave()
+    query.leave()
 
 
 def test_retention_waits_for_the_last_message(store: str) -> None:
@@ -114,7 +114,7 @@ def test_messages_of_a_segment_that_are_too_old(store: str) -> None:
     query, found = Query(store, "a"), list[Row]()
     while query.next():
         found += given_to(query)
-    query.planner.leave()
+    query.leave()
     assert [row[1] for row in found] == [2, 3] and position(store, "g", 0) == 4
 
 
@@ -130,7 +130,7 @@ def test_a_lifetime_does_not_open_what_was_read(store: str) -> None:
         for n in range(3):
             commit(store, "b", ago(0) + n)
             assert query.next() == {0: (4 + n, 5 + n)}
-    query.planner.leave()
+    query.leave()
     assert files == []
 
 
@@ -141,7 +141,7 @@ def test_a_watch_reads_the_times_of_a_segment_once(old: str) -> None:
     with opened_files() as files:
         ages = [watch.look().queues[0].oldest_s[0] for _ in range(3)]
     assert len(files) == 1 and ages == sorted(ages) and ages[0] > 3_000
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_watch_tells_the_rest_of_a_damaged_segment(old: str) -> None:
@@ -155,7 +155,7 @@ def test_a_watch_tells_the_rest_of_a_damaged_segment(old: str) -> None:
     assert [(key, error.error_class) for key, error in sample.failed.items()] == [(("queue", "q"), "CORRUPT_TABLE")]
     assert [queue.name for queue in sample.queues] == ["other"]
     assert [group.description.group for group in sample.groups] == ["g"]
-    query.planner.leave()
+    query.leave()
 
 
 @pytest.mark.parametrize("deleted", [0, 1])

@@ -37,7 +37,7 @@ def taken_and_returned(a: Query, b: Query, store: str) -> None:
     assert a.next() == {}
     assert ("lost", [["q", 1]]) in a.told
     b.next()
-    b.planner.leave()
+    b.leave()
 
 
 def test_it_takes_no_room_of_its_flow(store: str, queries: list[Query]) -> None:

@@ -107,7 +107,7 @@ def test_what_a_consumer_that_is_gone_had_not_acknowledged_is_marked(
     if acknowledged:
         acknowledge(second, theirs, acknowledged)
     resize(store, 0)
-    second.planner.leave()
+    second.leave()
     again = [(acknowledged, 6, True)] if acknowledged < 6 else []
     assert given(first) == {mine: [(6, 10, False)], theirs: [*again, (6, 10, False)]}
 
@@ -144,7 +144,7 @@ def test_what_is_stuck_and_comes_back_is_marked_and_copies_are_not(store: str, q
     acknowledge(first, PARENT, 2)
     resize(store, 1)
     first.next()
-    first.planner.leave()
+    first.leave()
     resize(store, 0)
     second = Query(store, "b", manual_acknowledgement=True)
     queries.append(second)

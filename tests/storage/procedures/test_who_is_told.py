@@ -47,7 +47,7 @@ def test_a_partition_is_told_before_the_first_micro_batch_that_has_it(store: str
     put(store, 0, range(5), queue="q2")
     eventually(query.next, "its messages")
     assert query.told[-2:] == [("assigned", [["q2", 0]]), ("batch", [["q1", 0], ["q2", 0]])]
-    query.planner.leave()
+    query.leave()
 
 
 def test_what_another_query_owns_is_lost_and_not_revoked(store: str) -> None:
@@ -59,7 +59,7 @@ def test_what_another_query_owns_is_lost_and_not_revoked(store: str) -> None:
     other = Consumer(store, "b")
     group_of(store).decide(lambda: [Leave("a", query.planner.membership.incarnation, expired=True)], "b")
     other.ack(0, 5)
-    query.planner.leave()
+    query.leave()
     assert [what for what, _ in query.told] == ["assigned", "lost"]
 
 
@@ -87,7 +87,7 @@ def test_a_listener_that_fails_between_planner_calls_stops_the_query(store: str)
     with pytest.raises(ListenerError):
         query.next()
     assert len(calls) == 1
-    other.planner.leave()
+    other.leave()
     query.planner.membership.stopping.set()
 
 
@@ -103,7 +103,7 @@ def test_a_query_that_reads_what_there_is_waits_for_acknowledgements(store: str)
     later.start()
     assert query.next() == {0: (6, 10)}
     assert query.next() == {}
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_query_that_reads_what_there_is_does_not_wait_for_an_assignor_that_fails(store: str) -> None:
@@ -116,7 +116,7 @@ def test_a_query_that_reads_what_there_is_does_not_wait_for_an_assignor_that_fai
     with pytest.raises(AssignorError):
         query.planner._is_at_end()
     query.planner.membership.failure = None
-    query.planner.leave()
+    query.leave()
 
 
 def test_a_standby_gets_nothing_of_a_queue_that_it_does_not_read(store: str) -> None:

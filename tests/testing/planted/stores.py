@@ -27,7 +27,7 @@ def with_queries(test: Callable[..., object], *arguments: Any) -> None:
             test(store, queries, *arguments)
         finally:
             for query in queries:
-                query.planner.leave()
+                query.leave()
 
     in_a_store(tested)
 
